@@ -13,7 +13,7 @@ mkdir -p "$kept"
 CARGO_TARGET_DIR=$target cargo build --release --quiet --locked --manifest-path fuzz/Cargo.toml
 
 passed=0 failed=0
-for name in region chairs config control; do
+for name in region arbiter_leases config control; do
     folder=$(mktemp -d /dev/shm/gpuslice-fuzz.XXXXXX) # a file system that keeps locks
     status=0
     "$target/release/gpuslice-fuzz" $name "$seconds" "$seed" "$folder" || status=$?

@@ -182,7 +182,7 @@ fn every_name_of_the_table_comes_from_a_driver_or_a_header() {
     let in_text = |name: &str| texts.iter().flatten().any(|text| text.contains(&format!(" {name}(")));
     let known = |name: &str| names.contains(name) || in_text(name);
     let invented: Vec<_> = ALL.iter().filter(|symbol| !known(symbol.name())).collect();
-    assert!(invented.is_empty(), "nobody else knows {invented:?}");
+    assert!(invented.is_empty(), "no other source has {invented:?}");
 }
 
 #[test]

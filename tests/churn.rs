@@ -195,7 +195,7 @@ impl<'a> Slice<'a> {
     }
 
     fn held(&self) -> u64 {
-        self.monitor.reap().expect("the dead can be told");
+        self.monitor.reap().expect("dead members can be found");
         self.monitor.held(self.monitor.devices()[0].device)
     }
 }
@@ -218,7 +218,7 @@ fn settled<'b>(host: support::bench::Host<'b>, kind: &Kind) -> support::bench::H
     let host = host
         .set("GPU_MEM_LIMIT", &QUOTAS[0].to_string())
         .set("GPU_CORE_PERCENT", &kind.shares[0].to_string());
-    // Limits change while guests live. A later guest is told so by a warning, which this level leaves out.
+    // Limits change while guests live. A later guest prints a warning, which this log level leaves out.
     let host = host.set("GPUSLICE_LOG", "error");
     host.set_all(kind.settings)
 }

@@ -110,7 +110,7 @@ fn status_tells_what_is_owed() {
     );
     let report = json(&["status", &slice.name, "--over", "0", "--json"]);
     let owed =
-        report.pointer("/slices/0/devices/0/time/owed_ns").and_then(Value::as_u64).expect("it is told");
+        report.pointer("/slices/0/devices/0/time/owed_ns").and_then(Value::as_u64).expect("it is reported");
     println!("{owed}");
     assert!((25_000_000_000..=30_000_000_000).contains(&owed), "{report}");
 }
@@ -157,7 +157,7 @@ fn what_was_used_over_the_last_seconds_is_told_without_waiting_for_it() {
     }
     let report = json(&["status", &slice.name, "--json"]);
     let lately = report.pointer("/slices/0/devices/0/time/lately").and_then(Value::as_array);
-    let lately = lately.expect("it is told");
+    let lately = lately.expect("it is reported");
     println!("{report}");
     for (told, seconds, at_most) in [(0, 1, 0), (1, 10, 8), (2, 60, 58)] {
         let figure = |name: &str| lately[told].get(name).and_then(Value::as_u64).expect("it is a number");
@@ -220,7 +220,7 @@ fn policy_weight_and_priority_are_set_at_once_and_what_is_not_mentioned_stays() 
     assert_eq!((slice.share(0x11), slice.share(0x22), slice.limit(0x11)), (400, 1000, Some(8 * GIB)));
     let report = json(&["status", &slice.name, "--json"]);
     let time = report.pointer("/slices/0/devices/1/time").expect("there are two devices");
-    let told = ["policy", "weight", "priority"].map(|name| time.get(name).cloned().expect("it is told"));
+    let told = ["policy", "weight", "priority"].map(|name| time.get(name).cloned().expect("it is reported"));
     assert_eq!(told, [Value::from("equal"), 300.into(), "low".into()]);
     ask(&["status", &slice.name]).code(0).says("time    limit 40%, policy equal, weight 300, priority low");
     // If one part of a change is refused, nothing is changed.

@@ -105,7 +105,7 @@ fn runs_of_one_name_one_after_the_other_have_the_share_of_the_slice() {
     let mut list = gpuslice(&["list"]);
     let waits = Instant::now();
     while slice.0.exists() {
-        assert!(waits.elapsed() < Duration::from_secs(6), "nobody removes what is paid");
+        assert!(waits.elapsed() < Duration::from_secs(6), "no process removes a paid debt");
         assert!(list.stdout(Stdio::null()).status().unwrap().success());
     }
 }

@@ -344,10 +344,10 @@ fn the_script_for_day_and_night_changes_whom_it_can_and_says_whom_it_cannot() {
     };
     let wrong = asked(&[]);
     assert!(wrong.ended == "exit 2" && wrong.err.contains("usage: day-night day|night"), "{wrong}");
-    let nobody = asked(&["day"]);
+    let no_slice = asked(&["day"]);
     assert_eq!(
-        (nobody.ended.as_str(), nobody.err.matches("there is no slice").count()),
+        (no_slice.ended.as_str(), no_slice.err.matches("there is no slice").count()),
         ("exit 1", 4),
-        "{nobody}"
+        "{no_slice}"
     );
 }

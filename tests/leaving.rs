@@ -111,7 +111,7 @@ fn what_leaves_is_shown_and_neither_free_nor_used() {
     first.kill();
     let slice = slice(&bench);
     let device = slice.devices()[0].device;
-    slice.reap().expect("the dead can be told");
+    slice.reap().expect("dead members can be found");
     let path = bench.region().display().to_string();
     let report = json(&["status", &path, "--json"]);
     let figure = |name: &str| report["slices"][0]["devices"][0][name].as_u64();
@@ -137,7 +137,7 @@ fn memory_that_a_neighbour_gives_back_is_not_taken_for_what_leaves() {
     first.kill();
     does(&mut neighbour, "free");
     let slice = slice(&bench);
-    slice.reap().expect("the dead can be told");
+    slice.reap().expect("dead members can be found");
     assert_eq!(stays.numbers("left"), [0, 100 * MIB]);
     assert_eq!(slice.leaving(slice.devices()[0].device), MOST + 100 * MIB);
 }
@@ -162,12 +162,12 @@ fn nothing_is_back_while_a_ledger_has_bytes_that_the_driver_is_still_to_take() {
     }
     first.kill();
     let slice = slice(&bench);
-    slice.reap().expect("the dead can be told");
+    slice.reap().expect("dead members can be found");
     assert_eq!(stays.numbers("left"), [0, 100 * MIB]);
     assert_eq!(slice.leaving(slice.devices()[0].device), MOST + 100 * MIB);
     assert_eq!(beside.all_memory_calls().under_way, 1, "the neighbour's call has ended meanwhile");
     neighbour.kill();
-    beside.reap().expect("the dead can be told");
+    beside.reap().expect("dead members can be found");
     assert_eq!(beside.all_memory_calls().under_way, 0);
 }
 
@@ -195,7 +195,7 @@ fn a_context_that_a_neighbour_makes_is_not_taken_for_memory_that_nobody_can_have
     does(&mut first, "left");
     first.kill();
     let slice = slice(&bench);
-    slice.reap().expect("the dead can be told");
+    slice.reap().expect("dead members can be found");
     let mut next = begin(&bench);
     does(&mut next, "left");
     assert_eq!(slice.leaving(slice.devices()[0].device), 100 * MIB);
@@ -232,7 +232,7 @@ fn code_that_a_neighbour_loads_is_not_taken_for_memory_that_nobody_can_have() {
     let (_stays, _neighbour) = beside_a_load(&bench, || begin(&bench));
     first.kill();
     let slice = slice(&bench);
-    slice.reap().expect("the dead can be told");
+    slice.reap().expect("dead members can be found");
     does(&mut known, "left");
     assert_eq!(slice.leaving(slice.devices()[0].device), 100 * MIB);
 }
@@ -243,7 +243,7 @@ fn one_of_two_that_began_beside_a_load(bench: &Bench) -> [Living; 2] {
     let ((stays, mut first), neighbour) = beside_a_load(bench, || (begin(bench), begin(bench)));
     does(&mut first, &format!("alloc {}", 2 * MIB));
     first.kill();
-    slice(bench).reap().expect("the dead can be told");
+    slice(bench).reap().expect("dead members can be found");
     [stays, neighbour]
 }
 
@@ -315,7 +315,7 @@ fn nothing_leaves_where_a_process_has_given_all_back_and_nobody_waits_for_what_d
     does(&mut first, "reset");
     first.kill();
     let slice = slice(&bench);
-    slice.reap().expect("the dead can be told");
+    slice.reap().expect("dead members can be found");
     assert_eq!(slice.leaving(slice.devices()[0].device), 0);
     does(&mut stays, &format!("alloc {}", QUOTA - 100 * MIB));
     does(&mut stays, "free");

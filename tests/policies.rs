@@ -13,7 +13,7 @@
     clippy::panic,
     reason = "a test: it ends where something is wrong, and prints figures"
 )]
-#![allow(dead_code, reason = "of what measures a share a part is used")]
+#![allow(dead_code, reason = "the modules that measure shares are used in part")]
 
 #[path = "accuracy/arbiters.rs"]
 mod arbiters;
@@ -27,8 +27,8 @@ mod support;
 #[path = "accuracy/workloads.rs"]
 mod workloads;
 
-use arbiters::{begun, chairs, monitor, replacements, told, wait, working};
-use course::{Course, Event, Play, Settings, run};
+use arbiters::{arbiter_leases, begun, grant, monitor, replacements, wait, working};
+use course::{Course, Event, RunSpec, Settings, run};
 use gpuslice_policy::arbiter::MOST_SLICES;
 use gpuslice_policy::config::{CorePolicy, Priority};
 use gpuslice_policy::time::Monotonic;
@@ -60,11 +60,25 @@ fn busy(slices: usize) -> Vec<Program> {
     (0..slices).map(|slice| of(slice, &[200 * US], "")).collect()
 }
 
-fn play(programs: &[Program], settings: Settings<'_>, seconds: u64, events: &[(u64, Event)]) -> Course {
+fn run_programs(
+    programs: &[Program],
+    settings: Settings<'_>,
+    seconds: u64,
+    events: &[(u64, Event)],
+) -> Course {
     let (programs, limits) = (programs.to_vec(), Some(vec![100; settings.len()]));
     let (variant, events) = (&VARIANTS[0], events.to_vec());
-    run(&Play { programs, limits, burst: "strict", settings, seconds, variant, events, has_requests: false })
-        .unwrap()
+    run(&RunSpec {
+        programs,
+        limits,
+        burst: "strict",
+        settings,
+        seconds,
+        variant,
+        events,
+        has_requests: false,
+    })
+    .unwrap()
 }
 
 /// Fails if `is_right` rejects a measurement and the machine kept up. Measures again only if the machine was late. If it was late
@@ -98,7 +112,7 @@ fn equal_slices_divide_the_gpu_by_weight_and_leave_none_of_it() {
     let settings: Settings<'_> = &[&[EQUAL, weight("100")], &[EQUAL, weight("300")], &[EQUAL, weight("600")]];
     comes_out(
         290,
-        || parts(&play(&busy(3), settings, 4, &[]), 3, 1000, 3900),
+        || parts(&run_programs(&busy(3), settings, 4, &[]), 3, 1000, 3900),
         |shares| jain(shares, &[100, 300, 600]) >= 970 && shares.iter().sum::<i64>() >= 9000,
     );
 }
@@ -106,11 +120,15 @@ fn equal_slices_divide_the_gpu_by_weight_and_leave_none_of_it() {
 #[test]
 fn a_slice_that_is_alone_has_the_whole_gpu_and_one_with_a_limit_no_more_than_that() {
     let _alone = support::machine();
-    comes_out(95, || part(&play(&busy(1), &[&[EQUAL]], 3, &[]), 0, 1000, 2900), |share| *share >= 9500);
+    comes_out(
+        95,
+        || part(&run_programs(&busy(1), &[&[EQUAL]], 3, &[]), 0, 1000, 2900),
+        |share| *share >= 9500,
+    );
     let capped: Settings<'_> = &[&[EQUAL, weight("1000"), ("GPU_CORE_PERCENT", "30")], &[EQUAL]];
     comes_out(
         116,
-        || parts(&play(&busy(2), capped, 4, &[]), 2, 1000, 3900),
+        || parts(&run_programs(&busy(2), capped, 4, &[]), 2, 1000, 3900),
         |shares| is_near(shares[0], 30, 4) && shares[1] >= 5500,
     );
 }
@@ -123,7 +141,7 @@ fn what_one_does_not_use_is_lent_and_taken_back() {
     comes_out(
         100,
         || {
-            let times = lending(&play(&programs, settings, 6, &[]), 7800, 700);
+            let times = lending(&run_programs(&programs, settings, 6, &[]), 7800, 700);
             println!("{times:?}");
             (median_and_most(&times.lent), median_and_most(&times.back))
         },
@@ -137,7 +155,7 @@ fn low_priority_has_its_least_beside_high_and_best_effort_what_is_left() {
     let settings: Settings<'_> = &[&[EQUAL, HIGH], &[EQUAL, LOW]];
     comes_out(
         435,
-        || parts(&play(&busy(2), settings, 4, &[]), 2, 1000, 3900),
+        || parts(&run_programs(&busy(2), settings, 4, &[]), 2, 1000, 3900),
         |shares| shares[0] >= 8000 && (300..=1500).contains(&shares[1]),
     );
     // A program that waits for each of its kernels leaves the GPU while it does not launch.
@@ -146,7 +164,7 @@ fn low_priority_has_its_least_beside_high_and_best_effort_what_is_left() {
     comes_out(
         90,
         || {
-            let course = play(&programs, settings, 5, &[]);
+            let course = run_programs(&programs, settings, 5, &[]);
             let began = course.tracks[0].began[1] as usize;
             (part(&course, 1, began - 700, began - 100), part(&course, 1, began + 200, began + 900))
         },
@@ -161,13 +179,13 @@ fn fixed_keeps_its_limit_beside_equal_and_a_low_one_gives_way() {
     let limited: Settings<'_> = &[&[("GPU_CORE_PERCENT", "30")], &[EQUAL]];
     comes_out(
         116,
-        || parts(&play(&busy(2), limited, 4, &[]), 2, 1000, 3900),
+        || parts(&run_programs(&busy(2), limited, 4, &[]), 2, 1000, 3900),
         |shares| is_near(shares[0], 30, 4) && shares[1] >= 5500,
     );
     let low: Settings<'_> = &[&[LOW], &[EQUAL]];
     comes_out(
         435,
-        || parts(&play(&busy(2), low, 4, &[]), 2, 1000, 3900),
+        || parts(&run_programs(&busy(2), low, 4, &[]), 2, 1000, 3900),
         |shares| (300..=1500).contains(&shares[0]) && shares[1] >= 8000,
     );
 }
@@ -175,7 +193,7 @@ fn fixed_keeps_its_limit_beside_equal_and_a_low_one_gives_way() {
 /// Runs three slices with weights. `events` stops or kills one after the other for a second.
 fn one_by_one(events: &[(u64, Event)]) -> Vec<u64> {
     let settings: Settings<'_> = &[&[EQUAL, weight("100")], &[EQUAL, weight("300")], &[EQUAL, weight("600")]];
-    let course = play(&busy(3), settings, 8, events);
+    let course = run_programs(&busy(3), settings, 8, events);
     // Slices that remain, with the millisecond from which they are judged: half a second after the event.
     let others = [(1, 2, 2_500), (0, 2, 4_500), (0, 1, 6_500)];
     let weights = [100, 300, 600];
@@ -187,7 +205,7 @@ fn one_by_one(events: &[(u64, Event)]) -> Vec<u64> {
 }
 
 #[test]
-fn whoever_is_stopped_the_others_go_on_dividing_the_gpu() {
+fn while_a_slice_is_stopped_the_others_divide_the_gpu() {
     let _alone = support::machine();
     let stops = (0..3_usize).flat_map(|me| {
         let at = 2000 + me as u64 * 2000;
@@ -199,7 +217,7 @@ fn whoever_is_stopped_the_others_go_on_dividing_the_gpu() {
 }
 
 #[test]
-fn whoever_is_killed_the_others_go_on_dividing_the_gpu_and_the_next_one_takes_part() {
+fn after_a_slice_is_killed_the_others_divide_the_gpu_and_its_successor_takes_part() {
     let _alone = support::machine();
     let kills: Vec<_> = (0..3).map(|me| (2000 + me as u64 * 2000, Event::Kill(me))).collect();
     comes_out(90, || one_by_one(&kills), |indices| indices.iter().all(|index| *index >= 960));
@@ -216,10 +234,10 @@ fn an_arbiter_that_dies_is_replaced_within_three_tenths_of_a_second() {
         100,
         || {
             let replaced = replacements(4);
-            assert!(replaced.iter().all(|replaced| replaced.told < BUSY), "{replaced:?}");
+            assert!(replaced.iter().all(|replaced| replaced.divided < BUSY), "{replaced:?}");
             replaced
         },
-        |replaced| replaced.iter().any(|replaced| replaced.told <= PROMISED),
+        |replaced| replaced.iter().any(|replaced| replaced.divided <= PROMISED),
     );
 }
 
@@ -236,7 +254,7 @@ fn another_policy_weight_or_priority_takes_effect_while_programs_run() {
     comes_out(
         52,
         || {
-            let course = play(&busy(2), settings, 5, &events);
+            let course = run_programs(&busy(2), settings, 5, &events);
             [1000, 2300, 3300, 4300].map(|from| part(&course, 0, from, from + 650) / 100)
         },
         |shares| {
@@ -246,7 +264,7 @@ fn another_policy_weight_or_priority_takes_effect_while_programs_run() {
     );
 }
 
-/// Returns the time that a slice was charged for so far.
+/// Returns the GPU time that a slice was charged so far.
 fn used(bench: &Bench, slice: usize) -> u64 {
     let monitor = monitor(bench, slice);
     monitor.devices().iter().map(|device| monitor.time_used(device.device).used.nanos()).sum()
@@ -257,12 +275,12 @@ fn used(bench: &Bench, slice: usize) -> u64 {
 fn go_on(bench: &Bench, slices: usize) {
     for slice in 0..slices {
         let before = used(bench, slice);
-        wait("a slice stands still", || used(bench, slice) >= before + 50_000_000);
+        wait("a slice is charged nothing", || used(bench, slice) >= before + 50_000_000);
     }
 }
 
 #[test]
-fn regions_that_were_left_behind_take_nobodys_place() {
+fn regions_that_were_left_behind_take_the_place_of_no_slice() {
     let _alone = support::machine();
     let bench = Bench::simulated();
     let leave_behind = |number: usize| {
@@ -273,22 +291,22 @@ fn regions_that_were_left_behind_take_nobodys_place() {
     let _programs = [working(&bench, 0, &[EQUAL]), working(&bench, 1, &[EQUAL])];
     (60..120).for_each(leave_behind);
     go_on(&bench, 2);
-    wait("a slice is left out", || told(&bench, 0) != 0 && told(&bench, 1) != 0);
+    wait("a slice has no grant", || grant(&bench, 0) != 0 && grant(&bench, 1) != 0);
 }
 
 #[test]
 fn that_a_slice_is_one_too_many_is_said_once() {
     let _alone = support::machine();
     let bench = Bench::simulated();
-    let live_in = |number: usize| {
+    let member_of = |number: usize| {
         let path = bench.region().with_file_name(format!("living-{number:02}"));
         Member::join(&path, Trust::OwnerOnly, &[]).unwrap().0
     };
     // One slice is the program's own.
-    let mut members: Vec<Member> = (1..MOST_SLICES).map(live_in).collect();
+    let mut members: Vec<Member> = (1..MOST_SLICES).map(member_of).collect();
     let mut program = working(&bench, 0, &[EQUAL]);
     (0..6).for_each(|_| go_on(&bench, 1));
-    members.push(live_in(MOST_SLICES));
+    members.push(member_of(MOST_SLICES));
     // This is time enough to read the folder several times.
     (0..12).for_each(|_| go_on(&bench, 1));
     program.kill();
@@ -302,14 +320,14 @@ fn that_a_slice_is_one_too_many_is_said_once() {
 }
 
 #[test]
-fn without_an_arbiter_nobody_starves_and_it_is_said_once() {
+fn without_an_arbiter_no_slice_starves_and_it_is_said_once() {
     let _alone = support::machine();
     let bench = Bench::simulated();
     let precious = bench.file("precious", "precious");
-    std::os::unix::fs::symlink(&precious, chairs(&bench)).unwrap();
+    std::os::unix::fs::symlink(&precious, arbiter_leases(&bench)).unwrap();
     let programs = [working(&bench, 0, &[EQUAL, HIGH]), working(&bench, 1, &[REST, LOW])];
     go_on(&bench, 2);
-    assert_eq!([told(&bench, 0), told(&bench, 1)], [0, 0]);
+    assert_eq!([grant(&bench, 0), grant(&bench, 1)], [0, 0]);
     for mut program in programs {
         program.kill();
         let said = program.end().1;
@@ -320,27 +338,27 @@ fn without_an_arbiter_nobody_starves_and_it_is_said_once() {
 }
 
 #[test]
-fn chairs_that_are_shortened_or_removed_end_nobody_and_are_made_anew_once_they_are_gone() {
+fn a_lease_file_that_is_shortened_or_removed_ends_no_process_and_is_made_anew_once_it_is_gone() {
     let _alone = support::machine();
     let bench = Bench::simulated();
     let _programs = [working(&bench, 0, &[EQUAL]), working(&bench, 1, &[EQUAL, weight("300")])];
-    wait("nobody is told anything", || told(&bench, 0) != 0 && told(&bench, 1) != 0);
-    fs::OpenOptions::new().write(true).open(chairs(&bench)).unwrap().set_len(0).unwrap();
-    wait("what was told long ago still holds", || told(&bench, 0) == 0 && told(&bench, 1) == 0);
+    wait("a slice has no grant", || grant(&bench, 0) != 0 && grant(&bench, 1) != 0);
+    fs::OpenOptions::new().write(true).open(arbiter_leases(&bench)).unwrap().set_len(0).unwrap();
+    wait("an old grant still holds", || grant(&bench, 0) == 0 && grant(&bench, 1) == 0);
     go_on(&bench, 2);
-    fs::remove_file(chairs(&bench)).unwrap();
-    wait("nobody looks any more", || told(&bench, 0) != 0 && told(&bench, 1) != 0);
+    fs::remove_file(arbiter_leases(&bench)).unwrap();
+    wait("no arbiter grants anything", || grant(&bench, 0) != 0 && grant(&bench, 1) != 0);
     go_on(&bench, 2);
 }
 
 #[test]
-fn what_is_overwritten_with_anything_starves_nobody() {
+fn words_that_are_overwritten_with_anything_starve_no_slice() {
     let _alone = support::machine();
     let bench = Bench::simulated();
     let _programs = [working(&bench, 0, &[EQUAL]), working(&bench, 1, &[EQUAL])];
-    wait("nobody is told anything", || told(&bench, 0) != 0 && told(&bench, 1) != 0);
+    wait("a slice has no grant", || grant(&bench, 0) != 0 && grant(&bench, 1) != 0);
     for byte in [0xff, 0x5a, 0] {
-        fs::write(chairs(&bench), vec![byte; 4096]).unwrap();
+        fs::write(arbiter_leases(&bench), vec![byte; 4096]).unwrap();
         for slice in 0..2 {
             let monitor = monitor(&bench, slice);
             let device = monitor.devices()[0].device;
@@ -364,9 +382,9 @@ fn beside_idle(first: &[Setting], kernel: u64) -> (Vec<u64>, u64) {
     let _busy = start(1, &[EQUAL, ("GPU_CORE_BURST", "latency")], &["60", &kernel.to_string()]);
     let progress = |time: u64| {
         let before = used(&bench, 1);
-        wait("the slice stands still", || used(&bench, 1) >= before + time);
+        wait("the slice is charged nothing", || used(&bench, 1) >= before + time);
     };
-    // The look begins after the first launches, whose cost is unknown, and once the slice knows its neighbours.
+    // The looks begin after the first launches, whose cost is unknown, and once the slice knows its neighbours.
     progress(500_000_000);
     let (began, before, mut queued) = (support::monotonic(), used(&bench, 1), Vec::new());
     let (monitor, mut time) = (monitor(&bench, 1), 0);
@@ -401,7 +419,7 @@ fn beside_high_priority_that_has_no_work_others_queue_little_and_keep_the_gpu_bu
 }
 
 #[test]
-fn a_directory_that_is_slow_to_read_is_read_seldom_and_what_is_told_then_is_not_of_before() {
+fn a_directory_that_is_slow_to_read_is_read_seldom_and_grants_stay_current() {
     /// Time that a read of the directory takes, in milliseconds. It is not repeated for twenty times as long. An arbiter that is
     /// silent for 100 ms is replaced.
     const SLOW: u64 = 60;
@@ -419,11 +437,11 @@ fn a_directory_that_is_slow_to_read_is_read_seldom_and_what_is_told_then_is_not_
             let host =
                 host.set("FOLDER_MS", &SLOW.to_string()).set("FOLDER_READ", &read.display().to_string());
             let _slow = begun(host.in_slice(1));
-            wait("nobody reads the directory", || readings() > 0);
+            wait("no process reads the directory", || readings() > 0);
             // Once this slice is found, the grant of the slice beside it tells that slice to give way.
             let _high = working(&bench, 0, &[EQUAL, HIGH]);
-            wait("nobody is told anything", || told(&bench, 1) != 0);
-            let (said_at, seen) = ((told(&bench, 1) >> AT.0) << AT.1, support::monotonic());
+            wait("the slice has no grant", || grant(&bench, 1) != 0);
+            let (said_at, seen) = ((grant(&bench, 1) >> AT.0) << AT.1, support::monotonic());
             let late = seen.saturating_sub(said_at) / 1_000_000;
             // The process that makes a region reads the directory once too, so only later reads are timed.
             let before = readings();
@@ -448,28 +466,28 @@ fn a_slice_with_the_whole_gpu_costs_nothing_beside_others_and_makes_no_file() {
     let bench = Bench::simulated();
     let free = working(&bench, 0, &[("GPU_MEM_LIMIT", "2GiB")]);
     std::thread::sleep(Duration::from_millis(100));
-    assert!(!chairs(&bench).exists());
+    assert!(!arbiter_leases(&bench).exists());
     let _beside = working(&bench, 1, &[EQUAL]);
-    wait("nobody asks for the chair", || chairs(&bench).exists());
+    wait("no process makes the lease file", || arbiter_leases(&bench).exists());
     let before = used(&bench, 1);
-    wait("the other one stands still", || used(&bench, 1) >= before + 200_000_000);
-    assert_eq!((used(&bench, 0), told(&bench, 0)), (0, 0), "it is neither measured nor told anything");
+    wait("the other slice is charged nothing", || used(&bench, 1) >= before + 200_000_000);
+    assert_eq!((used(&bench, 0), grant(&bench, 0)), (0, 0), "it is not measured and has no grant");
     assert!(threads(&free).iter().all(|name| name.trim() != "gpuslice"), "{:?}", threads(&free));
 }
 
 #[test]
-fn a_slice_of_fixed_ones_needs_nobody() {
+fn slices_of_policy_fixed_need_no_arbiter() {
     let _alone = support::machine();
     let bench = Bench::simulated();
     let share = ("GPU_CORE_PERCENT", "40");
     let _programs = [working(&bench, 0, &[share]), working(&bench, 1, &[share])];
     go_on(&bench, 2);
-    assert!(!chairs(&bench).exists());
-    assert_eq!([told(&bench, 0), told(&bench, 1)], [0, 0]);
+    assert!(!arbiter_leases(&bench).exists());
+    assert_eq!([grant(&bench, 0), grant(&bench, 1)], [0, 0]);
 }
 
 #[test]
-fn a_process_that_was_started_with_another_policy_is_told_what_holds() {
+fn a_process_that_was_started_with_another_policy_prints_the_policy_that_holds() {
     let bench = Bench::simulated();
     let first = working(&bench, 0, &[EQUAL, weight("300")]);
     let mut second = working(&bench, 0, &[REST, HIGH]);

@@ -7,7 +7,7 @@
 
 #![allow(clippy::disallowed_types, reason = "a word of this process")]
 
-mod chairs;
+mod arbiter_leases;
 mod config;
 mod control;
 mod random;
@@ -47,8 +47,8 @@ impl Target {
                 let case = region::Case::new(&mut random);
                 self.judge(number, &case, || case.run(&self.folder))
             }
-            "chairs" => {
-                let case = chairs::Case::new(&mut random);
+            "arbiter_leases" => {
+                let case = arbiter_leases::Case::new(&mut random);
                 self.judge(number, &case, || case.run(&self.folder))
             }
             "control" => {
@@ -100,7 +100,7 @@ fn watch() {
 
 fn run(words: &[String]) -> Option<bool> {
     let [name, how, number, folder] = words else { return None };
-    if !["region", "chairs", "config", "control"].contains(&name.as_str()) {
+    if !["region", "arbiter_leases", "config", "control"].contains(&name.as_str()) {
         return None;
     }
     let number = number.parse().ok()?;
@@ -119,7 +119,7 @@ fn main() -> ExitCode {
         Some(false) => ExitCode::FAILURE,
         None => {
             println!(
-                "gpuslice-fuzz region|chairs|config|control SECONDS SEED FOLDER, or: region|chairs|config|control case NUMBER FOLDER"
+                "gpuslice-fuzz region|arbiter_leases|config|control SECONDS SEED FOLDER, or: region|arbiter_leases|config|control case NUMBER FOLDER"
             );
             ExitCode::from(2)
         }

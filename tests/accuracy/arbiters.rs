@@ -1,6 +1,6 @@
 //! Arbiters of a GPU, and how soon another process takes the place of a dead one.
 //!
-//! The tests look from outside: at the arbiter leases (chairs) beside the regions, and at the grants in the regions.
+//! The tests read the file of arbiter leases beside the regions, and the grants in the regions.
 
 use crate::support::bench::{Bench, Host};
 use crate::support::living::Living;
@@ -17,16 +17,16 @@ use std::time::{Duration, Instant};
 const NEVER: Duration = Duration::from_secs(30);
 /// Time for which a process is stopped to find out if it is the arbiter, which renews its word each millisecond. If the word does
 /// not change, the process counts as the arbiter. Another process may be the arbiter and have had no processor; [`replacements`]
-/// finds that out.
-const SILENT: Duration = Duration::from_millis(40);
+/// detects that.
+const ARBITER_TEST: Duration = Duration::from_millis(40);
 /// Offset of the first arbiter lease in the file, and size of a lease: a word for the GPU, then a word for the holder.
-const FIRST: usize = 16;
-const CHAIR: usize = 16;
+const FIRST_LEASE: usize = 16;
+const LEASE_SIZE: usize = 16;
 /// Bits of the holder's number. The bits above them hold the time of the last renewal.
-const WHO: u64 = (1 << 24) - 1;
+const HOLDER_BITS: u64 = (1 << 24) - 1;
 
 /// Returns the path of the file of arbiter leases beside the regions.
-pub(crate) fn chairs(bench: &Bench) -> PathBuf {
+pub(crate) fn arbiter_leases(bench: &Bench) -> PathBuf {
     // SAFETY: the call has no arguments and cannot fail.
     bench.region().with_file_name(format!(".gpuslice-arbiter-{}", unsafe { libc::geteuid() }))
 }
@@ -36,7 +36,7 @@ pub(crate) fn monitor(bench: &Bench, slice: usize) -> Monitor {
 }
 
 /// Returns the current grant of a slice, as a word of its region.
-pub(crate) fn told(bench: &Bench, slice: usize) -> u64 {
+pub(crate) fn grant(bench: &Bench, slice: usize) -> u64 {
     let monitor = monitor(bench, slice);
     monitor.grant(monitor.devices()[0].device)
 }
@@ -60,17 +60,17 @@ pub(crate) fn begun(host: Host<'_>) -> Living {
     living
 }
 
-/// Returns the holder's word of the only GPU's arbiter lease, or zero if nobody holds it.
+/// Returns the holder's word of the only GPU's arbiter lease, or zero if no process holds it.
 fn holder(bench: &Bench) -> u64 {
-    let bytes = fs::read(chairs(bench)).unwrap_or_default();
+    let bytes = fs::read(arbiter_leases(bench)).unwrap_or_default();
     let word =
         |at: usize| bytes.get(at..at + 8).map_or(0, |word| u64::from_ne_bytes(word.try_into().unwrap()));
-    let taken = (FIRST..bytes.len()).step_by(CHAIR).find(|at| word(*at) != 0);
+    let taken = (FIRST_LEASE..bytes.len()).step_by(LEASE_SIZE).find(|at| word(*at) != 0);
     taken.map_or(0, |at| word(at + 8))
 }
 
-/// Times after the arbiter stood still for good: until another process held its lease, and until the other slices had the part of
-/// the dead one.
+/// Times from the stop of the arbiter, which is killed afterwards: until another process held its lease, and until the other
+/// slices had the part of the dead slice.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Replaced {
     pub(crate) held: Duration,
@@ -80,7 +80,7 @@ pub(crate) struct Replaced {
 /// Thousandths of the GPU that the grants of several slices must reach together to count as the whole of it. They leave room for
 /// the error of the arbiter's budget. Three of four equal slices reach 750, with a budget that is right.
 const NEARLY_ALL: u16 = 800;
-/// Time for which grants must stay to count as a division. A new arbiter first grants by what it sees at its first look.
+/// Time for which grants must stay to count as a division. The first grants of a new arbiter follow from one look alone.
 const STAYS: Duration = Duration::from_millis(100);
 
 /// Ends the arbiter of `slices` slices that always have work, again and again until one slice is left. There are fewer figures
@@ -92,26 +92,28 @@ pub(crate) fn replacements(slices: usize) -> Vec<Replaced> {
         (0..slices).map(|slice| (slice, working(&bench, slice, &equal))).collect();
     let mut replaced = Vec::new();
     while programs.len() > 1 {
-        let is_told = |(slice, _): &(usize, Living)| told(&bench, *slice) != 0;
-        wait("somebody is told nothing", || programs.iter().all(is_told) && holder(&bench) != 0);
+        let has_grant = |(slice, _): &(usize, Living)| grant(&bench, *slice) != 0;
+        wait("a slice has no grant, or no process holds the lease", || {
+            programs.iter().all(has_grant) && holder(&bench) != 0
+        });
         // While the programs start, each may have the whole GPU.
-        let all = || programs.iter().map(|(slice, _)| rate(told(&bench, *slice))).sum::<u16>();
-        wait("each has the whole GPU", || {
+        let all = || programs.iter().map(|(slice, _)| rate(grant(&bench, *slice))).sum::<u16>();
+        wait("each slice has the whole GPU", || {
             all() * (programs.len() as u16 - 1) / (programs.len() as u16) < NEARLY_ALL
         });
         let mut turns = (0..programs.len()).cycle();
-        let (at, since) = turns.find_map(|at| Some((at, silenced(&bench, &programs[at].1)?))).unwrap();
+        let (at, since) = turns.find_map(|at| Some((at, stopped_arbiter(&bench, &programs[at].1)?))).unwrap();
         let (_, mut program) = programs.swap_remove(at);
-        let rest = || programs.iter().map(|(slice, _)| rate(told(&bench, *slice))).sum::<u16>();
+        let rest = || programs.iter().map(|(slice, _)| rate(grant(&bench, *slice))).sum::<u16>();
         let word = holder(&bench);
         program.kill();
-        wait("nobody looks any more", || ![0, word].contains(&holder(&bench)));
+        wait("no process takes the lease of the dead arbiter", || ![0, word].contains(&holder(&bench)));
         let held = since.elapsed();
-        if holder(&bench) & WHO == word & WHO {
+        if holder(&bench) & HOLDER_BITS == word & HOLDER_BITS {
             continue; // The arbiter lives: it had no processor, and another process was killed.
         }
         let mut divided = Instant::now();
-        wait("nobody gets the part of the dead slice", || {
+        wait("the other slices do not get the part of the dead slice", || {
             if rest() < NEARLY_ALL {
                 divided = Instant::now();
             }
@@ -122,12 +124,12 @@ pub(crate) fn replacements(slices: usize) -> Vec<Replaced> {
     replaced
 }
 
-/// Stops a program. Returns since when, if it is the arbiter; otherwise lets the program go on.
-fn silenced(bench: &Bench, program: &Living) -> Option<Instant> {
+/// Stops a program. If the program is the arbiter, returns the instant of the stop; otherwise lets the program go on.
+fn stopped_arbiter(bench: &Bench, program: &Living) -> Option<Instant> {
     let since = Instant::now();
     program.suspend();
     let word = holder(bench);
-    while since.elapsed() < SILENT {
+    while since.elapsed() < ARBITER_TEST {
         if holder(bench) != word || word == 0 {
             program.signal(libc::SIGCONT);
             return None;

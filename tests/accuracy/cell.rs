@@ -1,6 +1,6 @@
 //! One cell of the table: the figures of one workload under one limit, beside its targets.
 
-use crate::course::{Course, Play, run};
+use crate::course::{Course, RunSpec, run};
 use crate::figures::{Figures, Terms, WARM_UP, figures, jain, p99, share, sums};
 use crate::support::host::Host;
 use crate::workloads::{EXCUSED, SWITCHED, Target, Targets, Variant, Workload};
@@ -10,7 +10,7 @@ const MS: u64 = 1_000_000;
 /// Bursts of `strict` and `latency`, in nanoseconds of GPU time.
 const BURSTS: [(&str, u64); 2] = [("strict", 20 * MS), ("latency", 200 * MS)];
 /// Longest time without work beyond what is owed, in milliseconds: 1 ms, and 1 ms of resolution.
-const PATIENCE: u64 = 2;
+const STALL: u64 = 2;
 /// Number of times that a measurement is repeated because the machine had no time for it.
 const AGAIN: u32 = 2;
 /// A program whose unlimited share is at most this far above the limit is not always held back by it. Hundredths of points.
@@ -28,11 +28,11 @@ pub(crate) struct Free {
 
 /// Runs a workload without the library. Repeats the run if the machine was late.
 pub(crate) fn free(workload: &Workload, limit: u64, seconds: u64, variant: &Variant) -> Result<Free, String> {
-    let play = play(workload, limit, None, seconds, variant);
-    let mut course = run(&play)?;
+    let spec = spec(workload, limit, None, seconds, variant);
+    let mut course = run(&spec)?;
     for _ in 0..AGAIN {
         if course.host.is_late() {
-            course = run(&play)?;
+            course = run(&spec)?;
         }
     }
     let used = sums(&course.busy(0));
@@ -43,14 +43,14 @@ pub(crate) fn free(workload: &Workload, limit: u64, seconds: u64, variant: &Vari
     })
 }
 
-fn play<'a>(
+fn spec<'a>(
     workload: &'a Workload,
     limit: u64,
     limits: Option<Vec<u64>>,
     seconds: u64,
     variant: &'a Variant,
-) -> Play<'a> {
-    Play {
+) -> RunSpec<'a> {
+    RunSpec {
         programs: (workload.programs)(limit),
         limits,
         burst: workload.burst,
@@ -103,18 +103,18 @@ pub(crate) fn cell(
     free: &Free,
     variant: &Variant,
 ) -> Result<Cell, String> {
-    let play = play(workload, limit, Some((workload.limits)(limit)), seconds, variant);
-    let mut cell = measured(&play, workload, limit, free, &run(&play)?);
+    let spec = spec(workload, limit, Some((workload.limits)(limit)), seconds, variant);
+    let mut cell = measured(&spec, workload, limit, free, &run(&spec)?);
     for _ in 0..AGAIN {
         if !cell.misses.is_empty() && cell.host.is_late() {
-            cell = measured(&play, workload, limit, free, &run(&play)?);
+            cell = measured(&spec, workload, limit, free, &run(&spec)?);
         }
     }
     Ok(cell)
 }
 
-fn measured(play: &Play, workload: &Workload, limit: u64, free: &Free, course: &Course) -> Cell {
-    let (seconds, variant) = (play.seconds, play.variant);
+fn measured(spec: &RunSpec, workload: &Workload, limit: u64, free: &Free, course: &Course) -> Cell {
+    let (seconds, variant) = (spec.seconds, spec.variant);
     let busy = course.busy(0);
     // A program that waits for each launch does not reach every limit.
     let reached = if workload.target == Target::Beside { 10_000 } else { free.share };
@@ -143,7 +143,7 @@ fn measured(play: &Play, workload: &Workload, limit: u64, free: &Free, course: &
         host: course.host,
         misses: String::new(),
         course: (100..used.len()).step_by(100).map(|to| share(&used, to - 100, to)).collect(),
-        said: course.complaints.clone(),
+        said: course.stderr.clone(),
     };
     let targets = variant.targets(cell.workload).unwrap_or_else(|| cell.targets(seconds));
     cell.misses = cell.judge(targets);
@@ -159,10 +159,10 @@ impl Cell {
     /// Returns the targets of a workload without documented ones.
     fn targets(&self, seconds: u64) -> Targets {
         match self.target {
-            Target::Short => Targets { throughput: 990, stall: PATIENCE, ..Targets::within(50, 150) },
+            Target::Short => Targets { throughput: 990, stall: STALL, ..Targets::within(50, 150) },
             Target::Long => Targets {
                 throughput: 990,
-                stall: PATIENCE,
+                stall: STALL,
                 ..Targets::within(self.mean_bound(seconds).max(100), i64::MAX)
             },
             Target::Beside => Targets::within(100, 500),

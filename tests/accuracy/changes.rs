@@ -1,7 +1,7 @@
 //! Shares while limits change and processes die.
 
 use crate::cell::points;
-use crate::course::{Course, Event, Play, run};
+use crate::course::{Course, Event, RunSpec, run};
 use crate::figures::{Terms, figures, jain, settling, share, sums};
 use crate::picture::{Line, draw};
 use crate::support::machine;
@@ -20,18 +20,19 @@ fn programs(name: &str) -> Vec<Program> {
     (workload.programs)(50)
 }
 
-fn play(name: &str, limit: u64, seconds: u64, events: Vec<(u64, Event)>) -> Course {
+fn run_workload(name: &str, limit: u64, seconds: u64, events: Vec<(u64, Event)>) -> Course {
     let programs = programs(name);
     let (limits, burst) = (Some(vec![limit]), "strict");
     let (settings, variant) = ([].as_slice(), variant());
-    run(&Play { programs, limits, burst, settings, seconds, variant, events, has_requests: false }).unwrap()
+    run(&RunSpec { programs, limits, burst, settings, seconds, variant, events, has_requests: false })
+        .unwrap()
 }
 
 /// Runs a workload with each of `limits` in turn, for `each` seconds.
 fn changing(name: &str, limits: &[u64], each: u64) -> Course {
     let changes = (1..).zip(limits.iter().skip(1));
     let events = changes.map(|(at, limit)| (at * each * 1000, Event::Limit(*limit))).collect();
-    play(name, limits[0], each * limits.len() as u64, events)
+    run_workload(name, limits[0], each * limits.len() as u64, events)
 }
 
 #[test]
@@ -66,7 +67,7 @@ fn a_killed_process_leaves_the_share_to_the_others() {
     let _alone = machine();
     let (seconds, limit) = (seconds().unwrap_or(4), 30);
     let kills = (2..seconds * 2 - 1).map(|at| (at * 500 + at * 37 % 100, Event::Kill(1))).collect();
-    let course = play("8 processes", limit, seconds, kills);
+    let course = run_workload("8 processes", limit, seconds, kills);
     let target = limit as i64 * 100;
     let figures = figures(&course.busy(0), Terms { target, debt: DEBT });
     let served: Vec<u64> = course

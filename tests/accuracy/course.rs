@@ -19,7 +19,7 @@ const LOOK: Duration = Duration::from_millis(20);
 const MORE: u64 = 5;
 
 /// A run: programs, limits and events.
-pub(crate) struct Play<'a> {
+pub(crate) struct RunSpec<'a> {
     pub(crate) programs: Vec<Program>,
     /// Limits of the slices in percent. `None`: the programs run without the library.
     pub(crate) limits: Option<Vec<u64>>,
@@ -62,7 +62,7 @@ pub(crate) struct Course {
     pub(crate) latencies: Vec<u64>,
     pub(crate) host: Host,
     /// Standard error of the programs.
-    pub(crate) complaints: String,
+    pub(crate) stderr: String,
 }
 
 /// GPU time of a slice up to an instant, in nanoseconds.
@@ -111,18 +111,18 @@ impl Course {
 ///
 /// # Errors
 /// Returns the standard error of a program that did not begin.
-pub(crate) fn run(play: &Play<'_>) -> Result<Course, String> {
-    Stage::new(play).and_then(|stage| stage.run())
+pub(crate) fn run(spec: &RunSpec<'_>) -> Result<Course, String> {
+    Runner::new(spec).and_then(|runner| runner.run())
 }
 
-struct Stage<'a> {
-    play: &'a Play<'a>,
+struct Runner<'a> {
+    spec: &'a RunSpec<'a>,
     bench: Bench,
     load: PathBuf,
     programs: Vec<Living>,
     truth: Shared,
-    /// Index of the program of each process, dead processes included.
-    who: HashMap<u32, usize>,
+    /// Index of the program of each process by process number, dead processes included.
+    by_pid: HashMap<u32, usize>,
 }
 
 fn bench(variant: &Variant) -> Bench {
@@ -137,16 +137,16 @@ fn bench(variant: &Variant) -> Bench {
     bench
 }
 
-impl<'a> Stage<'a> {
-    fn new(play: &'a Play<'a>) -> Result<Self, String> {
-        let (bench, load) = (bench(play.variant), compiler::plain("load"));
+impl<'a> Runner<'a> {
+    fn new(spec: &'a RunSpec<'a>) -> Result<Self, String> {
+        let (bench, load) = (bench(spec.variant), compiler::plain("load"));
         let starts =
-            play.programs.iter().enumerate().map(|(me, program)| start(play, &bench, &load, program, me));
+            spec.programs.iter().enumerate().map(|(me, program)| start(spec, &bench, &load, program, me));
         let programs = starts.collect::<Result<Vec<_>, _>>()?;
-        let who = programs.iter().enumerate().map(|(me, program)| (program.pid(), me)).collect();
+        let by_pid = programs.iter().enumerate().map(|(me, program)| (program.pid(), me)).collect();
         let truth = Shared::open_existing(&bench.region().with_file_name("state"))
             .map_err(|wrong| wrong.to_string())?;
-        Ok(Self { play, bench, load, programs, truth, who })
+        Ok(Self { spec, bench, load, programs, truth, by_pid })
     }
 
     fn run(mut self) -> Result<Course, String> {
@@ -155,14 +155,14 @@ impl<'a> Stage<'a> {
         let began = self.now();
         self.programs.iter_mut().for_each(|program| program.order(""));
         let mut course = Course { tracks: self.tracks(), ..Course::default() };
-        let (mut seen, end) = (began, began + self.play.seconds * 1000);
-        let mut events = self.play.events.clone();
+        let (mut seen, end) = (began, began + self.spec.seconds * 1000);
+        let mut events = self.spec.events.clone();
         let mut warm = None;
         while seen < end {
             thread::sleep(LOOK);
             while let Some((_, event)) = events.first().filter(|(at, _)| began + at <= self.now()).copied() {
                 events.remove(0);
-                self.befall(event)?;
+                self.apply(event)?;
             }
             seen = self.look(&mut course.tracks, began, seen);
             if warm.is_none() && seen >= began + WARM_UP as u64 {
@@ -185,10 +185,10 @@ impl<'a> Stage<'a> {
     }
 
     fn tracks(&self) -> Vec<Track> {
-        let length = self.play.seconds as usize * 1000;
+        let length = self.spec.seconds as usize * 1000;
         let track =
             |program: &Program| Track { slice: program.slice, busy: vec![0; length], ..Track::default() };
-        self.play.programs.iter().map(track).collect()
+        self.spec.programs.iter().map(track).collect()
     }
 
     /// Returns the current millisecond of the simulated GPU.
@@ -199,7 +199,7 @@ impl<'a> Stage<'a> {
     /// Adds the busy time since `seen` to the tracks. Returns the millisecond up to which the tracks are complete.
     fn look(&self, tracks: &mut [Track], began: u64, seen: u64) -> u64 {
         self.truth.lock().course(0, seen, |span| {
-            let track = self.who.get(&span.pid).and_then(|me| tracks.get_mut(*me));
+            let track = self.by_pid.get(&span.pid).and_then(|me| tracks.get_mut(*me));
             let busy = track.and_then(|track| track.busy.get_mut((span.ms - began) as usize));
             if let Some(busy) = busy {
                 *busy += span.busy_ns;
@@ -210,9 +210,9 @@ impl<'a> Stage<'a> {
     /// Returns the durations of the kernels of each program, summed up.
     fn work(&self) -> HashMap<usize, u64> {
         let mut work = HashMap::new();
-        for deeds in self.truth.lock().process_totals(0) {
-            if let Some(me) = self.who.get(&deeds.pid) {
-                *work.entry(*me).or_default() += deeds.kernel_ns;
+        for totals in self.truth.lock().process_totals(0) {
+            if let Some(me) = self.by_pid.get(&totals.pid) {
+                *work.entry(*me).or_default() += totals.kernel_ns;
             }
         }
         work
@@ -220,14 +220,14 @@ impl<'a> Stage<'a> {
 
     /// Returns the time that the library has charged the first slice for, and the time that the slice has used.
     fn spent(&self) -> Spent {
-        let is_of_it = |pid| self.who.get(pid).is_some_and(|me| self.play.programs[*me].slice == 0);
-        let deeds = self.truth.lock().process_totals(0);
-        let used = deeds.iter().filter(|deeds| is_of_it(&deeds.pid)).map(|deeds| deeds.busy_ns).sum();
+        let is_of_it = |pid| self.by_pid.get(pid).is_some_and(|me| self.spec.programs[*me].slice == 0);
+        let totals = self.truth.lock().process_totals(0);
+        let used = totals.iter().filter(|totals| is_of_it(&totals.pid)).map(|totals| totals.busy_ns).sum();
         Spent { charged: self.charged(), used }
     }
 
     fn charged(&self) -> u64 {
-        let region = region(self.play, &self.bench, 0);
+        let region = region(self.spec, &self.bench, 0);
         let monitor = Monitor::open(&region, Trust::AnyOwner).ok().flatten();
         let of = |monitor: Monitor| {
             monitor.devices().iter().map(|device| monitor.time_used(device.device).used.nanos()).sum()
@@ -235,15 +235,15 @@ impl<'a> Stage<'a> {
         monitor.map_or(0, of)
     }
 
-    fn befall(&mut self, event: Event) -> Result<(), String> {
+    fn apply(&mut self, event: Event) -> Result<(), String> {
         match event {
             Event::Limit(percent) => {
                 self.limit(0, |limits| Limits { cores_permille: percent as u32 * 10, ..limits })
             }
             Event::Sharing(slice, sharing) => self.limit(slice, |limits| Limits { sharing, ..limits }),
             Event::Suspend(me) => {
-                // The lock keeps the program out of the simulated driver. If the program stood still in it, all others would
-                // wait.
+                // The lock keeps the program out of the simulated driver. If the program stopped in the driver, all others
+                // would wait.
                 let _outside = self.truth.lock();
                 self.programs[me].suspend();
                 Ok(())
@@ -257,7 +257,7 @@ impl<'a> Stage<'a> {
     }
 
     fn limit(&self, slice: usize, change: impl Fn(Limits) -> Limits) -> Result<(), String> {
-        let path = region(self.play, &self.bench, slice);
+        let path = region(self.spec, &self.bench, slice);
         let opened = Monitor::open(&path, Trust::AnyOwner).map_err(|wrong| wrong.to_string())?;
         let monitor = opened.ok_or("there is no region")?;
         for device in monitor.devices() {
@@ -268,8 +268,8 @@ impl<'a> Stage<'a> {
 
     fn replace(&mut self, me: usize) -> Result<(), String> {
         self.programs[me].kill();
-        let mut next = start(self.play, &self.bench, &self.load, &self.play.programs[me], me)?;
-        self.who.insert(next.pid(), me);
+        let mut next = start(self.spec, &self.bench, &self.load, &self.spec.programs[me], me)?;
+        self.by_pid.insert(next.pid(), me);
         next.order("");
         self.programs[me] = next;
         Ok(())
@@ -277,7 +277,7 @@ impl<'a> Stage<'a> {
 
     fn end(self, course: &mut Course, began: u64) {
         for (me, mut program) in self.programs.into_iter().enumerate() {
-            if me == 0 && self.play.has_requests {
+            if me == 0 && self.spec.has_requests {
                 while let Some(line) = program.hear() {
                     course.latencies.extend(line.parse::<u64>());
                 }
@@ -288,38 +288,38 @@ impl<'a> Stage<'a> {
                 let instant = instant.and_then(|ns| (ns / 1_000_000).checked_sub(began));
                 course.tracks[me].began.extend(instant);
             }
-            course.complaints += &program.end().1;
+            course.stderr += &program.end().1;
         }
     }
 }
 
 /// Returns the path of a slice's region.
-fn region(play: &Play<'_>, bench: &Bench, slice: usize) -> PathBuf {
+fn region(spec: &RunSpec<'_>, bench: &Bench, slice: usize) -> PathBuf {
     let path = bench.region_of(slice);
-    if play.variant.is_apart { path.join("region") } else { path }
+    if spec.variant.is_apart { path.join("region") } else { path }
 }
 
 /// Starts a program and waits until it is ready to begin.
 fn start(
-    play: &Play<'_>,
+    spec: &RunSpec<'_>,
     bench: &Bench,
     load: &Path,
     program: &Program,
     me: usize,
 ) -> Result<Living, String> {
-    let seconds = if play.has_requests { play.seconds } else { play.seconds + MORE };
+    let seconds = if spec.has_requests { spec.seconds } else { spec.seconds + MORE };
     let arguments = program.arguments(seconds, me);
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let mut host = bench.program(load, &words);
-    if let Some(limits) = &play.limits {
+    if let Some(limits) = &spec.limits {
         host = host.loaded().set("GPU_CORE_PERCENT", &limits[program.slice].to_string());
-        host = host.set("GPU_CORE_BURST", play.burst);
-        host = host.set_all(play.settings.get(program.slice).copied().unwrap_or_default());
-        let region = region(play, bench, program.slice);
+        host = host.set("GPU_CORE_BURST", spec.burst);
+        host = host.set_all(spec.settings.get(program.slice).copied().unwrap_or_default());
+        let region = region(spec, bench, program.slice);
         std::fs::create_dir_all(region.parent().unwrap()).unwrap();
         host = host.set("GPUSLICE_REGION", &region.display().to_string());
     }
-    if !play.variant.has_nvml {
+    if !spec.variant.has_nvml {
         host = host.set("LD_LIBRARY_PATH", &bench.region().parent().unwrap().display().to_string());
     }
     let living = host.start();

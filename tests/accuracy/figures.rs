@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn waiting_for_what_is_owed_is_no_stall() {
+    fn time_that_pays_a_debt_is_no_stall() {
         // 20 ms of work of every 40.
         let parts: Vec<_> = (0..200).flat_map(|_| [(20, 1000), (20, 0)]).collect();
         assert_eq!(figures(&course(&parts), HALF).stall, 0);
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_owes_more_than_a_burst_and_a_kernel() {
+    fn a_slice_owes_a_burst_and_a_kernel_at_most() {
         assert_eq!(figures(&course(&[(2000, 1000), (100, 0), (1000, 500)]), HALF).stall, 56);
     }
 
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn fairness_and_percentiles_are_what_they_are_elsewhere() {
+    fn fairness_and_percentiles_follow_their_definitions() {
         assert_eq!((jain(&[5, 5]), jain(&[1, 0]), jain(&[3, 1])), (1000, 500, 800));
         assert_eq!(p99(&(1..=200).rev().collect::<Vec<_>>()), 199);
     }

@@ -1,7 +1,7 @@
 //! Slices that divide a GPU by policy, weight and priority: figures beside the targets.
 
 use crate::arbiters::{Replaced, replacements};
-use crate::course::{Course, Play, Settings, run};
+use crate::course::{Course, RunSpec, Settings, run};
 use crate::figures::p99;
 use crate::shares::{jain, lending, median_and_most, part, parts};
 use crate::support::host::{Host, Watch};
@@ -28,7 +28,7 @@ const REST: &[(&str, &str)] = &[("GPU_CORE_POLICY", "best-effort")];
 
 /// Runs slices that may use all of the GPU; without `settings`, runs the programs without the library. Repeats the run at most
 /// [`AGAIN`] times while the machine was late and `is_good` rejects the result.
-fn play(
+fn run_programs(
     programs: &[Program],
     settings: Option<Settings<'_>>,
     seconds: u64,
@@ -37,7 +37,7 @@ fn play(
     let slices = programs.iter().map(|program| program.slice).max().unwrap_or(0) + 1;
     let has_requests = programs[0].has_requests();
     let once = || {
-        run(&Play {
+        run(&RunSpec {
             programs: programs.to_vec(),
             limits: settings.map(|_| vec![100; slices]),
             burst: "strict",
@@ -92,10 +92,11 @@ fn fairness(table: &mut Table, seconds: u64, count: usize) -> u64 {
     let until = |seconds: u64| seconds as usize * 1000 - 1;
     let index = |course: &Course| jain(&parts(course, count, 1000, until(seconds)), &weights);
     let sum = |course: &Course, seconds| parts(course, count, 1000, until(seconds)).iter().sum::<i64>();
-    let free = sum(&play(&programs, None, seconds.min(FREE), |_| true), seconds.min(FREE)).max(1);
+    let free = sum(&run_programs(&programs, None, seconds.min(FREE), |_| true), seconds.min(FREE)).max(1);
     let busy = |course: &Course| sum(course, seconds) * 1000 / free;
-    let course =
-        play(&programs, Some(&settings), seconds, |course| index(course) >= 990 && busy(course) >= 980);
+    let course = run_programs(&programs, Some(&settings), seconds, |course| {
+        index(course) >= 990 && busy(course) >= 980
+    });
     let (found, busy) = (index(&course), busy(&course));
     let figure = format!("{}.{:03}", found / 1000, found % 1000);
     let name = format!("{count} equal slices of 20 us to 1.5 ms: Jain");
@@ -113,7 +114,7 @@ fn weights(table: &mut Table, seconds: u64) {
     let settings: Vec<&[_]> = settings.iter().map(Vec::as_slice).collect();
     let programs: Vec<Program> = (0..3).map(|slice| of(slice, &[200 * US], "")).collect();
     let index = |course: &Course| jain(&parts(course, 3, 1000, seconds as usize * 1000 - 1), &[1, 3, 6]);
-    let course = play(&programs, Some(&settings), seconds, |course| index(course) >= 990);
+    let course = run_programs(&programs, Some(&settings), seconds, |course| index(course) >= 990);
     let found = index(&course);
     let figure = format!("{}.{:03}", found / 1000, found % 1000);
     table.row(
@@ -134,7 +135,7 @@ fn lent(table: &mut Table, seconds: u64, weights: [&str; 2]) {
         (median_and_most(&times.lent), median_and_most(&times.back), times.back.len())
     };
     let is_good = |course: &Course| times(course).0.1 <= 200 && times(course).1.1 <= 50;
-    let course = play(&programs, Some(&settings), seconds, is_good);
+    let course = run_programs(&programs, Some(&settings), seconds, is_good);
     let (lent, back, count) = times(&course);
     let name = format!("{first} : {second}, the first pauses now and then ({count} times)");
     for (what, (median, worst), most) in [("lent", lent, 200), ("taken back", back, 50)] {
@@ -192,13 +193,14 @@ fn median(values: &[u64]) -> u64 {
 /// of a half of the GPU.
 fn latency(table: &mut Table, seconds: u64) {
     let requests = of(0, &[REQUEST / 10], &format!("every={EVERY} launches=10"));
-    let unlimited = play(core::slice::from_ref(&requests), None, seconds, |_| false).latencies;
+    let unlimited = run_programs(core::slice::from_ref(&requests), None, seconds, |_| false).latencies;
     let alone = p99(&unlimited).max(1);
     let of_alone = |course: &Course| p99(&course.latencies) * 100 / alone;
     for kernel in [200 * US, 5 * MS] {
         let programs = [requests.clone(), of(1, &[kernel], "")];
-        let course = play(&programs, Some(&[HIGH, REST]), seconds, |course| of_alone(course) <= 120);
-        let (found, bare) = (of_alone(&course), of_alone(&play(&programs, None, seconds / 2, |_| false)));
+        let course = run_programs(&programs, Some(&[HIGH, REST]), seconds, |course| of_alone(course) <= 120);
+        let (found, bare) =
+            (of_alone(&course), of_alone(&run_programs(&programs, None, seconds / 2, |_| false)));
         let name = format!("high, requests of 10 ms, beside best-effort of {} us: p99", kernel / US);
         let figure = format!("{}.{:02} of unlimited", found / 100, found % 100);
         let physics = physics(kernel);
@@ -226,7 +228,7 @@ fn latency(table: &mut Table, seconds: u64) {
 fn least(table: &mut Table, seconds: u64) -> i64 {
     let programs = [of(0, &[200 * US], ""), of(1, &[100 * US], "")];
     let low = |course: &Course| part(course, 1, 1000, seconds as usize * 1000 - 1);
-    let course = play(&programs, Some(&[HIGH, LOW]), seconds, |course| low(course) >= 480);
+    let course = run_programs(&programs, Some(&[HIGH, LOW]), seconds, |course| low(course) >= 480);
     let share = low(&course);
     let figure = format!("{}.{:02} %", share / 100, share % 100);
     let name = "low beside high, both always busy: share of low";

@@ -2,7 +2,7 @@
 //! exceeds the share. Kernels so short that the ends of measurements count are judged too.
 
 use crate::cell::{cell, free, points};
-use crate::course::{Course, Play, run};
+use crate::course::{Course, RunSpec, run};
 use crate::figures::{WARM_UP, jain, share, sums};
 use crate::support::host;
 use crate::support::machine;
@@ -73,7 +73,7 @@ impl Bounds {
 
 fn start(limit: u64, seconds: u64) -> Start {
     let programs: Vec<Program> = (0..PROCESSES).map(|_| of(0, &[KERNEL], "")).collect();
-    let course = run(&Play {
+    let course = run(&RunSpec {
         programs,
         limits: Some(vec![limit]),
         burst: "strict",

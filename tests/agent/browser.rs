@@ -11,7 +11,7 @@ use tempfile::TempDir;
 /// Names of the program of Chromium, by distribution.
 const PROGRAMS: [&str; 3] = ["chromium", "chromium-browser", "google-chrome"];
 /// Longest time for an answer and for a change of a page.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 /// Chromium reads messages from descriptor 3 and writes them to 4. A zero byte ends each message.
 const PIPES: &str = "exec \"$@\" 3<&0 4>&1 </dev/null >/dev/null 2>&1";
 
@@ -87,7 +87,7 @@ impl Browser {
         write!(self.orders, "{message}\0").expect("the browser hears");
         self.orders.flush().expect("the browser hears");
         loop {
-            let answer = self.messages.recv_timeout(PATIENCE).expect("the browser answers");
+            let answer = self.messages.recv_timeout(TIMEOUT).expect("the browser answers");
             if answer["id"] == json!(self.sent) {
                 assert!(answer["error"].is_null(), "{method}: {answer}");
                 return answer["result"].clone();
@@ -141,7 +141,7 @@ impl Browser {
     /// Waits until an expression is true in the page.
     #[track_caller]
     pub(crate) fn until(&mut self, expression: &str) {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + TIMEOUT;
         while self.value(&format!("Boolean({expression})")) != json!(true) {
             assert!(Instant::now() < end, "{expression}\n{}", self.value("document.body.innerText"));
             std::thread::sleep(Duration::from_millis(50));

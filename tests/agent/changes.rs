@@ -96,7 +96,7 @@ fn the_configuration_is_read_again_at_sighup_and_what_is_not_in_it_is_cleared_aw
     let member = join(&node, "b");
     node.configure("[[slices]]\nname = \"a\"\ngpu = 0\nmemory = \"oops\"\n");
     node.signal(libc::SIGHUP);
-    node.until("the mistake is told", |node| {
+    node.until("the mistake is reported", |node| {
         node.log().contains("agent.toml:5: slices[0].memory = \"oops\"").then_some(())
     });
     assert!(node.scrape().get("gpuslice_slice_processes", &[("slot", "b")]).is_some());

@@ -77,7 +77,7 @@ fn slices_of_private_folders_hold_their_shares_while_the_agent_relays() {
     assert!((25.0..=32.0).contains(&told[0]) && (65.0..=72.0).contains(&told[1]), "{told:?} of 30 and 70");
     // Slices go on without the agent, and the next agent continues.
     node.end(libc::SIGKILL);
-    node.until("they know that nobody relays", |node| {
+    node.until("the slices know that no process relays", |node| {
         sources(node).iter().all(|source| *source != Source::Replayed).then_some(())
     });
     node.begin();

@@ -95,9 +95,9 @@ fn gpu_time_is_the_simulated_gpus() {
 fn a_field_that_nvml_does_not_tell_costs_one_series() {
     let mut node = Node::start(TWO);
     let utilization = |node: &Node| node.scrape().get("gpuslice_gpu_utilization_ratio", &[]);
-    node.until("it is told", |node| utilization(node));
+    node.until("it is reported", |node| utilization(node));
     node.bench.goes_wrong("nvmlDeviceGetUtilizationRates=3");
-    node.until("it is not told any more", |node| utilization(node).is_none().then_some(()));
+    node.until("it stops being reported", |node| utilization(node).is_none().then_some(()));
     let metrics = node.scrape();
     assert_eq!(metrics.get("gpuslice_gpu_healthy", &[]), Some(1.0));
     assert!(metrics.get("gpuslice_gpu_memory_bytes", &[("kind", "used")]).is_some());

@@ -101,7 +101,7 @@ impl Cluster {
         self.runtime.block_on(self.kubelet.sees(slots));
     }
 
-    /// Returns the GPUs that the node tells the extender.
+    /// Returns the GPUs that the node reports to the extender.
     fn inventory(&mut self) -> Vec<Value> {
         self.node.until("the node has the GPUs", |_| {
             let text = self.apiserver.node("n1")["metadata"]["annotations"]["gpuslice.dev/inventory"].clone();
@@ -110,7 +110,7 @@ impl Cluster {
         })
     }
 
-    /// Returns the sums that the node tells the scheduler.
+    /// Returns the sums that the node reports to the scheduler.
     fn capacity(&mut self) -> Value {
         self.node.until("the node has the sums", |_| {
             let status = self.apiserver.node("n1")["status"]["capacity"].clone();
@@ -186,7 +186,7 @@ fn a_program_in_a_pod_has_the_memory_that_its_container_asked_for() {
         let used = node.scrape().get("gpuslice_slice_memory_used_bytes", &labels)?;
         (used >= 64.0 * 1_048_576.0).then_some(())
     });
-    let told = node.slice(|slice| slice["pod"]["name"] == "a").expect("the pod is told");
+    let told = node.slice(|slice| slice["pod"]["name"] == "a").expect("the pod is reported");
     let named = json!({"namespace": "ns", "name": "a", "uid": "u", "container": "main"});
     assert_eq!(told["pod"], named, "{told}");
     let capacity = cluster.capacity();

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// Time within which an expected state is reached, on a machine that has other things to do.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Writes a line to a socket, and prints the answer.
 const TALK: &str = "my $socket = IO::Socket::UNIX->new(Peer => $ARGV[0]) or die \"$!\\n\"; \
@@ -113,12 +113,12 @@ impl Node {
     /// Waits until `answer` returns a value.
     #[track_caller]
     pub(crate) fn until<T>(&mut self, what: &str, mut answer: impl FnMut(&mut Self) -> Option<T>) -> T {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + TIMEOUT;
         loop {
             if let Some(answer) = answer(self) {
                 return answer;
             }
-            assert!(Instant::now() < end, "{what}: not within {PATIENCE:?}; the agent said: {}", self.log());
+            assert!(Instant::now() < end, "{what}: not within {TIMEOUT:?}; the agent said: {}", self.log());
             std::thread::sleep(Duration::from_millis(20));
         }
     }
@@ -183,7 +183,7 @@ impl Node {
     /// Sends a line to the agent's socket. Returns the answer.
     pub(crate) fn control(&self, line: &str) -> Value {
         let mut stream = UnixStream::connect(self.at("/run/gpuslice/agent.sock")).expect("the agent listens");
-        stream.set_read_timeout(Some(PATIENCE)).expect("a time can be set");
+        stream.set_read_timeout(Some(TIMEOUT)).expect("a time can be set");
         writeln!(stream, "{line}").expect("the agent hears");
         let mut answer = String::new();
         BufReader::new(stream).read_line(&mut answer).expect("the agent answers");
@@ -276,7 +276,7 @@ impl Drop for Node {
 
 fn connect(address: SocketAddr) -> TcpStream {
     let stream = TcpStream::connect(address).expect("the server listens");
-    stream.set_read_timeout(Some(PATIENCE)).expect("a time can be set");
+    stream.set_read_timeout(Some(TIMEOUT)).expect("a time can be set");
     stream
 }
 

@@ -96,7 +96,7 @@ fn what_is_no_region_harms_neither_the_agent_nor_other_slices() {
 fn a_region_that_is_shortened_or_overwritten_while_it_is_read_is_told_and_harms_no_other() {
     let mut node = Node::start(TWO);
     let (a, _b) = (join(&node, "a"), join(&node, "b"));
-    node.until("both are told", |node| {
+    node.until("both are reported", |node| {
         let metrics = node.scrape();
         let living = |slot| metrics.get("gpuslice_slice_processes", &[("slot", slot)]) == Some(1.0);
         (living("a") && living("b")).then_some(())

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// Time within which an expected event comes, on a machine that has other things to do.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A user of the apiserver, as a kubeconfig names one.
 #[derive(Clone, Copy)]
@@ -92,7 +92,7 @@ impl Cluster {
                 ("allow-privileged", "true"),
             ],
         );
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + TIMEOUT;
         // The apiserver has its roles a little later than its port.
         while !cluster.kubectl(User::Administrator, &["get", "clusterrole", "edit"], "").0 {
             assert!(
@@ -166,7 +166,7 @@ impl Cluster {
         let child =
             command.args(["proxy", "--port", &port.to_string()]).stdout(Stdio::null()).spawn().unwrap();
         self.running.push(child);
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + TIMEOUT;
         let address = SocketAddr::from(([127, 0, 0, 1], port));
         while TcpStream::connect(address).is_err() {
             assert!(Instant::now() < end, "the proxy does not listen");

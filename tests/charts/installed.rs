@@ -1,7 +1,7 @@
 //! Installs the chart in a real apiserver, which takes its objects, evaluates its policies, and grants its rights.
 
 use crate::IMAGE;
-use crate::cluster::{Cluster, PATIENCE, User, kubeconfig_argument};
+use crate::cluster::{Cluster, TIMEOUT, User, kubeconfig_argument};
 use crate::support::artefacts;
 use crate::tools::{Tools, told};
 use serde_json::{Value, json};
@@ -81,7 +81,7 @@ impl Installed {
 
     fn until_policies_hold(&self) {
         let wrong = pod("wrong", &[[1, 0, 0]]).to_string();
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + TIMEOUT;
         let tried =
             || self.cluster.kubectl(User::Tenant, &["create", "--dry-run=server", "-f", "-"], &wrong).1;
         while !tried().contains("ValidatingAdmissionPolicy") {
@@ -298,7 +298,7 @@ fn two_extenders_with_the_rights_of_the_chart_bind_one_after_the_other() {
         let patch = json!({"metadata": {"annotations": {"gpuslice.dev/resize": text}}});
         let patch = format!("--patch={patch}");
         installed.done(User::Administrator, &["patch", "pod", name, &patch], &Value::Null);
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + TIMEOUT;
         loop {
             let pod = installed.cluster.object("pod", name);
             let alloc = pod["metadata"]["annotations"]["gpuslice.dev/alloc"].as_str().unwrap().to_owned();

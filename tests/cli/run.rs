@@ -262,7 +262,7 @@ fn a_terminal_that_hangs_up_ends_run_and_its_program() {
     terminal.hears("ready");
     terminal.hang_up();
     assert_eq!(terminal.end().code(), Some(7));
-    assert_eq!(fs::read_to_string(&said).expect("it was told"), "hung up\n");
+    assert_eq!(fs::read_to_string(&said).expect("it has written the file"), "hung up\n");
 }
 
 #[test]

@@ -158,7 +158,7 @@ fn limits_that_sum_to_more_than_the_gpu_has_are_told_by_list_status_and_doctor()
         ask(&[command]).code(0).complains(&memory).complains(&time);
         let report = json(&[command, "--json"]);
         let gpus = report["gpus"].as_array().expect("there are GPUs");
-        let own = gpus.iter().find(|found| found["uuid"] == gpu).expect("it is told");
+        let own = gpus.iter().find(|found| found["uuid"] == gpu).expect("it is reported");
         let sums = ["limit_sum", "share_permille_sum", "total"].map(|field| own[field].as_u64());
         assert_eq!(sums, [Some(36 * GIB), Some(1800), Some(16 * GIB)], "{own}");
     }

@@ -55,7 +55,7 @@ fn busy(of: &str) -> OwnSlice {
 /// Replaces in `text` the parts that differ in each run.
 fn settled(text: &str, slice: &OwnSlice, report: &Value) -> String {
     let process = report.pointer("/slices/0/devices/0/processes/0").expect("there is one");
-    let field = |name: &str| process.get(name).expect("it is told").to_string();
+    let field = |name: &str| process.get(name).expect("it is reported").to_string();
     text.replace(&slice.region.0.display().to_string(), "REGION")
         .replace(&slice.name, "NAME")
         .replace(&format!("pid\": {}", std::process::id()), "pid\": PID")
@@ -500,7 +500,7 @@ fn gpus_have_the_numbers_that_nvidia_smi_shows_and_their_products_names() {
         let text = end(&mut machine.command(&["list"])).code(0).out;
         let row = text.lines().find(|line| line.contains(&name)).expect("it is listed");
         let shown = if settings.len() == 2 { " 1:0 " } else { " 0 " };
-        let short: String = devices[0]["uuid"].as_str().expect("it is told").chars().take(12).collect();
+        let short: String = devices[0]["uuid"].as_str().expect("it is reported").chars().take(12).collect();
         assert!(
             row.contains(shown) && row.contains(&format!(" {short} ")) && row.contains("Simulated"),
             "{row}"

@@ -70,7 +70,7 @@ def obey(quota):
     claim("the rest is free", info.used + info.free <= quota, info)
     for name, entries in processes(device).items():
         mine = [entry.usedGpuMemory for entry in entries if entry.pid == os.getpid()]
-        claim(f"{name}: lists nobody else", len(mine) == len(entries), entries)
+        claim(f"{name}: lists no other process", len(mine) == len(entries), entries)
         claim(f"{name}: lists this process", name == "graphics" or len(mine) == 1, entries)
     claim("beyond the quota is refused", int(cuda.cuMemAlloc(quota)[0]) == 2)
     cuda.cuMemFree(pointer)

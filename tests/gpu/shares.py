@@ -275,7 +275,7 @@ def witness(part):
         (start, start + length), (start + length // 3, start + length // 2))]  # fmt: skip
     seen = from_stamps(stamps[::-1], 30, SPAN)
     right = {"mean": 30.0, "windows95": 0.0, "settled": 0, "longest_pause_ms": 7.0}
-    part.check("stamps of 30 % are told as 30 %", all(abs(seen[key] - right[key]) < 0.1 for key in right), seen)
+    part.check("stamps of 30 % are reported as 30 %", all(abs(seen[key] - right[key]) < 0.1 for key in right), seen)
     late = from_stamps([*stamps, (2 * SECOND, 5 * SECOND // 2)], 30, SPAN)
     part.check("half a second too much is seen in the windows", 34 < late["windows95"] < 36, late)
     # 200 and 400 kernels a second of 1.5 ms, which take longer beside each other. The second slice begins later.

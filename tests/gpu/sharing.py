@@ -52,7 +52,7 @@ def together(part):
         last = ask(second, f"take {quarter}")
         part.check("the second gets the last quarter", last["status"] == SUCCESS and last["free"] == over, last)
         byte = ask(first, "take 1")
-        part.check("then nobody gets a byte", byte["status"] == OUT_OF_MEMORY, byte)
+        part.check("then no process gets a byte", byte["status"] == OUT_OF_MEMORY, byte)
         killed(part, first, second, 3 * quarter)
 
 
@@ -68,7 +68,7 @@ def killed(part, first, second, size):
     part.check("what a killed process held is had within a second", answer["status"] == SUCCESS and took < 1, answer, took)
 
 
-def crowd(part, members=8):
+def many_members(part, members=8):
     """Checks that processes that start at once share the quota like those that start one by one."""
     region, piece = part.new_region(), 32 * MIB
     workers = [part.start("member", limit=QUOTA + members * CONTEXT, region=region) for _ in range(members)]
@@ -94,7 +94,7 @@ def run(part):
     with part.about("two processes in one slice"):
         together(part)
     with part.about("many processes in one slice"):
-        crowd(part)
+        many_members(part)
 
 
 if __name__ == "__main__":

@@ -354,7 +354,7 @@ fn one_process_of_a_slice_asks_nvml_and_the_next_one_after_its_death() {
     let bench = Bench::simulated();
     let mut first = member(&bench);
     until(&bench, is(EVENTS));
-    // NVML tells this process nothing.
+    // NVML gives this process no figures.
     let blind = format!("{NO_SAMPLES};{NO_LIST}");
     let _second = begin(host(&bench, &BUSY).set("SIMGPU_FAULTS", &blind).start());
     is_alone_for_long(&bench);

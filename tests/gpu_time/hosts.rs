@@ -1,4 +1,4 @@
-//! Hosts whose launches are paced, and figures of them.
+//! Host programs whose launches are throttled, and their figures.
 
 use crate::support::bench::{Bench, Host};
 use crate::support::living::Living;
@@ -10,12 +10,12 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 /// Time within which an expected state is reached, on a machine that has other things to do.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Looks every 20 ms until `is_so` accepts the result, for [`PATIENCE`] at most.
+/// Looks every 20 ms until `is_so` accepts the result, for [`TIMEOUT`] at most.
 #[track_caller]
 pub(super) fn until<T: Debug>(mut look: impl FnMut() -> T, is_so: impl Fn(&T) -> bool) {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + TIMEOUT;
     loop {
         let seen = look();
         if is_so(&seen) {

@@ -138,8 +138,8 @@ fn charged_and_used_aside() -> (u64, u64) {
 
 #[test]
 fn what_a_thread_does_elsewhere_is_not_charged_to_a_stream_that_it_left() {
-    // Estimates tell kernels that are shorter than their launches from gaps. Without that, a sixth too much is charged. A host
-    // that is delayed makes it more: 10 ms of gaps are half of the excess that is allowed.
+    // Estimates distinguish gaps from kernels that are shorter than their launches. Without that, a sixth too much is charged. A
+    // host that is delayed makes it more: 10 ms of gaps are half of the excess that is allowed.
     let is_kept = |(used, busy): &(u64, u64)| used * 100 > busy * 80 && used * 100 < busy * 112;
     timed::holds(Duration::from_millis(10), charged_and_used_aside, is_kept);
 }

@@ -243,7 +243,7 @@ fn a_full_table_refuses_the_next_program_until_a_place_is_free() {
     let join = || Member::join(&aftermath.bench.region(), Trust::AnyOwner, &[]).unwrap().0;
     let mut members: Vec<_> = (1..MAX_SLOTS).map(|_| join()).collect();
     refused(&aftermath, "1024");
-    assert_eq!(aftermath.take(QUOTA - HELD), 0, "those who live go on");
+    assert_eq!(aftermath.take(QUOTA - HELD), 0, "the living members go on");
     members.pop().unwrap().leave();
     let host = holder(&aftermath, "return");
     keeps(&mut aftermath, MAX_SLOTS - 1);
@@ -290,7 +290,7 @@ fn what_unwinds_a_stack_ends_as_without_the_library_and_leaves_nothing() {
         keeps(&mut aftermath, 1);
         let bare = played(bare, || ());
         assert!(!bare.0.is_empty() || bare.1 == "signal 6", "{way} does something: {bare:?}");
-        // Nothing tells if the driver took the memory of an abandoned call, so that memory stays charged.
+        // Nothing shows if the driver took the memory of an abandoned call, so that memory stays charged.
         let is_covered = || {
             let (ledger, truth) = (aftermath.ledger(), aftermath.bench.truth(0).living());
             assert!(ledger >= truth, "{way}: {ledger} charged, {truth} taken");

@@ -1,4 +1,4 @@
-//! A context is charged at what it takes, for each answer of NVML and each deed of neighbours.
+//! A context is charged at what it takes, for each answer of NVML and each action of neighbours.
 //!
 //! The judge is the simulated GPU: the bytes that each process holds in truth, and the peak of all processes.
 #![allow(clippy::indexing_slicing, reason = "a test")]

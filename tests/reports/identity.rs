@@ -220,7 +220,7 @@ fn numbers_of_different_gpus_are_guessed_aloud_until_cuda_has_told_them() {
     // CUDA shows only the fastest device, as its first. The library must not guess another one.
     let only = three().with("SIMGPU_FASTEST", "2").with("CUDA_VISIBLE_DEVICES", "0");
     numbered(&Shown::of(&told(host(&only, &["cuda", "nvml"]).limited(LIMITS).run())), &all, &[2]);
-    // CUDA has told the order, in this process or in another one of the slice.
+    // CUDA has reported the order, to this process or to another one of the slice.
     let holds = host(&bench, &["cuda", "hold"]).limited(LIMITS).start();
     while holds.hear().is_some_and(|line| line != "holds") {}
     numbered(&Shown::of(&told(host(&bench, &["cuda", "nvml"]).limited(LIMITS).run())), &all, &[2, 0, 1]);

@@ -175,12 +175,12 @@ fn entries_of_the_third_form_have_the_size_that_the_driver_writes() {
 }
 
 #[test]
-fn the_slices_own_are_found_in_a_crowd() {
-    let crowd = stage().with("STRANGE_CROWD", "300");
+fn the_slices_own_processes_are_found_among_many() {
+    let many = stage().with("STRANGE_CROWD", "300");
     let shown = compute("a1", "_v3", &["a1 1300 in 3.304", "a2 1301 in 3.305"]);
-    strange(&crowd, &["compute"]).contains(&[&shown]);
-    strange(&crowd, &["use"]).contains(&["a1 use 0, 2, a1 310, a2 311"]);
-    strange(&crowd, &["accounting"]).contains(&["a1 accounting 0, 2, a1, a2; question 7, 2"]);
+    strange(&many, &["compute"]).contains(&[&shown]);
+    strange(&many, &["use"]).contains(&["a1 use 0, 2, a1 310, a2 311"]);
+    strange(&many, &["accounting"]).contains(&["a1 accounting 0, 2, a1, a2; question 7, 2"]);
 }
 
 #[test]

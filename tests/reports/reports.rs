@@ -162,7 +162,7 @@ fn status(bench: &Bench, change: impl FnOnce(Host<'_>) -> Host<'_>) -> (Option<i
     let json = change(bench.program(program, &["status", &region, "--json"])).run().quiet();
     let report: serde_json::Value = serde_json::from_str(&json.out).expect("it is JSON");
     let device = report.pointer("/slices/0/devices/0").expect("there is a device");
-    let unaccounted = device.get("unaccounted").expect("it is told").as_i64();
+    let unaccounted = device.get("unaccounted").expect("it is reported").as_i64();
     (unaccounted, device["uuid"].as_str().unwrap_or_default().to_owned())
 }
 

@@ -17,7 +17,7 @@ fn miss(slack: &str) {
     let measure = || {
         println!("measuring");
         let mut line = String::new();
-        std::io::stdin().read_line(&mut line).expect("it is told to go on");
+        std::io::stdin().read_line(&mut line).expect("it gets the order to go on");
     };
     let slack = Duration::from_millis(slack.parse().expect("a number"));
     holds(slack, measure, |()| false);

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 /// Quota of the slice.
 pub(crate) const QUOTA: u64 = 64 << 20;
-/// Bytes that the witness holds all the time.
+/// Bytes that the witness, the member that lives on, holds all the time.
 pub(crate) const HELD: u64 = 4 << 20;
 /// Time in which everything that a dead process held must be available again, and the longest that a member may wait.
 const SOON: Duration = Duration::from_secs(1);
@@ -48,7 +48,7 @@ impl Aftermath {
     /// Lets the witness take `bytes` and give them back. Returns the status that the witness gets.
     #[track_caller]
     pub(crate) fn take(&mut self, bytes: u64) -> u64 {
-        // While the device has not got back memory of the dead, free memory is no exact witness for a member in a memory call.
+        // While the device has not got back memory of the dead, free memory is no exact evidence for a member in a memory call.
         let leaves = self.monitor.devices().iter().any(|view| self.monitor.leaving(view.device) > 0);
         let members = self.monitor.processes();
         let answer = self.witness.numbers(&format!("take {bytes}"));
@@ -65,7 +65,7 @@ impl Aftermath {
     /// Returns the bytes that the ledger counts, without those of dead processes.
     #[track_caller]
     pub(crate) fn ledger(&self) -> u64 {
-        self.monitor.reap().expect("the dead can be told");
+        self.monitor.reap().expect("dead members can be found");
         self.monitor.held(self.device())
     }
 
@@ -95,9 +95,9 @@ impl Aftermath {
         let processes = self.monitor.processes();
         assert_eq!(processes.len(), 1 + others);
         // Contexts take no memory on this GPU, and no process alive has made room for one.
-        let told: Vec<u64> = processes.into_iter().flat_map(|process| process.contexts).collect();
+        let contexts: Vec<u64> = processes.into_iter().flat_map(|process| process.contexts).collect();
         assert_eq!(
-            (self.contexts(), told),
+            (self.contexts(), contexts),
             (0, vec![0; 1 + others]),
             "what contexts hold, together and each"
         );

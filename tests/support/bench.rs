@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// Time after which a host that still runs counts as hanging.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Time in which the device gets back the memory of dead processes, on a machine that has other things to do.
 const REST: Duration = Duration::from_secs(10);
@@ -160,7 +160,7 @@ impl Bench {
 
     /// Returns everything that the simulated GPU reports about itself.
     pub(crate) fn report(&self) -> String {
-        self.tell(&[])
+        self.truth_reader(&[])
     }
 
     /// Returns a number of that report, e.g. `/devices/0/busy_ns`.
@@ -182,10 +182,10 @@ impl Bench {
 
     /// Makes the calls in `faults` fail from now on, in all processes. They replace the faults that were set before.
     pub(crate) fn goes_wrong(&self, faults: &str) {
-        self.tell(&["--faults", faults]);
+        self.truth_reader(&["--faults", faults]);
     }
 
-    fn tell(&self, arguments: &[&str]) -> String {
+    fn truth_reader(&self, arguments: &[&str]) -> String {
         let output = Command::new(artefacts::truth_reader())
             .args(arguments)
             .env("SIMGPU_STATE", self.folder.path().join("state"))
@@ -284,7 +284,7 @@ impl Host<'_> {
         let (done, ended) = mpsc::channel();
         std::thread::spawn(move || done.send(child.wait_with_output()));
         let name = format!("{} {}", self.program.display(), self.arguments.join(" "));
-        let Ok(output) = ended.recv_timeout(PATIENCE) else {
+        let Ok(output) = ended.recv_timeout(TIMEOUT) else {
             send(pid, libc::SIGKILL);
             panic!("{name} hangs");
         };

@@ -24,8 +24,8 @@ const LATE: u64 = 500;
 const VERY_LATE: u64 = 10_000;
 /// Real-time priority of the sleepers; `ci/accuracy.sh` gives the programs 1.
 const FIRST: i32 = 2;
-/// Part of the time in thousandths; a machine on which a program waits for a processor for longer is crowded.
-const CROWDED: u64 = 50;
+/// Part of the time in thousandths; a machine on which a program waits for a processor for longer had too little time for them.
+const WAITING: u64 = 50;
 
 /// Lateness of the sleepers in microseconds, and the time for which programs waited for a processor.
 #[derive(Debug, Clone, Copy, Default)]
@@ -41,7 +41,7 @@ pub(crate) struct Host {
 impl Host {
     /// Returns true if the machine had too little time for the programs.
     pub(crate) fn is_late(&self) -> bool {
-        self.late_p99 > LATE || self.late_most > VERY_LATE || self.waited > CROWDED
+        self.late_p99 > LATE || self.late_most > VERY_LATE || self.waited > WAITING
     }
 
     /// Returns the figures as text, e.g. `0.06/1.20 ms 0.3 %`.

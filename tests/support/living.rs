@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 /// Time after which a host that does not answer counts as hanging. Nearly a million single steps take most of a minute on a
 /// machine that has other things to do.
-const PATIENCE: Duration = Duration::from_secs(180);
+const TIMEOUT: Duration = Duration::from_secs(180);
 
 /// A host that runs. It is killed when this is dropped.
 #[derive(Debug)]
@@ -27,7 +27,7 @@ impl Living {
     /// Waits for the next line that the host prints. Returns `None` once the host has closed its output.
     #[track_caller]
     pub(crate) fn hear(&self) -> Option<String> {
-        match self.lines.recv_timeout(PATIENCE) {
+        match self.lines.recv_timeout(TIMEOUT) {
             Ok(line) => Some(line),
             Err(mpsc::RecvTimeoutError::Disconnected) => None,
             Err(mpsc::RecvTimeoutError::Timeout) => panic!("a host hangs"),
@@ -57,7 +57,7 @@ impl Living {
     fn answer(&mut self, order: &str) -> String {
         match self.hear() {
             Some(answer) => answer,
-            None => panic!("{order}: the host has ended: {}", self.complaints()),
+            None => panic!("{order}: the host has ended: {}", self.stderr()),
         }
     }
 
@@ -87,7 +87,7 @@ impl Living {
         let state = format!("/proc/{}/stat", self.pid());
         // The state letter stands behind the name in brackets. A stopped process has the letter T.
         let stopped = || std::fs::read_to_string(&state).is_ok_and(|text| text.contains(") T "));
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIMEOUT;
         while !stopped() {
             assert!(Instant::now() < until, "it does not stand still");
             std::thread::yield_now();
@@ -97,7 +97,7 @@ impl Living {
     /// Waits for the end of the host and leaves its pipes open.
     pub(crate) fn wait_for_its_end(&mut self) -> ExitStatus {
         // `Child::wait` would close the host's input.
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIMEOUT;
         loop {
             assert!(Instant::now() < until, "it does not end");
             if let Some(status) = self.has_ended() {
@@ -123,11 +123,11 @@ impl Living {
         drop(self.orders.take());
         while self.hear().is_some() {}
         let status = self.child.wait().expect("a child can be waited for");
-        (status, self.complaints())
+        (status, self.stderr())
     }
 
     /// Returns the host's standard error, up to its end.
-    fn complaints(&mut self) -> String {
+    fn stderr(&mut self) -> String {
         let mut text = String::new();
         let Some(mut pipe) = self.child.stderr.take() else { return text };
         pipe.read_to_string(&mut text).expect("standard error can be read");

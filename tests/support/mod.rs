@@ -61,7 +61,7 @@ pub(crate) fn skip(reason: &str) {
 }
 
 /// Skips as [`skip`] does, if the right to make namespaces or mounts is missing. The reason for root is the error of `unshare`;
-/// other users are told to be root.
+/// for other users the reason is that they are not root.
 pub(crate) fn skip_without_rights(what: &str) {
     if !other_user::is_root() {
         return skip(&format!("{what}: needs root; to mend it: run the tests as root"));

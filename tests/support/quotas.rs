@@ -39,7 +39,7 @@ impl Ground {
     fn monitor(&self, slice: &str) -> (Monitor, Device) {
         let monitor = Monitor::open(&self.region(slice), Trust::AnyOwner).expect("the region can be read");
         let monitor = monitor.expect("the slice has a region");
-        monitor.reap().expect("the dead can be told");
+        monitor.reap().expect("dead members can be found");
         let device = monitor.devices().first().expect("a device").device;
         (monitor, device)
     }

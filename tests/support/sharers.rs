@@ -62,7 +62,7 @@ impl Stage {
     pub(crate) fn ledger(&self, slice: &str) -> u64 {
         let monitor = Monitor::open(&self.region(slice), Trust::AnyOwner).unwrap();
         let monitor = monitor.expect("the slice has a region");
-        monitor.reap().expect("the dead can be told");
+        monitor.reap().expect("dead members can be found");
         let devices = monitor.devices();
         let held = monitor.held(devices.first().expect("a device").device);
         let of_processes: u64 = monitor.processes().iter().flat_map(|process| process.held.clone()).sum();

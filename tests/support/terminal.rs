@@ -12,7 +12,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 /// Time after which a program that does not do what is expected counts as hanging.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 /// Time to wait for output before the next look at [`Output::is_left`], in milliseconds.
 const PAUSE: i32 = 20;
 
@@ -113,11 +113,11 @@ impl Terminal {
     }
 
     fn output(&self) -> MutexGuard<'_, Output> {
-        self.output.lock().expect("nobody panicked")
+        self.output.lock().expect("no thread panicked")
     }
 
     pub(crate) fn press(&mut self, keys: &str) {
-        self.ours().write_all(keys.as_bytes()).expect("somebody reads it");
+        self.ours().write_all(keys.as_bytes()).expect("the program reads it");
     }
 
     pub(crate) fn resize(&mut self, columns: u16, rows: u16) {
@@ -156,7 +156,7 @@ impl Terminal {
             if is_so(&screen) {
                 return screen;
             }
-            assert!(start.elapsed() < PATIENCE, "{what}: not seen in\n{screen}\n{}", self.told());
+            assert!(start.elapsed() < TIMEOUT, "{what}: not seen in\n{screen}\n{}", self.last_output());
             thread::sleep(Duration::from_millis(10));
         }
     }
@@ -190,12 +190,12 @@ impl Terminal {
         self.child.try_wait().expect("it is our child").is_none()
     }
 
-    fn told(&self) -> String {
-        let mut told = String::new();
+    fn last_output(&self) -> String {
+        let mut text = String::new();
         for letter in self.raw().chars().rev().take(400).collect::<Vec<_>>().into_iter().rev() {
-            let _string = write!(told, "{}", letter.escape_default());
+            let _string = write!(text, "{}", letter.escape_default());
         }
-        told
+        text
     }
 
     /// Waits for the end of the program.
@@ -206,7 +206,7 @@ impl Terminal {
             if let Some(status) = self.child.try_wait().expect("it is our child") {
                 return status;
             }
-            assert!(start.elapsed() < PATIENCE, "it does not end:\n{}", self.screen());
+            assert!(start.elapsed() < TIMEOUT, "it does not end:\n{}", self.screen());
             thread::sleep(Duration::from_millis(10));
         }
     }
@@ -221,8 +221,9 @@ impl Terminal {
             !screen.alternate_screen() && !screen.hide_cursor()
         };
         while !is_back() || manner(self.ours()) != self.before {
-            let found = format!("{}\nnot as before: {}\n{}", manner(self.ours()), self.before, self.told());
-            assert!(start.elapsed() < PATIENCE, "{found}");
+            let found =
+                format!("{}\nnot as before: {}\n{}", manner(self.ours()), self.before, self.last_output());
+            assert!(start.elapsed() < TIMEOUT, "{found}");
             thread::sleep(Duration::from_millis(10));
         }
     }

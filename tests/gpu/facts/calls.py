@@ -17,7 +17,7 @@ PAIR = Fact(
 QUERY = Fact(
     "asking whether an event has passed takes at most 2 us",
     "src/shim/src/compute/measuring/meter.rs asks each millisecond",
-    "the helper would cost more of a processor than 1 %",
+    "the worker would cost more of a processor than 1 %",
 )
 COUNTER = Fact(
     "reading a pool's counter takes at most 2 us",

@@ -26,12 +26,12 @@ CLOCKS = Fact(
 OTHER_THREAD = Fact(
     "another thread may query, read and record events, with or without a context",
     "src/shim/src/compute/measuring/meter.rs",
-    "the helper would have to hold the context of each event",
+    "the worker would have to hold the context of each event",
 )
 NO_WAIT = Fact(
     "asking whether an event has passed does not wait for the device",
     "src/shim/src/compute/measuring/meter.rs",
-    "the helper would stall for as long as a kernel runs",
+    "the worker would stall for as long as a kernel runs",
 )
 RELAXED = Fact(
     "in relaxed mode another thread may query events while a stream captures, and the capture ends well",

@@ -53,7 +53,7 @@ SAME_HANDLE = Fact(
 MARKED = Fact(
     "a descriptor of exported memory can carry a lock of its open file, which fdinfo shows",
     "src/shim/src/memory/share_keys.rs",
-    "nobody inherits the charge of memory that is handed over by descriptor",
+    "no process inherits the charge of memory that is handed over by descriptor",
 )
 LIVES_ON = Fact(
     "memory of an exporter that was killed lives on in its importers",

@@ -181,7 +181,7 @@ def run(part):
         part.figure("machine", seen)
         busy = seen.get("others on the device")
         if isinstance(busy, int) and busy > 0:
-            part.skip("a GPU that nobody else uses", f"{busy} other processes: figures are theirs too")
+            part.skip("a GPU that no other process uses", f"{busy} other processes: figures are theirs too")
     with part.about_facts("numbers of processes", UUIDS, NO_CONTEXT, PIDS):
         with part.start("known") as worker:
             seen = worker.answer()

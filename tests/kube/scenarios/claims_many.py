@@ -20,7 +20,7 @@ def scenario(cluster):
     took = time.monotonic() - begun
     given = claims.check(pods)
     claims.make("whole", GPU_MIB // 2, 50)
-    until("the reason is told", lambda: any("claim" in event for event in api.events("whole")))
+    until("the reason is reported", lambda: any("claim" in event for event in api.events("whole")))
     assert phase("whole") == "Pending"
     claims.remove(names[: PODS // 2])
     ended = time.monotonic()

@@ -13,7 +13,7 @@ def scenario(cluster):
         api.make(pod(f"full-{number}", GPU_MIB, 100, command, restartPolicy="Never"))
     check([running(f"full-{number}") for number in range(GPUS)])
     api.make(pod("waiting", GPU_MIB, 100))
-    until("the reason is told", lambda: "Insufficient gpuslice.dev" in why_not("waiting") or "have 16384 MiB" in why_not("waiting"))
+    until("the reason is reported", lambda: "Insufficient gpuslice.dev" in why_not("waiting") or "have 16384 MiB" in why_not("waiting"))
     assert phase("waiting") == "Pending"
     until("the first one ends", lambda: phase("full-0") == "Succeeded", 60, 0.05)
     ended = time.monotonic()

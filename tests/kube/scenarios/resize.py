@@ -122,7 +122,7 @@ def scenario(_):
     until("the right holds", lambda: api.annotate("sized", {RESIZE: wanted(8192, 60)}, TENANT))
     up, larger = becomes(8192, 60)
     api.annotate("sized", {RESIZE: wanted(GPU_MIB + 1, 60)}, TENANT)
-    until("the reason is told", lambda: f"{GPU_MIB + 1} MiB and 60 % are wanted" in why_not("sized"), 30)
+    until("the reason is reported", lambda: f"{GPU_MIB + 1} MiB and 60 % are wanted" in why_not("sized"), 30)
     assert on_node(part["uuid"])[:2] == (8192, 60), on_node(part["uuid"])
     api.annotate("sized", {RESIZE: wanted(2048, 20)}, TENANT)
     down, smaller = becomes(2048, 20)

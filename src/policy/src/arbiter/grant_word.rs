@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn one_process_holds_the_chair_until_it_is_silent() {
+    fn one_process_holds_the_lease_until_it_is_silent() {
         let word = claim_lease(0, 7, NOW).unwrap();
         assert_eq!(claim_lease(word, 8, NOW + PATIENCE - ns(2 * MS)), None);
         assert!(claim_lease(word, 7, NOW + ns(50 * MS)).is_some());

@@ -66,7 +66,7 @@ pub(crate) fn take_and_keep(member: &Member, device: Device, milliseconds: u64) 
 pub(crate) fn sleep(member: &Member, device: Device, milliseconds: u64, answer: impl Fn(&str)) {
     let mut slept = 0;
     loop {
-        let bell = member.wake_sequence(device);
+        let wake_sequence = member.wake_sequence(device);
         match member.acquire(device, ms(milliseconds), now()) {
             Ok(()) => return answer(&format!("taken {slept}")),
             Err(until) => {
@@ -74,7 +74,7 @@ pub(crate) fn sleep(member: &Member, device: Device, milliseconds: u64, answer: 
                     answer("sleeps");
                 }
                 slept += 1;
-                member.sleep(device, bell, until);
+                member.sleep(device, wake_sequence, until);
             }
         }
     }
@@ -89,7 +89,7 @@ pub(crate) fn crowd(member: &Member, device: Device, stop: &Path, seed: u64) -> 
         random ^= random >> 7;
         random ^= random << 17;
         let amount = 1 + random % 50_000;
-        let bell = member.wake_sequence(device);
+        let wake_sequence = member.wake_sequence(device);
         match member.acquire(device, ns(amount), now()) {
             Ok(()) => {
                 let back = amount.min(random >> 40 & 0xffff);
@@ -97,7 +97,7 @@ pub(crate) fn crowd(member: &Member, device: Device, stop: &Path, seed: u64) -> 
                 kept += amount - back;
                 member.settled(device, ns(amount - back), now());
             }
-            Err(until) => member.sleep(device, bell, until.min(now() + ms(1))),
+            Err(until) => member.sleep(device, wake_sequence, until.min(now() + ms(1))),
         }
     }
     member.withdraw_request(device);
@@ -274,11 +274,11 @@ fn a_change_of_terms_by_another_process_wakes_a_sleeper_and_keeps_the_debt() {
 fn other_terms_that_are_set_again_change_nothing() {
     let directory = directory();
     let (first, _second, device) = in_debt(&directory.path().join("region"), now());
-    let (bell, owed) = (first.wake_sequence(device), first.paid_until(device));
+    let (wake_sequence, owed) = (first.wake_sequence(device), first.paid_until(device));
     first.set_limits(device, first.limits(device));
-    assert_eq!((first.wake_sequence(device), first.paid_until(device)), (bell, owed));
+    assert_eq!((first.wake_sequence(device), first.paid_until(device)), (wake_sequence, owed));
     first.set_limits(device, Limits { burst: ns(5), ..first.limits(device) });
-    assert_ne!(first.wake_sequence(device), bell);
+    assert_ne!(first.wake_sequence(device), wake_sequence);
     assert_eq!(first.terms(device).burst(), ns(5));
 }
 

@@ -38,24 +38,24 @@ impl Case {
     }
 
     pub(crate) fn run(&self, folder: &Path) {
-        let folder = folder.join("chairs");
+        let folder = folder.join("arbiter_leases");
         let _ = fs::remove_dir_all(&folder);
         fs::create_dir(&folder).expect("a folder can be made");
-        assert!(ArbiterLeases::open(&folder).expect("chairs can be made").renew(&gpu(0), NOW));
+        assert!(ArbiterLeases::open(&folder).expect("leases can be made").renew(&gpu(0), NOW));
         let path = file_in(&folder);
         change(&path, &self.before, self.lengths[0]);
         match ArbiterLeases::open(&folder) {
-            Ok(chairs) => {
-                use_all(&chairs);
+            Ok(leases) => {
+                use_all(&leases);
                 change(&path, &self.after, self.lengths[1]);
-                use_all(&chairs);
+                use_all(&leases);
             }
             Err(RegionError::NotArbiterLeases { .. }) => {}
             Err(error) => panic!("{error}"),
         }
         // The file may be removed in any state, and an election in a new one must work.
         fs::remove_file(&path).expect("it is there");
-        assert!(ArbiterLeases::open(&folder).expect("chairs can be made").renew(&gpu(0), NOW));
+        assert!(ArbiterLeases::open(&folder).expect("leases can be made").renew(&gpu(0), NOW));
     }
 }
 
@@ -78,13 +78,13 @@ fn change(path: &Path, words: &[(u64, u64)], length: Option<u64>) {
     }
 }
 
-fn use_all(chairs: &ArbiterLeases) {
+fn use_all(leases: &ArbiterLeases) {
     for now in [Monotonic::BEGIN, NOW, Monotonic::NEVER] {
         for number in 0..=u8::MAX {
-            if chairs.renew(&gpu(number), now) {
-                chairs.release(&gpu(number));
+            if leases.renew(&gpu(number), now) {
+                leases.release(&gpu(number));
             }
         }
     }
-    let _ = chairs.is_current();
+    let _ = leases.is_current();
 }
