@@ -191,14 +191,14 @@ proptest! {
             for (slice, given) in slices.iter().zip(given) {
                 let rate = given.terms.rate().get();
                 prop_assert!(rate >= 1 && rate <= slice.settings.limit.get().max(1));
-                prop_assert!(given.terms.burst() <= slice.settings.burst && given.gift <= slice.figures.owed);
-                prop_assert!(slice.settings.policy != CorePolicy::Fixed || given.gift == ns(0));
+                prop_assert!(given.terms.burst() <= slice.settings.burst && given.wall_credit <= slice.figures.owed);
+                prop_assert!(slice.settings.policy != CorePolicy::Fixed || given.wall_credit == ns(0));
             }
         }
     }
 
     #[test]
-    fn gifts_never_lift_a_slice_over_its_limit(limit in 10_u16..1000, owed in 0..1_000_000_000_u64, passed in 0..20_000_000_u64) {
+    fn wall_credits_never_lift_a_slice_over_its_limit(limit in 10_u16..1000, owed in 0..1_000_000_000_u64, passed in 0..20_000_000_u64) {
         let mut arbiter = Arbiter::default();
         let slices = [0, 1].map(|id| {
             let limit = if id == 0 { limit } else { 1000 };
@@ -206,10 +206,10 @@ proptest! {
             Slice { id, settings: wanted(CorePolicy::Equal, limit, Priority::Normal), figures }
         });
         let first = arbiter.look(ns(1 << 40), &slices)[0];
-        prop_assert!(first.terms.gpu(first.gift) <= ns(4 * STEP * u64::from(limit) / 1000));
+        prop_assert!(first.terms.gpu(first.wall_credit) <= ns(4 * STEP * u64::from(limit) / 1000));
         let given = arbiter.look(ns((1 << 40) + passed), &slices)[0];
-        // GPU time of the rate and the gift together.
-        let gpu = given.terms.gpu(ns::<WallTime>(passed) + given.gift);
+        // GPU time of the rate and the wall credit together.
+        let gpu = given.terms.gpu(ns::<WallTime>(passed) + given.wall_credit);
         prop_assert!(gpu <= ns(passed * u64::from(limit) / 1000 + 1), "{given:?}");
     }
 }
@@ -229,7 +229,7 @@ fn fixed_alone_is_left_as_it_is() {
             },
         });
         for (slice, given) in slices.iter().zip(arbiter.look(ns((1 << 40) + look * STEP), &slices)) {
-            assert_eq!((given.terms.rate(), given.gift), (slice.settings.limit, ns(0)));
+            assert_eq!((given.terms.rate(), given.wall_credit), (slice.settings.limit, ns(0)));
             assert_eq!(given.terms.burst(), ms(20));
         }
     }
@@ -306,14 +306,14 @@ fn nobody_is_let_go_early_while_work_of_high_priority_is_under_way() {
             _ => Figures { owed: ms(3), waits: true, ..Figures::default() },
         }
     };
-    assert_eq!(looked_at(50, HIGH, ending(us(100)))[1].gift, ns(0));
-    assert_eq!(looked_at(50, HIGH, ending(ns(0)))[1].gift, ms(3));
-    assert_eq!(looked_at(50, EQUAL, ending(us(100)))[1].gift, ms(3));
+    assert_eq!(looked_at(50, HIGH, ending(us(100)))[1].wall_credit, ns(0));
+    assert_eq!(looked_at(50, HIGH, ending(ns(0)))[1].wall_credit, ms(3));
+    assert_eq!(looked_at(50, EQUAL, ending(us(100)))[1].wall_credit, ms(3));
     // A slice does not yield to itself.
     let waits =
         |id: u64, _: u64| Figures { queued: us(100), owed: ms(3 + id), waits: true, ..Figures::default() };
     let given = looked_at(50, HIGH, waits);
-    assert_eq!([given[0].gift, given[1].gift], [ms(3), ns(0)]);
+    assert_eq!([given[0].wall_credit, given[1].wall_credit], [ms(3), ns(0)]);
 }
 
 #[test]
@@ -326,10 +326,10 @@ fn words_are_set_back_alike_where_the_gpu_would_be_idle_and_only_there() {
             ..Figures::default()
         }
     };
-    assert!(looked_at(50, EQUAL, waiting(0)).iter().all(|given| given.gift == ms(3)));
-    assert!(looked_at(50, EQUAL, waiting(STEP)).iter().all(|given| given.gift == ns(0)));
+    assert!(looked_at(50, EQUAL, waiting(0)).iter().all(|given| given.wall_credit == ms(3)));
+    assert!(looked_at(50, EQUAL, waiting(STEP)).iter().all(|given| given.wall_credit == ns(0)));
     let nobody = looked_at(50, EQUAL, |id, _| Figures { owed: ms(3 + id), ..Figures::default() });
-    assert!(nobody.iter().all(|given| given.gift == ns(0)), "nobody waits");
+    assert!(nobody.iter().all(|given| given.wall_credit == ns(0)), "nobody waits");
 }
 
 #[test]

@@ -121,7 +121,7 @@ impl World {
     fn begin_free(&mut self, choice: usize) {
         if !self.live.is_empty() {
             let address = self.live.swap_remove(choice % self.live.len());
-            self.blocks.leaves(address);
+            self.blocks.begin_free(address);
             self.calls.push(Call::Frees(address));
         }
     }
@@ -142,7 +142,7 @@ impl World {
                 self.calls.push(Call::Made(way, address));
             }
             Call::Made(way, address) => {
-                let change = self.blocks.landed(way, address);
+                let change = self.blocks.finish(way, address);
                 self.surprises += u64::from(change.more);
                 self.apply(change);
                 self.live.push(address);
@@ -152,7 +152,7 @@ impl World {
                 self.calls.push(Call::Freed(address));
             }
             Call::Freed(address) => {
-                let change = self.blocks.left(address);
+                let change = self.blocks.finish_free(address);
                 self.apply(change);
             }
         }
@@ -238,7 +238,7 @@ fn a_driver_that_packs_otherwise_is_charged_by_its_addresses() {
     let mut lands = |bytes: u64, address: u64, charged: &mut u64| {
         let way = begin(&mut blocks, BlockFamily::of(7, Kind::Linear, bytes).unwrap());
         *charged += u64::from(way.needs_block());
-        let change = blocks.landed(way, address);
+        let change = blocks.finish(way, address);
         *charged = *charged + change.charge + u64::from(change.more) - change.back;
         change.more
     };
@@ -274,13 +274,13 @@ fn contexts_and_kinds_share_no_block_and_managed_slots_are_pages() {
     for (number, (context, kind)) in (1..).zip(families) {
         let way = begin(&mut blocks, BlockFamily::of(context, kind, 1).unwrap());
         assert!(way.needs_block(), "{kind:?}");
-        let _none = blocks.landed(way, number * BLOCK);
+        let _none = blocks.finish(way, number * BLOCK);
     }
     // 32 pages of 64 KiB.
     for _ in 0..31 {
         let way = begin(&mut blocks, BlockFamily::of(7, Kind::Managed, 1).unwrap());
         assert!(!way.needs_block());
-        let _none = blocks.landed(way, 3 * BLOCK);
+        let _none = blocks.finish(way, 3 * BLOCK);
     }
     assert!(begin(&mut blocks, BlockFamily::of(7, Kind::Managed, 1).unwrap()).needs_block());
     assert!(

@@ -15,7 +15,7 @@ pub struct Grant {
     /// Rate and burst.
     pub terms: RateLimit,
     /// Wall time by which the slice's word moves back. Otherwise the GPU would be idle.
-    pub gift: WallTime,
+    pub wall_credit: WallTime,
     /// The most work that a process of the slice may have queued.
     pub queue_bound: GpuTime,
 }
@@ -122,7 +122,7 @@ mod tests {
     }
 
     fn given(thousandths: u16, burst: u64, ahead: u64) -> Grant {
-        Grant { terms: terms(thousandths, burst), gift: WallTime::ZERO, queue_bound: ns(ahead) }
+        Grant { terms: terms(thousandths, burst), wall_credit: WallTime::ZERO, queue_bound: ns(ahead) }
     }
 
     #[test]

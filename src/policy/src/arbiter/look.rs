@@ -84,10 +84,10 @@ impl Arbiter {
     /// Looks at all slices of the GPU at the instant `now`. Returns their grants, in the order of `slices`.
     ///
     /// The steps: estimate the demands; divide the GPU ([`divide`]); update the budget with the findings; turn each
-    /// part into a rate. If the GPU may be idle while launches wait, all waiting slices get a gift.
+    /// part into a rate. If the GPU may be idle while launches wait, all waiting slices get a wall credit.
     ///
     /// What could go wrong: the rates of a look act on work that is queued later. So each correction is small or
-    /// bounded: the budget moves by steps, a gift is at most what the first waiting launch needs, and rates that
+    /// bounded: the budget moves by steps, a wall credit is at most what the first waiting launch needs, and rates that
     /// change little stay.
     pub fn look(&mut self, now: Monotonic, slices: &[Slice]) -> Vec<Grant> {
         let needs = self.demands(now, slices);
@@ -108,10 +108,14 @@ impl Arbiter {
             .collect();
         // A launch admitted while work of high priority is in flight would delay the work that follows.
         let is_held = |slice: &Slice| found.eager && must_yield(slice);
-        let gift = if found.idle() { earliest(slices, &terms, is_held) } else { WallTime::ZERO };
+        let wall_credit = if found.idle() { earliest(slices, &terms, is_held) } else { WallTime::ZERO };
         let given = |(slice, terms): (&Slice, RateLimit)| Grant {
             terms,
-            gift: if is_held(slice) { WallTime::ZERO } else { gift.min(room(slice, &terms, found.passed)) },
+            wall_credit: if is_held(slice) {
+                WallTime::ZERO
+            } else {
+                wall_credit.min(room(slice, &terms, found.passed))
+            },
             queue_bound: if must_yield(slice) { SHORT } else { queue_bound::MOST },
         };
         slices.iter().zip(terms).map(given).collect()
@@ -229,7 +233,7 @@ fn comes_first(slice: &Slice, other: &Slice) -> bool {
     is_high(slice) && !is_high(other) && (!is_last(slice) || is_last(other))
 }
 
-/// Returns the wall time until the first waiting slice that can have a gift may go.
+/// Returns the wall time until the first waiting slice that can have a wall credit may go.
 fn earliest(slices: &[Slice], terms: &[RateLimit], is_held: impl Fn(&Slice) -> bool) -> WallTime {
     let has_room = |slice: &Slice, terms: &RateLimit| !room(slice, terms, WallTime::MAX).is_zero();
     let waiting = slices

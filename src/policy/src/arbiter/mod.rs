@@ -39,9 +39,9 @@
 //!
 //! Two mechanisms keep the GPU busy:
 //!
-//! - *Gift.* If launches wait for their share while hardly any work is queued, the arbiter moves all words back by the
+//! - *Wall credit.* If launches wait for their share while hardly any work is queued, the arbiter moves all words back by the
 //!   same wall time. The time is what the first waiting launch needs. Virtual time jumps in the same way in fair queueing
-//!   when no flow is served. The order of debts stays, and debts for the turns of others do not idle the GPU. A gift never
+//!   when no flow is served. The order of debts stays, and debts for the turns of others do not idle the GPU. A wall credit never
 //!   lifts a slice above a limit below the whole GPU.
 //! - *Budget.* The budget grows.
 //!
@@ -54,7 +54,7 @@
 //!
 //! While a slice of high priority exists, busy or not, the others yield. Their queued work takes every other turn of the
 //! driver when high-priority work arrives. So they queue at most 3 ms or one longer launch, take leases of 1 ms, and save
-//! up 1 ms. They get no gifts while high-priority work is in flight: the next request would wait for the launches.
+//! up 1 ms. They get no wall credit while high-priority work is in flight: the next request would wait for the launches.
 //!
 //! # Schedule
 //!
@@ -73,7 +73,7 @@
 //!
 //! [`grant_word::current`] gives the terms that a slice may use. The arbiter writes the word by compare-exchange. The
 //! region then converts the slice's debt or savings to the new terms. The gate uses the lower of its own queue bound and
-//! the granted one ([`queue_bound`](crate::compute::limiter::queue_bound)). A gift is a refund of wall time without an
+//! the granted one ([`queue_bound`](crate::compute::limiter::queue_bound)). A wall credit is a refund of wall time without an
 //! owner, and wakes sleepers. If the word is stale, each slice has its own limit, and the driver's turns divide the GPU.
 //! So without an arbiter nothing is lent, nothing is kept, and nothing stops.
 //!

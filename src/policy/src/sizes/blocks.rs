@@ -199,9 +199,9 @@ impl Blocks {
     }
 
     /// Ends a call whose allocation is at `address`.
-    pub fn landed(&mut self, way: Payment, address: u64) -> Change {
+    pub fn finish(&mut self, way: Payment, address: u64) -> Change {
         let start = start_of(address);
-        let Some(found) = self.all.get_mut(start) else { return self.landed_in_new(way, start) };
+        let Some(found) = self.all.get_mut(start) else { return self.finish_in_new(way, start) };
         let block = *found;
         let is_foreign = block.pool != way.pool;
         found.live = block.live.saturating_add(1);
@@ -225,7 +225,7 @@ impl Blocks {
         change
     }
 
-    fn landed_in_new(&mut self, way: Payment, start: u64) -> Change {
+    fn finish_in_new(&mut self, way: Payment, start: u64) -> Change {
         let Some(pool) = self.pools.get_mut(way.pool) else { return Change::default() };
         self.all.insert(start, Block { pool: way.pool, live: 1, is_mixed: false });
         pool.end(way);
@@ -238,7 +238,7 @@ impl Blocks {
     }
 
     /// Begins the free of an allocation.
-    pub fn leaves(&mut self, address: u64) {
+    pub fn begin_free(&mut self, address: u64) {
         let block = self.all.get(start_of(address));
         if let Some(pool) = block.and_then(|block| self.pools.get_mut(block.pool)) {
             pool.leaving = pool.leaving.saturating_add(1);
@@ -246,7 +246,7 @@ impl Blocks {
     }
 
     /// Ends a free that failed in the driver.
-    pub fn stays(&mut self, address: u64) -> Change {
+    pub fn cancel_free(&mut self, address: u64) -> Change {
         let block = self.all.get(start_of(address));
         let pool = block.and_then(|block| self.pools.get_mut(block.pool));
         pool.map_or_else(Change::default, |pool| {
@@ -256,7 +256,7 @@ impl Blocks {
     }
 
     /// Ends a free that succeeded.
-    pub fn left(&mut self, address: u64) -> Change {
+    pub fn finish_free(&mut self, address: u64) -> Change {
         self.end_one(address, 1)
     }
 

@@ -70,8 +70,8 @@ impl Shared {
             if slice.terms != given.terms {
                 slice.change(given.terms, self.world.now);
             }
-            if !given.gift.is_zero() {
-                slice.give(given.gift, self.world.now);
+            if !given.wall_credit.is_zero() {
+                slice.give(given.wall_credit, self.world.now);
             }
             slice.ahead = given.queue_bound;
             self.world.wake_sleepers(at);

@@ -12,13 +12,13 @@ use crate::world::World;
 /// The state of such a process.
 #[derive(Debug)]
 pub struct Blind {
-    coarse: NvmlCostModel,
+    model: NvmlCostModel,
     course: PrepaymentHistory,
 }
 
 impl Default for Blind {
     fn default() -> Self {
-        Self { coarse: NvmlCostModel::new(true), course: PrepaymentHistory::default() }
+        Self { model: NvmlCostModel::new(true), course: PrepaymentHistory::default() }
     }
 }
 
@@ -26,7 +26,7 @@ impl Shim {
     /// Pays for a launch like any other. On failure it returns the reason to wait.
     pub fn admit_blindly(&mut self, now: Monotonic, slice: &mut Slice) -> Result<Paid, Wait> {
         let blind = self.blind.as_mut().unwrap();
-        let cost = blind.coarse.cost();
+        let cost = blind.model.cost();
         if !self.lease.spend(cost) {
             let lacks = self.lease.shortfall(cost, slice.lease(self.me, now)).max(GpuTime::NANOSECOND);
             slice.take(self.me, lacks, now).map_err(Wait::Word)?;
@@ -47,7 +47,7 @@ impl World {
         let (at, is_alive) = (process.slice, process.is_alive());
         if let Some(blind) = process.shim.blind.as_mut().filter(|_| is_alive) {
             let prepaid = blind.course.within(sample.from, sample.to);
-            let difference = blind.coarse.learn(&sample, prepaid);
+            let difference = blind.model.learn(&sample, prepaid);
             self.slices[at].settle(difference, self.now);
             self.wake_sleepers(at);
         }

@@ -71,8 +71,12 @@ impl World {
         let slice = &mut self.slices[process.slice];
         slice.asks[me].wants = GpuTime::ZERO;
         let outstanding = core::mem::take(&mut process.shim.outstanding);
-        let rest =
-            refund::estate(outstanding, refund::Work::Predicted, process.shim.settled_at, process.killed_at);
+        let rest = refund::on_death(
+            outstanding,
+            refund::Work::Predicted,
+            process.shim.settled_at,
+            process.killed_at,
+        );
         let unmeasured = process.shim.unmeasured();
         slice.settle(rest, self.now);
         slice.lost += unmeasured as i128 + i128::from(rest.nanos());

@@ -135,7 +135,7 @@ fn fairness(table: &mut Table) {
     let blind = Machine { rings: false, ..Machine::default() };
     let programs = vec![(0, small(200 * US)), (1, small(200 * US))];
     let mut shared = Shared::new(blind, equal(&[100, 100]), programs);
-    // The watch does not know of gifts.
+    // The watch does not know of wall credits.
     shared.world.watch.is_off = true;
     shared.run(shared.world.now + S);
     table.jain("2 equal, each out of the other's sight", &shares(&mut shared, 4 * S));

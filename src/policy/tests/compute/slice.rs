@@ -55,7 +55,7 @@ pub struct Slice {
     pub got: Vec<GpuTimeChange>,
     /// The largest single payment of each process.
     pub dearest: Vec<GpuTime>,
-    /// Sum of the GPU time of an arbiter's gifts.
+    /// Sum of the GPU time of an arbiter's wall credits.
     pub given: GpuTime,
     /// True if a refund has moved the word since the last look.
     pub refunded: bool,
@@ -182,10 +182,10 @@ impl Slice {
     }
 
     /// Gives wall time away.
-    pub fn give(&mut self, gift: WallTime, now: Monotonic) {
-        self.set_paid_until(self.paid_until - gift, now);
-        self.debt.give(gift, now, self.terms);
-        self.given += self.terms.gpu(gift);
+    pub fn give(&mut self, wall_credit: WallTime, now: Monotonic) {
+        self.set_paid_until(self.paid_until - wall_credit, now);
+        self.debt.give(wall_credit, now, self.terms);
+        self.given += self.terms.gpu(wall_credit);
         self.refunded = true;
     }
 

@@ -214,5 +214,5 @@ fn refund_on_death(process: &ProcessTime, queued: u64, now: Monotonic) -> (GpuTi
     // A process that was never idle may have launched just now.
     let since =
         if settled_at == Monotonic::BEGIN && work == Work::Unpredicted { now } else { settled_at.min(now) };
-    (refund::estate(outstanding, work, since, now), since)
+    (refund::on_death(outstanding, work, since, now), since)
 }

@@ -115,8 +115,8 @@ pub fn divide(arbiter: &mut Arbiter, cotenants: &mut [&mut Cotenant], gpu: &Uuid
         if (before != 0 || !is_own) && grant_word::must_write(before, grant, now) {
             region.set_grant(*device, grant, now);
         }
-        if !given.gift.is_zero() {
-            region.credit_wall_time(*device, given.gift, now);
+        if !given.wall_credit.is_zero() {
+            region.credit_wall_time(*device, given.wall_credit, now);
         }
     }
     slices.iter().any(|slice| !slice.figures.queued.is_zero() || slice.figures.waits)

@@ -197,7 +197,7 @@ fn what_stays_in_the_word_of_the_dead_is_given_back_twice() {
 /// Returns a grant of `thousandths` of the GPU.
 fn word_of(thousandths: u16, now: Monotonic) -> u64 {
     let terms = RateLimit::new(Permille::new(thousandths).unwrap(), GpuTime::from_nanos(0));
-    encode(&Grant { terms, gift: WallTime::ZERO, queue_bound: GpuTime::MAX }, now)
+    encode(&Grant { terms, wall_credit: WallTime::ZERO, queue_bound: GpuTime::MAX }, now)
 }
 
 /// Two processes find that a grant of half of the GPU is too old. 10 ms of wall time are owed.
@@ -337,7 +337,7 @@ fn a_gift_comes_while_more_is_owed() {
         let other = beside(&world, |world| world.layout.credit_wall_time(DEVICE, ms(4), NOW));
         assert!(world.layout.overdraw(DEVICE, 0, ms(3), NOW));
         other.join().unwrap();
-        assert_eq!(world.owed(), ms(9), "a gift or a debt was lost");
+        assert_eq!(world.owed(), ms(9), "a wall credit or a debt was lost");
     });
 }
 
@@ -347,7 +347,7 @@ fn no_gift_and_no_debt_is_lost() {
 }
 
 #[test]
-#[should_panic(expected = "a gift or a debt was lost")]
+#[should_panic(expected = "a wall credit or a debt was lost")]
 fn where_the_last_to_write_wins_a_gift_or_a_debt_is_lost() {
     broken::make(Break::LastWins);
     a_gift_comes_while_more_is_owed();

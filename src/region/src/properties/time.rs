@@ -98,7 +98,7 @@ impl Model {
             }
             (self.asks[slot], self.looks[slot]) = (Ask::default(), Monotonic::BEGIN);
             let outstanding = core::mem::take(&mut self.outstanding[slot]).min(MOST_DEBT);
-            let rest = refund::estate(outstanding, refund::Work::None, self.settled_at[slot], self.now);
+            let rest = refund::on_death(outstanding, refund::Work::None, self.settled_at[slot], self.now);
             if rest.is_refund() {
                 self.settle(rest);
             }

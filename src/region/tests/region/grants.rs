@@ -21,7 +21,7 @@ const NOW: Monotonic = Monotonic::from_nanos(1 << 50);
 /// Makes a grant of `thousandths`, a burst of 20 ms, and at most `ahead` nanoseconds of queued work.
 fn word(thousandths: u16, ahead: u64, now: Monotonic) -> u64 {
     let terms = RateLimit::new(Permille::new(thousandths).unwrap(), ms(20));
-    encode(&Grant { terms, gift: ns(0), queue_bound: ns(ahead) }, now)
+    encode(&Grant { terms, wall_credit: ns(0), queue_bound: ns(ahead) }, now)
 }
 
 /// Makes a member of a slice that owes 50 ms of GPU time: 100 ms of wall time.

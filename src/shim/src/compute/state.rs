@@ -5,7 +5,7 @@ use super::measuring::state::MeasuringState;
 use super::measuring::usage::UsageState;
 use super::threads::registry::ThreadRegistry;
 use super::threads::slot::OwnerGuard;
-use crate::memory::loaded_symbols::LookUps;
+use crate::memory::loaded_symbols::LoadedSymbols;
 use crate::slice::handle::Slice;
 use crate::slice::settings;
 use core::ops::Deref;
@@ -20,7 +20,7 @@ pub(crate) struct Compute {
     /// True if copies are paced: `GPU_CORE_COPIES`.
     pub(super) paces_copies: bool,
     /// Code that was launched before, by context: the driver has loaded it.
-    pub(super) launched: LookUps,
+    pub(super) launched: LoadedSymbols,
 }
 
 impl Deref for Compute {
@@ -43,7 +43,7 @@ impl Compute {
             cotenants: CotenantState::new(usage.limiters.len()),
             measuring: MeasuringState::new(usage),
             paces_copies: config.is_some_and(|config| config.core_copies),
-            launched: LookUps::default(),
+            launched: LoadedSymbols::default(),
         }
     }
 

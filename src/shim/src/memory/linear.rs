@@ -126,7 +126,7 @@ impl Grant {
             Some(Paid::Slot(way)) => way,
             None => return true,
         };
-        let change = memory.small.0.lock().landed(way, address);
+        let change = memory.small.0.lock().finish(way, address);
         apply(memory, device, change);
         if change.more && !pay_for_more(memory, device, address) {
             return false;

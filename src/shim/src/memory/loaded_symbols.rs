@@ -12,9 +12,9 @@ const PLACES: usize = 1024;
 
 /// Look-ups that loaded all code that they can load.
 #[derive(Debug)]
-pub(crate) struct LookUps(Box<[AtomicU64]>);
+pub(crate) struct LoadedSymbols(Box<[AtomicU64]>);
 
-impl Default for LookUps {
+impl Default for LoadedSymbols {
     fn default() -> Self {
         Self(core::iter::repeat_with(AtomicU64::default).take(PLACES).collect())
     }
@@ -66,7 +66,7 @@ impl Key {
     }
 }
 
-impl LookUps {
+impl LoadedSymbols {
     /// Returns true if this look-up was measured.
     pub(crate) fn contain(&self, key: Key) -> bool {
         self.place(key).is_some_and(|place| place.load(Ordering::Relaxed) == key.0)

@@ -118,7 +118,7 @@ impl Pools {
     }
 
     /// Begins to free an allocation of the pool that the library knows by `number`.
-    pub(crate) fn leave(&self, slice: &'static Slice, number: u64, address: u64, bytes: u64) -> Block {
+    pub(crate) fn begin_free(&self, slice: &'static Slice, number: u64, address: u64, bytes: u64) -> Block {
         let pool = of_number(&self.known, number);
         let of = pool.map(|pool| {
             let leaving = pool::begin_free(&pool.access(slice), address, bytes);
@@ -128,7 +128,7 @@ impl Pools {
     }
 
     /// Settles a block that the driver has freed. `free` tells for whom the block is free.
-    pub(crate) fn left(&self, slice: &'static Slice, block: Block, free: FreeFor) {
+    pub(crate) fn finish_free(&self, slice: &'static Slice, block: Block, free: FreeFor) {
         if let Some((pool, leaving)) = block.of {
             pool::finish_free(&pool.access(slice), &leaving, free);
         } else if let Some(orphan) = of_number(&self.orphaned, block.number) {
@@ -137,7 +137,7 @@ impl Pools {
     }
 
     /// Puts back a block that the driver has not freed.
-    pub(crate) fn stay(slice: &'static Slice, block: Block) {
+    pub(crate) fn cancel_free(slice: &'static Slice, block: Block) {
         if let Some((pool, leaving)) = block.of {
             pool::cancel_free(&pool.access(slice), &leaving);
         }
@@ -243,14 +243,14 @@ impl Releasing {
 
 /// Allocation from a pool that is under way.
 #[derive(Debug)]
-pub(crate) struct Flight {
+pub(crate) struct PoolAllocation {
     slice: &'static Slice,
     addresses: &'static Addresses,
     pool: Arc<Pool>,
     way: pool::PendingAllocation,
 }
 
-impl Flight {
+impl PoolAllocation {
     /// Makes sure that an allocation stays within the quota.
     ///
     /// # Errors
@@ -274,7 +274,7 @@ impl Flight {
     }
 
     /// Brings the charge up to date after the driver's answer: the address, or `None` if the driver failed.
-    pub(crate) fn land(self, address: Option<u64>) {
+    pub(crate) fn finish(self, address: Option<u64>) {
         let Self { slice, addresses, pool, way } = self;
         let bytes = way.bytes();
         pool::finish(&pool.access(slice), way, address);

@@ -11,14 +11,14 @@ pub(crate) struct Small(pub(super) SpinLocked<Blocks>);
 
 impl Small {
     /// Notes that an address that was charged by its block is about to be freed.
-    pub(crate) fn leaves(&self, address: u64) {
-        self.0.lock().leaves(address);
+    pub(crate) fn begin_free(&self, address: u64) {
+        self.0.lock().begin_free(address);
     }
 
     /// Notes whether the driver has freed the address.
-    pub(crate) fn left(&self, slice: &Slice, device: Device, address: u64, is_freed: bool) {
+    pub(crate) fn end_free(&self, slice: &Slice, device: Device, address: u64, is_freed: bool) {
         let mut blocks = self.0.lock();
-        let change = if is_freed { blocks.left(address) } else { blocks.stays(address) };
+        let change = if is_freed { blocks.finish_free(address) } else { blocks.cancel_free(address) };
         drop(blocks);
         apply(slice, device, change);
     }

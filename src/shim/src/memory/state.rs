@@ -7,7 +7,7 @@ use super::ending_contexts::EndingContexts;
 use super::graphs::Graphs;
 use super::host_spill::Spilled;
 use super::libraries::Libraries;
-use super::loaded_symbols::LookUps;
+use super::loaded_symbols::LoadedSymbols;
 use super::nvml_baseline::Baselines;
 use super::overheads::Overheads;
 use super::physical::AllocationTable;
@@ -50,7 +50,7 @@ pub(crate) struct Memory {
     /// Libraries, and the contexts that they are loaded into.
     pub(crate) libraries: Libraries,
     /// Look-ups of code that need not be measured again.
-    pub(crate) look_ups: LookUps,
+    pub(crate) loaded_symbols: LoadedSymbols,
     /// Figures of the last measurement.
     pub(crate) baselines: Baselines,
     /// Contents of contexts that may be ending.
@@ -83,7 +83,7 @@ impl Memory {
             graphs: Graphs::default(),
             overheads: Overheads::default(),
             libraries: Libraries::default(),
-            look_ups: LookUps::default(),
+            loaded_symbols: LoadedSymbols::default(),
             baselines: Baselines::default(),
             ending_contexts: EndingContexts::default(),
         }

@@ -5,7 +5,7 @@ use super::device::SliceDevice;
 use super::devices::FoundDevice;
 use super::enforcement;
 use super::green_contexts::GreenContexts;
-use super::primary_contexts::Primaries;
+use super::primary_contexts::PrimaryContexts;
 use crate::driver_calls::{contexts, devices};
 use crate::os::clock::now;
 use core::cell::Cell;
@@ -24,7 +24,7 @@ pub(crate) struct Slice {
     /// Green contexts. Each lives in a primary context.
     pub(crate) greens: GreenContexts,
     /// Primary context of each device, if the program has retained it.
-    pub(crate) primaries: Primaries,
+    pub(crate) primary_contexts: PrimaryContexts,
 }
 
 /// Quota of a slice on one device, and the rest of it, in bytes.
@@ -50,7 +50,13 @@ impl Slice {
             member.note_host_memory(place.device);
         }
         let ceilings = SliceCeilings::of_all(member.region(), found);
-        Self { member, devices, ceilings, greens: GreenContexts::default(), primaries: Primaries::default() }
+        Self {
+            member,
+            devices,
+            ceilings,
+            greens: GreenContexts::default(),
+            primary_contexts: PrimaryContexts::default(),
+        }
     }
 
     /// Returns this process's place in the slice.
@@ -162,7 +168,7 @@ impl Slice {
     /// Returns the context in which objects of `context` live: the primary one for a green context, or `context` itself.
     pub(crate) fn owner_of(&self, context: usize) -> usize {
         let Some(device) = self.greens.device_of_view(context) else { return context };
-        self.primaries.of(device).unwrap_or(context)
+        self.primary_contexts.of(device).unwrap_or(context)
     }
 
     /// Lets other members inherit the charge of memory that they use as well.

@@ -20,7 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Primary contexts that the program has retained.
 #[derive(Debug, Default)]
-pub(crate) struct Primaries {
+pub(crate) struct PrimaryContexts {
     all: Mutex<Vec<Primary>>,
     turns: [ReentrantMutex<()>; TURNS],
 }
@@ -37,7 +37,7 @@ struct Primary {
     retains: u64,
 }
 
-impl Primaries {
+impl PrimaryContexts {
     /// Waits until no other thread makes or ends the primary context of a device. The driver may call the program back in the
     /// middle of a call, so one thread may take its turn twice.
     pub(crate) fn turn(&self, device: CUdevice) -> Turn<'_> {

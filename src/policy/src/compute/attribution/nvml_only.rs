@@ -183,42 +183,42 @@ mod tests {
 
     #[test]
     fn what_nvml_saw_is_what_is_paid_in_the_end() {
-        let (mut coarse, mut paid) = (NvmlCostModel::new(false), charge(0));
+        let (mut model, mut paid) = (NvmlCostModel::new(false), charge(0));
         for window in 0..60 {
             let launches = 50;
-            let time = launches * coarse.cost();
-            let settled = coarse.learn(&sample(window, 30), Prepaid { time, launches });
+            let time = launches * model.cost();
+            let settled = model.learn(&sample(window, 30), Prepaid { time, launches });
             paid = paid.saturating_add(GpuTimeChange::charge(time)).saturating_add(settled);
         }
         let seen = WINDOW.gpu_if_alone().scaled(3, 10).unwrap();
         assert!((60 * seen).nanos().abs_diff(paid.amount().nanos()) < 1000, "{paid:?}");
-        assert!(coarse.cost().nanos().abs_diff(seen.part(50).nanos()) < 100, "{}", coarse.cost());
+        assert!(model.cost().nanos().abs_diff(seen.part(50).nanos()) < 100, "{}", model.cost());
     }
 
     #[test]
     fn the_cost_falls_and_rises_by_no_more_than_eight_times_a_window() {
-        let mut coarse = NvmlCostModel::new(false);
+        let mut model = NvmlCostModel::new(false);
         let mut learn = |window, percent, launches| {
-            coarse.learn(&sample(window, percent), Prepaid { time: ns(0), launches });
-            coarse.cost()
+            model.learn(&sample(window, percent), Prepaid { time: ns(0), launches });
+            model.cost()
         };
         assert_eq!(learn(0, 1, 1000), FIRST.part(8));
         assert_eq!(learn(1, 0, 1_000_000), FIRST.part(64));
-        let mut coarse = NvmlCostModel::new(false);
-        coarse.learn(&sample(0, 100), Prepaid { time: ns(0), launches: 1 });
-        assert_eq!(coarse.cost(), 8 * FIRST);
+        let mut model = NvmlCostModel::new(false);
+        model.learn(&sample(0, 100), Prepaid { time: ns(0), launches: 1 });
+        assert_eq!(model.cost(), 8 * FIRST);
     }
 
     #[test]
     fn what_was_seen_fades_within_seconds_and_more_of_it_in_a_longer_window() {
         let cost_after = |windows: u64| {
-            let mut coarse = NvmlCostModel::new(false);
+            let mut model = NvmlCostModel::new(false);
             (0..200).for_each(|window| {
-                coarse.learn(&sample(window, 100), Prepaid { time: ns(0), launches: WINDOW.count(ms(1)) });
+                model.learn(&sample(window, 100), Prepaid { time: ns(0), launches: WINDOW.count(ms(1)) });
             });
             let sample = Sample { to: sample(200, 100).from + windows * WINDOW, ..sample(200, 100) };
-            coarse.learn(&sample, Prepaid { time: ns(0), launches: (windows * WINDOW).count(ms(2)) });
-            coarse.cost().nanos() / 1000
+            model.learn(&sample, Prepaid { time: ns(0), launches: (windows * WINDOW).count(ms(2)) });
+            model.cost().nanos() / 1000
         };
         // Launches of 1 ms, and then of 2 ms. A window counts for 0.07 of the memory, and 0.65 of the memory is left
         // after six of them.
@@ -228,11 +228,11 @@ mod tests {
     #[test]
     fn a_window_counts_as_so_many_as_it_is_nearest_to() {
         let learned = |length| {
-            let mut coarse = NvmlCostModel::new(false);
-            coarse.learn(&sample(0, 100), Prepaid { time: ns(0), launches: 1 });
+            let mut model = NvmlCostModel::new(false);
+            model.learn(&sample(0, 100), Prepaid { time: ns(0), launches: 1 });
             let next = sample(1, 0);
-            coarse.learn(&Sample { to: next.from + length, ..next }, Prepaid { time: ns(0), launches: 1 });
-            coarse.seen
+            model.learn(&Sample { to: next.from + length, ..next }, Prepaid { time: ns(0), launches: 1 });
+            model.seen
         };
         let faded = |times| ns((0..times).fold(WINDOW.nanos(), |sum, _| faded(sum)));
         assert_eq!(
@@ -243,19 +243,19 @@ mod tests {
 
     #[test]
     fn a_window_in_which_nothing_was_launched_and_nothing_ran_teaches_nothing() {
-        let mut coarse = NvmlCostModel::new(false);
-        coarse.learn(&sample(0, 30), Prepaid { time: ns(0), launches: 50 });
-        let (cost, sum) = (coarse.cost(), coarse.seen);
-        coarse.learn(&sample(1, 0), Prepaid::default());
-        assert_eq!((coarse.cost(), coarse.seen), (cost, sum));
-        coarse.learn(&sample(2, 0), Prepaid { time: ns(0), launches: 50 });
-        assert!(coarse.cost() < cost && coarse.seen < sum, "launches that ran for nothing");
+        let mut model = NvmlCostModel::new(false);
+        model.learn(&sample(0, 30), Prepaid { time: ns(0), launches: 50 });
+        let (cost, sum) = (model.cost(), model.seen);
+        model.learn(&sample(1, 0), Prepaid::default());
+        assert_eq!((model.cost(), model.seen), (cost, sum));
+        model.learn(&sample(2, 0), Prepaid { time: ns(0), launches: 50 });
+        assert!(model.cost() < cost && model.seen < sum, "launches that ran for nothing");
     }
 
     #[test]
     fn percents_that_were_cut_off_are_half_a_percent_more_on_average() {
-        let mut coarse = NvmlCostModel::new(true);
-        let difference = coarse.learn(&sample(0, 10), Prepaid::default());
+        let mut model = NvmlCostModel::new(true);
+        let difference = model.learn(&sample(0, 10), Prepaid::default());
         assert_eq!(difference, GpuTimeChange::charge(WINDOW.gpu_if_alone().scaled(105, 1000).unwrap()));
         assert_eq!(
             NvmlCostModel::new(true).learn(&sample(0, 0), Prepaid::default()),
@@ -284,14 +284,14 @@ mod tests {
 
     #[test]
     fn samples_that_cannot_be_change_nothing() {
-        let mut coarse = NvmlCostModel::new(true);
-        coarse.learn(&sample(5, 50), Prepaid { time: ns(1), launches: 10 });
-        let before = coarse;
+        let mut model = NvmlCostModel::new(true);
+        model.learn(&sample(5, 50), Prepaid { time: ns(1), launches: 10 });
+        let before = model;
         for wrong in
             [sample(5, 10), sample(4, 10), sample(6, 4_000_000), Sample { to: ns(0), ..sample(6, 1) }]
         {
-            assert_eq!(coarse.learn(&wrong, Prepaid { time: ns(1), launches: 10 }), charge(0));
-            assert_eq!(coarse, before);
+            assert_eq!(model.learn(&wrong, Prepaid { time: ns(1), launches: 10 }), charge(0));
+            assert_eq!(model, before);
         }
     }
 }

@@ -25,7 +25,7 @@ pub enum Work {
 /// their first launch would use the GPU for nothing. The true duration is unknown after the death: a driver may stop
 /// the kernel at that point.
 #[must_use]
-pub fn estate(outstanding: GpuTime, work: Work, last_settled: Monotonic, now: Monotonic) -> GpuTimeChange {
+pub fn on_death(outstanding: GpuTime, work: Work, last_settled: Monotonic, now: Monotonic) -> GpuTimeChange {
     let most = match work {
         Work::None => GpuTime::ZERO,
         Work::Predicted => outstanding,
@@ -42,22 +42,22 @@ mod tests {
 
     #[test]
     fn the_dead_leave_what_cannot_have_run() {
-        assert_eq!(estate(ns(50), Work::Predicted, ns(1000), ns(1010)), charge(-40));
-        assert_eq!(estate(ns(50), Work::Predicted, ns(1000), ns(2000)), charge(0));
-        assert_eq!(estate(ns(50), Work::Predicted, ns(1000), ns(900)), charge(-50));
-        assert_eq!(estate(ns(50), Work::None, ns(1000), ns(2000)), charge(-50));
+        assert_eq!(on_death(ns(50), Work::Predicted, ns(1000), ns(1010)), charge(-40));
+        assert_eq!(on_death(ns(50), Work::Predicted, ns(1000), ns(2000)), charge(0));
+        assert_eq!(on_death(ns(50), Work::Predicted, ns(1000), ns(900)), charge(-50));
+        assert_eq!(on_death(ns(50), Work::None, ns(1000), ns(2000)), charge(-50));
     }
 
     #[test]
     fn the_dead_are_charged_what_may_have_run_of_a_launch_that_nothing_predicts() {
-        assert_eq!(estate(ns(50), Work::Unpredicted, ns(1000), ns(1010)), charge(-40));
-        assert_eq!(estate(ns(50), Work::Unpredicted, ns(1000), ns(1050)), charge(0));
-        assert_eq!(estate(ns(50), Work::Unpredicted, ns(1000), ns(3000)), charge(1950));
+        assert_eq!(on_death(ns(50), Work::Unpredicted, ns(1000), ns(1010)), charge(-40));
+        assert_eq!(on_death(ns(50), Work::Unpredicted, ns(1000), ns(1050)), charge(0));
+        assert_eq!(on_death(ns(50), Work::Unpredicted, ns(1000), ns(3000)), charge(1950));
         assert_eq!(
-            estate(ns(50), Work::Unpredicted, ns(1000), ns(u64::MAX)),
+            on_death(ns(50), Work::Unpredicted, ns(1000), ns(u64::MAX)),
             charge(49_999_950),
             "50 ms at the most"
         );
-        assert_eq!(estate(2 * queue_bound::MOST, Work::Unpredicted, ns(0), ns(u64::MAX)), charge(0));
+        assert_eq!(on_death(2 * queue_bound::MOST, Work::Unpredicted, ns(0), ns(u64::MAX)), charge(0));
     }
 }

@@ -121,7 +121,7 @@ pub(crate) unsafe fn primary_retain(
         noted(code, |process| {
             // SAFETY: `read_in` requires that `output` is null or readable, and so does the driver.
             if let Some(context) = unsafe { read_in(output) } {
-                process.primaries.retained(context.addr(), device);
+                process.primary_contexts.retained(context.addr(), device);
             }
         })
     })
@@ -270,13 +270,13 @@ pub(crate) unsafe fn primary_release(real: real::cuDevicePrimaryCtxRelease_v2, d
     // SAFETY: `real` requires a valid argument; this one is the caller's, for the same driver function.
     let call = || unsafe { real(device) };
     let take = |process: &'static Process| {
-        let may_be_last = process.primaries.releases(device);
+        let may_be_last = process.primary_contexts.releases(device);
         if may_be_last { take_primary(process, device) } else { take_nothing(process) }
     };
     let release = || {
         around(take, call, |process, taken, code| {
             if code != status::SUCCESS {
-                process.primaries.keeps(device);
+                process.primary_contexts.keeps(device);
             }
             primary_left(process, taken, device, code == status::SUCCESS);
         })
@@ -288,7 +288,7 @@ pub(crate) unsafe fn primary_release(real: real::cuDevicePrimaryCtxRelease_v2, d
 /// `errno`, which the program must not see: so both are shielded.
 fn in_turn(device: CUdevice, calls: impl FnOnce() -> Status) -> Status {
     let Enforcement::Active(process) = process::enforcement() else { return calls() };
-    let turn = catch_panic(|| process.primaries.turn(device)).flatten();
+    let turn = catch_panic(|| process.primary_contexts.turn(device)).flatten();
     let code = calls();
     catch_panic(|| drop(turn));
     code
@@ -297,7 +297,11 @@ fn in_turn(device: CUdevice, calls: impl FnOnce() -> Status) -> Status {
 /// Takes out the contents of a device's primary context, for a call that may end it and is no release of the program's. While the
 /// program retains the context, the call cannot end it.
 pub(crate) fn take_primary_unless_held(process: &'static Process, device: CUdevice) -> TakenRecords {
-    if process.primaries.is_held(device) { take_nothing(process) } else { take_primary(process, device) }
+    if process.primary_contexts.is_held(device) {
+        take_nothing(process)
+    } else {
+        take_primary(process, device)
+    }
 }
 
 /// Settles a call that may have ended the primary context of `device`.
@@ -353,7 +357,7 @@ fn releasing(process: &'static Process) -> Releasing {
 
 /// Takes out the contents of a device's primary context. Without a handle, which only the program's retain tells, there are none.
 pub(crate) fn take_primary(process: &'static Process, device: CUdevice) -> TakenRecords {
-    process.primaries.of(device).map_or_else(
+    process.primary_contexts.of(device).map_or_else(
         || take_nothing(process),
         |context| TakenRecords { primary_of: Some(device), ..take(process, context) },
     )
@@ -366,7 +370,7 @@ pub(crate) fn end(process: &'static Process, taken: TakenRecords, ended: bool) {
     }
     if ended {
         process.pools.distrust();
-        process.look_ups.forget();
+        process.loaded_symbols.forget();
     }
     taken.pools.end(process);
     if let Some(number) = taken.contents {

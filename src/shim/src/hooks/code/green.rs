@@ -125,7 +125,7 @@ unsafe fn note(output: *mut CUgreenCtx, device: CUdevice, code: Status) -> Statu
 pub(crate) unsafe fn destroy(real: real::cuGreenCtxDestroy, green: CUgreenCtx) -> Status {
     let take = |process: &'static Process| {
         let known = process.greens.take(green.addr())?;
-        let turn = process.primaries.turn(known.device);
+        let turn = process.primary_contexts.turn(known.device);
         // They are taken out before the contents that end with the primary context.
         let own = process.take_held(OverheadOwner::Green(green.addr()));
         let measured = compute::view_ends(&process.compute, known.view);

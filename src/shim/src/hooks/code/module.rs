@@ -162,7 +162,7 @@ pub(crate) fn unloaded(holder: OverheadOwner, call: impl FnOnce() -> Status) -> 
         if code != status::SUCCESS {
             return process.overheads.put_back(held);
         }
-        process.look_ups.forget();
+        process.loaded_symbols.forget();
         let current = before.as_ref().map(|before| before.context);
         let (here, elsewhere): (Vec<_>, Vec<_>) =
             held.into_iter().partition(|overhead| Some(overhead.context()) == current);
@@ -270,7 +270,7 @@ pub(crate) fn late(
     let is_first = Cell::new(false);
     let begin = |process: &'static Process| {
         let key = key();
-        is_first.set(!process.look_ups.contain(key));
+        is_first.set(!process.loaded_symbols.contain(key));
         if !is_first.get() {
             return None;
         }
@@ -280,7 +280,7 @@ pub(crate) fn late(
     around(begin, call, |process, begun, code| {
         let Some((key, before)) = begun else { return };
         if code == status::SUCCESS {
-            process.look_ups.add(key);
+            process.loaded_symbols.add(key);
         }
         let took = before.change(0, ChangeBounds { range: (0, LATE_MOST), otherwise: 0, surely: false });
         if took > 0 {

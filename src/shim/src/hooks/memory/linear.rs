@@ -321,12 +321,12 @@ pub(crate) fn freed(address: u64, free: impl FnOnce() -> FreeFor, call: impl FnO
         let pool = match charge.owner {
             Owner::Pool(pool) => pool,
             Owner::Block(_) => {
-                process.small.leaves(address);
+                process.small.begin_free(address);
                 return (ending, Some((charge, None)), None);
             }
             Owner::Context(_) => return (ending, Some((charge, None)), None),
         };
-        let block = process.pools.leave(process, pool, address, charge.bytes);
+        let block = process.pools.begin_free(process, pool, address, charge.bytes);
         (ending, Some((charge, Some((block, free())))), None)
     };
     around(take, call, |process, (ending, taken, spilled), code| {
@@ -345,10 +345,10 @@ pub(crate) fn freed(address: u64, free: impl FnOnce() -> FreeFor, call: impl FnO
             return;
         };
         match block {
-            Some((block, free)) if is_freed => process.pools.left(process, block, free),
-            Some((block, _)) => Pools::stay(process, block),
+            Some((block, free)) if is_freed => process.pools.finish_free(process, block, free),
+            Some((block, _)) => Pools::cancel_free(process, block),
             None if matches!(charge.owner, Owner::Block(_)) => {
-                process.small.left(process, charge.device, address, is_freed);
+                process.small.end_free(process, charge.device, address, is_freed);
             }
             None if is_freed => process.refund(charge.device, charge.bytes),
             None => {}

@@ -4,7 +4,7 @@ use super::linear::{ATTACH_GLOBAL, freed, recorded, reserve_or_spill_here, spill
 use crate::driver_calls::{capture_mode, contexts, locations, memory, pools, streams};
 use crate::hooks::protocol::{Decision, Granted, around, charge_or_spill, refuse, spill_or_refuse};
 use crate::memory::linear::Grant;
-use crate::memory::pools::{Flight, Pool, Releasing};
+use crate::memory::pools::{Pool, PoolAllocation, Releasing};
 use crate::memory::refusals::RefusedKind;
 use crate::process::{self, Process};
 use crate::slice::device::SliceDevice;
@@ -137,7 +137,7 @@ enum Source {
 /// Way in which an allocation is charged.
 enum Payment {
     /// By the bytes by which its pool grows.
-    Pool(Flight),
+    Pool(PoolAllocation),
     /// By its size, because nothing is known of its pool.
     Size(Grant),
 }
@@ -145,7 +145,7 @@ enum Payment {
 impl Granted for Payment {
     fn granted(&self) -> Option<(Device, u64)> {
         match self {
-            Self::Pool(flight) => flight.granted(),
+            Self::Pool(allocation) => allocation.granted(),
             Self::Size(grant) => Some(grant.granted()),
         }
     }
@@ -174,10 +174,10 @@ unsafe fn allocate(
             Source::Unknown => return reserve_or_spill_here(process, bytes, Kind::Linear).map(Payment::Size),
         };
         let device = pool.device;
-        let begin = |pool| Flight::begin(process, &process.addresses, pool, bytes, order_of(order));
+        let begin = |pool| PoolAllocation::begin(process, &process.addresses, pool, bytes, order_of(order));
         let again = |pool| if process.reclaim(device, bytes) { begin(pool).ok() } else { None };
         match begin(pool).map_or_else(again, Some) {
-            Some(flight) => Decision::Go(Payment::Pool(flight)),
+            Some(allocation) => Decision::Go(Payment::Pool(allocation)),
             None => match process.places().iter().find(|place| place.device == device) {
                 Some(place) => {
                     let context = streams::stream_context(order.0).map(|context| process.owner_of(context));
@@ -192,8 +192,8 @@ unsafe fn allocate(
     // SAFETY: by this function's contract `output` is null or valid.
     let address = || unsafe { read_in(output) };
     let settle = |payment, code| match payment {
-        Payment::Pool(flight) => {
-            flight.land(address().filter(|_| code == status::SUCCESS));
+        Payment::Pool(allocation) => {
+            allocation.finish(address().filter(|_| code == status::SUCCESS));
             code
         }
         // SAFETY: by this function's contract `output` is null or valid.
