@@ -7,7 +7,7 @@
 //! - it [relays](mod@relay): it copies new busy intervals into the region of each slice of another folder;
 //! - it [divides](division) GPUs among slices with a policy or a priority, as their arbiter.
 //!
-//! No slice gets a word of another slice: the agent writes times, grants, and numbers of contexts that it chooses
+//! No slice gets data that another slice wrote: the agent writes times, grants, and numbers of contexts that it chooses
 //! itself. A slice that publishes false times makes its neighbours count less time, as it can do in a common folder.
 //! Without the agent the slices go on and keep their own limits. Those that have the driver's library in common see each
 //! other by its locks. The others count each other's turns as their own.
@@ -34,7 +34,12 @@ const IDLE: WallTime = WallTime::from_millis(50);
 /// Time without work after which the agent makes rounds less often.
 const IDLE_AFTER: WallTime = WallTime::from_millis(1_000);
 
-/// Relays and divides until the sender of the lists of regions is gone. It sleeps while all regions are in one folder.
+/// Relays and divides until the sender of the lists of regions is gone.
+///
+/// While all regions are in one folder, the thread sleeps until the next list: those slices see each other without it.
+/// Otherwise the thread makes rounds. Each round divides; it opens regions and relays only if that is due, because the
+/// division may need shorter pauses. If the thread is late, the slices keep their own limits. After a tenth of a second
+/// without the agent, the processes divide the GPU themselves again.
 pub(crate) fn serve(places: &Receiver<Vec<RegionPlace>>) {
     let (mut slices, mut division) = (CotenantSlices::default(), Division::default());
     let [mut worked_at, mut relayed_at, mut opened_at] = [Monotonic::BEGIN; 3];
