@@ -16,12 +16,12 @@ Examples:
   curl http://127.0.0.1:9454/metrics                 figures for Prometheus; / is a page for people
   podman run --device gpuslice.dev/slice=a IMAGE     a container in the slice a
 
-SIGHUP reads the configuration again. A wrong one is told in the log, and the old one stays.
+SIGHUP reads the configuration again. The log names its mistakes; with any, the old one stays.
 docs/reference/agent.md has every key of the configuration, every metric, and the form of the JSON.
 
 Exit codes: 0 done, 1 failed, 2 the arguments are wrong, 3 `check` found mistakes.";
 
-/// Makes the slices of a node, and shows what all of its slices use.
+/// Makes the slices of a node, and shows the use of all of its slices.
 #[derive(Debug, Parser)]
 #[command(name = "gpuslice-agent", version, after_help = EXAMPLES, disable_version_flag = true)]
 #[command(args_conflicts_with_subcommands = true)]
@@ -38,13 +38,13 @@ pub(crate) struct Arguments {
 /// The task.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Task {
-    /// Make the slices, and serve figures until SIGTERM (what is done without a subcommand)
+    /// Make the slices, and serve figures until SIGTERM (the default without a subcommand)
     Run(ConfigPlace),
-    /// Say what is wrong with the configuration, and what would be right
+    /// Report each mistake of the configuration, with a right value
     Check(ConfigPlace),
-    /// Say to a Kubernetes scheduler which nodes have room for a pod, and bind pods, until SIGTERM
+    /// Tell a Kubernetes scheduler which nodes have room for a pod, and bind pods, until SIGTERM
     Extender(Extender),
-    /// Ask NVML what standard input says (for `run`)
+    /// Answer questions about NVML on standard input (for `run`)
     #[command(hide = true)]
     NvmlWorker,
     /// Print a shell's completion script
@@ -52,7 +52,7 @@ pub(crate) enum Task {
         #[arg(value_enum)]
         shell: Shell,
     },
-    /// Print the manual page (for those who make packages)
+    /// Print the manual page (for packages)
     #[command(hide = true)]
     Man,
 }
@@ -74,7 +74,7 @@ pub(crate) fn write_completions(shell: Shell, script: &mut impl Write) -> io::Re
     script.write_all(written.replace(" gpusliceagent\n", " gpuslice-agent\n").as_bytes())
 }
 
-/// Writes the manual page of these declarations. Lines of the examples stay lines.
+/// Writes the manual page of these declarations. The examples keep their line breaks.
 ///
 /// # Errors
 /// Those of the writer.
@@ -100,7 +100,7 @@ pub(crate) fn write_manual(page: &mut impl Write) -> io::Result<()> {
 /// An extender of a scheduler.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Extender {
-    /// The address and port that the scheduler knows
+    /// The address and port at which the scheduler calls the extender
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9455")]
     pub(crate) listen: SocketAddr,
     /// Which GPUs are filled first: the fullest with room, or the emptiest
@@ -181,13 +181,13 @@ mod tests {
     }
 
     #[test]
-    fn the_manual_has_the_commands_that_people_type_and_the_examples_line_by_line() {
+    fn the_manual_has_the_visible_commands_and_the_examples_line_by_line() {
         let mut page = Vec::new();
         write_manual(&mut page).unwrap();
         let page = String::from_utf8(page).unwrap();
-        assert!(page.contains(".TP\n\\fBcheck\\fR\nSay what is wrong"), "{page}");
+        assert!(page.contains(".TP\n\\fBcheck\\fR\nReport each mistake"), "{page}");
         assert!(page.contains("\n\\&  gpuslice\\-agent check  "), "{page}");
-        assert!(!page.contains("NVML says"), "{page}");
+        assert!(!page.contains("Answer questions"), "{page}");
     }
 
     #[test]

@@ -16,13 +16,13 @@ use tracing::{error, warn};
 
 /// Percent of time that a GPU has.
 const WHOLE: u32 = 100;
-/// Time after which a part that could not be started is started again.
+/// Time after which the agent starts a part again that has failed.
 const AGAIN: Duration = Duration::from_secs(10);
-/// Longest wait for the apiserver's answer whether a claim is there.
+/// Longest wait for the apiserver's answer whether a claim exists.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Serves the kubelet until the sender of `alive` is dropped, and counts its calls in `calls`. Slices that the configuration makes go
-/// on without it.
+/// Serves the kubelet until the sender of `alive` is dropped, and counts its calls in `calls`. After a failure it starts
+/// again. The slices of the configuration do not depend on it.
 pub(crate) async fn serve(config: Config, gpus: Gpus, calls: PreStartMetrics, alive: watch::Receiver<()>) {
     let Some(cluster) = config.cluster.clone() else { return };
     let part = match cluster.mode {
@@ -80,7 +80,7 @@ async fn try_serve(
     }
 }
 
-/// Reasons that were logged why slices cannot share GPUs, by UUID.
+/// Logged reasons why slices cannot share GPUs, by UUID.
 #[derive(Debug, Default)]
 struct Obstacles(Mutex<BTreeMap<String, &'static str>>);
 

@@ -39,7 +39,7 @@ enum Answer {
     },
 }
 
-/// Takes the lock by which one agent at a time has a folder. It ends with the returned file.
+/// Takes the lock that lets one agent at a time use a folder. The lock ends when the returned file is closed.
 pub(crate) fn lock(run: &Path) -> io::Result<File> {
     let file = OpenOptions::new().create(true).append(true).mode(0o600).open(run.join("agent.lock"))?;
     match file.try_lock() {
@@ -52,8 +52,8 @@ pub(crate) fn lock(run: &Path) -> io::Result<File> {
     }
 }
 
-/// Binds the socket. The caller has the [`lock`], so a file in its place is that of an agent that has ended: it is
-/// removed.
+/// Binds the socket. The caller has the [`lock`], so an existing file is that of an ended agent, and is removed. The
+/// umask is changed for the bind, so that no user but the owner can connect before the group is set.
 pub(crate) fn listen(path: &Path, group: Option<&str>) -> io::Result<net::UnixListener> {
     let _none_there = std::fs::remove_file(path);
     let before = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o177));

@@ -1,7 +1,7 @@
 //! Asks NVML about the GPUs of the node.
 //!
-//! A thread of its own asks NVML once a second, so that a driver that hangs keeps only that thread waiting. Other
-//! threads get the last answer while it is fresh.
+//! A separate thread asks NVML once a second. If the driver hangs, only that thread waits. Other threads get the last
+//! answer while it is fresh.
 
 use gpuslice_policy::compute::attribution::nvml_windows::Use;
 use gpuslice_slices::figures::printable;
@@ -17,7 +17,7 @@ use tracing::warn;
 const INTERVAL: Duration = Duration::from_secs(1);
 /// Time between two questions for the processes of GPUs.
 const LISTS: Duration = Duration::from_secs(5);
-/// Age from which an answer is too old to be told.
+/// Age from which an answer is too old to be shown.
 const FRESH: Duration = Duration::from_secs(10);
 /// Time after which the agent tries NVML again, if it could not be used or did not answer.
 const AGAIN: Duration = Duration::from_secs(30);
@@ -109,7 +109,7 @@ impl Gpus {
         }
     }
 
-    /// Asks NVML until it does not answer any more.
+    /// Asks NVML until it fails to answer.
     fn ask(&self, mut nvml: Nvml, stop: &Receiver<()>, mut asked: impl FnMut()) {
         let (mut linked, mut users, mut newest) = (Linked::default(), Users::default(), BTreeMap::new());
         while let Some(machine) = nvml.machine() {
@@ -172,7 +172,7 @@ impl Gpu {
     }
 }
 
-/// GPUs that NVLink connects. NVML is asked again when other GPUs are listed.
+/// GPUs that NVLink connects. The agent asks NVML again when NVML lists other GPUs.
 #[derive(Debug, Default)]
 struct Linked {
     gpus: Vec<String>,
@@ -195,8 +195,8 @@ impl Linked {
     }
 }
 
-/// The compute processes of the GPUs. NVML is asked for them seldom, because such a question takes milliseconds and other
-/// processes that ask wait meanwhile.
+/// The compute processes of the GPUs. The agent asks for them every five seconds only: NVML takes milliseconds for the
+/// answer, and other processes that ask NVML wait meanwhile.
 #[derive(Debug, Default)]
 struct Users {
     asked: Option<Instant>,
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gpu_that_is_not_listed_any_more_is_told_as_lost() {
+    fn a_gpu_that_nvml_stops_listing_is_shown_as_lost() {
         let gpus = Gpus::default();
         gpus.take(Some("580".to_owned()), vec![gpu("GPU-a"), gpu("GPU-b")]);
         gpus.take(Some("580".to_owned()), vec![gpu("GPU-b")]);
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nvml_said_long_ago_is_not_told() {
+    fn old_answers_of_nvml_are_not_shown() {
         let gpus = Gpus::default();
         gpus.take(None, vec![gpu("GPU-a")]);
         assert!(gpus.all()[0].healthy);

@@ -12,7 +12,7 @@ const POINTS: usize = 300;
 /// Most lines: a tenant can enter any number of GPUs in its region. 1024 lines take 4 MiB.
 const LINES: usize = 1024;
 
-/// Name of a line: a slice on a GPU, or a GPU.
+/// Key of a line: a slice on a GPU, or a GPU.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub(crate) struct SeriesKey {
     /// The slice's container. Empty if there is none, or if the agent made the slice.
@@ -95,7 +95,7 @@ mod tests {
     use crate::gpus::Gpu;
 
     #[test]
-    fn a_line_has_ten_minutes_and_ends_with_what_it_is_of() {
+    fn a_line_has_ten_minutes_and_ends_with_its_gpu() {
         let gpu =
             |used: u64| Gpu { uuid: "GPU-a".to_owned(), memory_used: Some(used << 20), ..Gpu::default() };
         let mut history = History::default();

@@ -1,7 +1,7 @@
 //! The `gpuslice-agent` command makes the slices of a node, and shows the use of all of its slices.
 //!
-//! It is a guest of the slices: they go on without it, and its end or restart changes nothing for them. Tenants can write
-//! regions, names and commands. The agent reads these as text and numbers of any value.
+//! The slices work without the agent. Its end or restart changes nothing for them. Tenants can write regions, names and
+//! commands. The agent reads these as text and numbers of any value.
 
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line program")]

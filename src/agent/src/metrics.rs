@@ -217,7 +217,7 @@ fn slices(encoder: &mut DescriptorEncoder<'_>, now: &Snapshot) -> fmt::Result {
         &in_unit(
             "gpuslice_slice_memory_leaving",
             Unit::Bytes,
-            "Memory of the slice's dead that the GPU may not have back yet",
+            "Memory of dead processes of the slice that the GPU may not have back yet",
         ),
         on_gpus(now).map(|(_, device, labels)| (labels, whole(device.memory_leaving))),
     )?;
@@ -262,7 +262,7 @@ fn slices(encoder: &mut DescriptorEncoder<'_>, now: &Snapshot) -> fmt::Result {
         &in_unit(
             "gpuslice_slice_throttled",
             Unit::Seconds,
-            "How long launches waited for the slice's share, summed over threads",
+            "Time that launches waited for the slice's share, summed over threads",
         ),
         on_gpus(now).map(|(_, device, labels)| (labels, seconds(device.throttled_ns))),
     )
@@ -282,7 +282,7 @@ fn agent(encoder: &mut DescriptorEncoder<'_>, now: &Snapshot) -> fmt::Result {
         encoder,
         &metric(
             "gpuslice_agent_slots",
-            "Slices of the configuration and slots of the kubelet, with and without a user; stale: used, but not configured any more",
+            "Slices of the configuration and slots of the kubelet, with and without a user; stale: used, but removed from the configuration",
         ),
         [("free", made(false)), ("allocated", made(true)), ("stale", stale)]
             .into_iter()
@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_tenant_has_written_ends_no_line() {
+    fn a_slice_name_with_quotes_and_line_breaks_is_escaped() {
         let text =
             text(Snapshot { slices: vec![slice("a\"} 1\nb \\", Some("c"))], ..Snapshot::default() }, None)
                 .unwrap();

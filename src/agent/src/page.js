@@ -87,7 +87,7 @@ const shown = () => JSON.stringify([
 // Tells an element of the page apart from others, also in a page that replaces this one.
 const key = (one) => JSON.stringify([one.id, one.tagName, { ...one.closest("article")?.dataset }]);
 
-// Replaces the slices and GPUs. What has the focus keeps it, and open lists of processes stay open.
+// Replaces the slices and GPUs. The focused element keeps the focus, and open lists of processes stay open.
 const renew = async () => {
   const answer = await fetch("/");
   if (!answer.ok) throw new Error(`/: ${answer.status}`);

@@ -1,4 +1,4 @@
-//! Renders the page of the node. It is complete without a script; a script keeps it up to date from the JSON.
+//! Renders the page of the node. The page is complete without a script. A script keeps it up to date from the JSON.
 //!
 //! The script finds bars and figures by their attributes `data-…`. The style sheet has the colours.
 
@@ -52,13 +52,13 @@ pub(crate) fn render(now: &Snapshot, history: &History) -> Markup {
                     p {
                         span #driver { @if let Some(driver) = &now.driver { "driver " (driver) } @else { "NVML does not answer" } }
                         " · agent " (env!("CARGO_PKG_VERSION")) " · "
-                        span #state role="status" { "as of when this page was loaded" }
+                        span #state role="status" { "as of the loading of this page" }
                     }
                 }
                 main {
                     section aria-labelledby="gpus" {
                         h2 #gpus { "GPUs" }
-                        @if now.gpus.is_empty() { p.none { "NVML tells of no GPU." } }
+                        @if now.gpus.is_empty() { p.none { "NVML lists no GPU." } }
                         @for gpu in &now.gpus { (of_gpu(gpu, now, &lines)) }
                     }
                     section aria-labelledby="slices" {
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_tells_what_there_is_and_asks_nobody_else() {
+    fn a_page_has_the_figures_and_loads_nothing_from_elsewhere() {
         let page = render(&now(), &History::default()).into_string();
         for words in [
             "2.00 GiB used, limit 4GiB",
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_tenant_has_written_is_text() {
+    fn markup_in_names_of_tenants_is_escaped() {
         let page = render(&now(), &History::default()).into_string();
         assert!(
             !page.contains("<script>alert")

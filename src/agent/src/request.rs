@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_names_a_slice_and_what_is_to_be_changed() {
+    fn a_request_names_a_slice_and_its_new_limits() {
         let both = ask("{\"op\":\"set\",\"slice\":\"a\",\"memMiB\":2,\"core\":12.5}\n").unwrap();
         assert_eq!(both, ("a".to_owned(), Change { memory: Some(2 << 20), share: Permille::new(125) }));
         let one = ask("{\"op\":\"set\",\"slice\":\"a\",\"core\":40}\n").unwrap();
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_a_request_is_told_with_what_would_be_right() {
+    fn a_wrong_request_gets_the_mistake_and_a_right_example() {
         for (line, has) in [
             ("", "write it like {\"op\""),
             ("[]", "write it like"),

@@ -31,8 +31,8 @@ const LEAVE: Duration = Duration::from_secs(5);
 pub(crate) fn serve(place: &ConfigPlace, config: Config) -> Result<(), String> {
     tracing_subscriber::fmt().with_max_level(config.log).with_writer(io::stderr).with_ansi(false).init();
     make_folder(&config.run).map_err(|problem| problem.to_string())?;
-    // Both steps come first. A second agent must end here, before it makes a slice. No other thread may run yet,
-    // because the socket needs another umask.
+    // Both steps come first. A second agent must end here, before it makes a slice. No other thread may run yet: the
+    // bind of the socket changes the umask, which all threads share.
     let _lock = control::lock(&config.run)
         .map_err(|error| format!("{}: {error}", config.run.join("agent.lock").display()))?;
     let (socket, listen) = (config.socket(), config.listen);
@@ -96,7 +96,7 @@ fn serve_on(
     })
 }
 
-/// Takes points of the history, and holds slices to their limits.
+/// Adds points to the history, and lowers limits that tenants have raised.
 fn tick(watch: &Mutex<Watch>, stop: &Receiver<()>) {
     while stop.recv_timeout(history::INTERVAL) == Err(RecvTimeoutError::Timeout) {
         watch.lock().unwrap_or_else(PoisonError::into_inner).tick();
@@ -137,7 +137,7 @@ async fn reload(place: &ConfigPlace, watch: Arc<Mutex<Watch>>) {
                 watch.lock().unwrap_or_else(PoisonError::into_inner).configure(config);
             });
             match taken.await {
-                Ok(()) => info!(slices, "the configuration was read again"),
+                Ok(()) => info!(slices, "read the configuration again"),
                 Err(error) => error!("{error}"),
             }
         }

@@ -117,7 +117,7 @@ pub(crate) struct Snapshot {
     pub(crate) slices: Vec<SliceSnapshot>,
     /// Processes that use a GPU without the library.
     pub(crate) unlimited: Vec<UnlimitedProcess>,
-    /// Number of slices that are not configured any more and in which processes live.
+    /// Number of slices that the configuration does not have and in which processes live.
     pub(crate) left_behind: usize,
     /// The slots that the agent offers a kubelet.
     pub(crate) kubelet: KubeletSlots,

@@ -31,9 +31,9 @@ use tracing::warn;
 const MOST_BYTES: usize = 16 << 10;
 /// Time in which a client must send the headers of its request.
 const SENDING: Duration = Duration::from_secs(10);
-/// Longest time of a connection. A connection is kept for further requests, and no client may keep all of them.
+/// Longest time of a connection. A client may send further requests on it, but must not keep all connections.
 const CONNECTION: Duration = Duration::from_secs(120);
-/// Version of the JSON. A new field keeps it. A field that goes or changes its meaning counts it up.
+/// Version of the JSON. A new field does not change it. A removed field or one with another meaning increases it.
 const VERSION: u32 = 1;
 
 /// Headers of every answer. The page loads nothing from elsewhere, and is shown in no other page.
@@ -62,7 +62,7 @@ pub(crate) struct Shared {
 #[derive(Debug)]
 pub(crate) struct Rate {
     per_second: u32,
-    /// Requests that may be answered now, in thousandths, and when that was counted.
+    /// Requests that the agent may answer now, in thousandths, and the instant of that count.
     left: Mutex<(u64, Instant)>,
 }
 
@@ -109,7 +109,7 @@ pub(crate) fn routes(shared: Shared) -> Router {
         .with_state(shared)
 }
 
-/// Takes the port. Clients get no answer yet.
+/// Binds the port. Clients get no answer before [`serve`] runs.
 pub(crate) fn listen(address: SocketAddr) -> Result<std::net::TcpListener, String> {
     let taken = std::net::TcpListener::bind(address).and_then(|listener| {
         listener.set_nonblocking(true)?;
@@ -146,7 +146,7 @@ pub(crate) async fn serve(listener: TcpListener, routes: Router, connections: us
 
 /// Sets the headers of every answer, and refuses requests beyond the bound.
 async fn bounded(State(shared): State<Shared>, request: Request, next: Next) -> Response {
-    // The health check is not bounded. A supervisor would restart the agent if other clients ask too much.
+    // The health check is not bounded. Otherwise many requests of other clients would make a supervisor restart the agent.
     let is_free = request.uri().path() == "/healthz";
     let mut response = if is_free || shared.rate.admits(Instant::now()) {
         next.run(request).await
@@ -270,7 +270,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn so_many_requests_are_answered_at_once_and_so_many_in_a_second() {
+    fn the_rate_bounds_requests_at_once_and_in_a_second() {
         let rate = Rate::new(5);
         let start = Instant::now();
         let admitted = |count, at: Duration| (0..count).filter(|_| rate.admits(start + at)).count();

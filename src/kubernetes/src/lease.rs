@@ -1,7 +1,11 @@
 //! Leader election among processes by a Lease of the apiserver, with the rules of client-go.
 //!
-//! Clocks of other machines are not used: a process without the Lease measures by its own clock how long the Lease has not
-//! changed. The holder stops earlier than others may begin: after [`LeaseConfig::renew_deadline`] without an answer.
+//! Example with the usual times: the holder A loses the apiserver at 0 s. A stops at 10 s, after [`LeaseConfig::renew_deadline`].
+//! Another process takes the Lease at 15 s at the earliest, after [`LeaseConfig::duration`]. So two processes never hold the
+//! Lease at the same time.
+//!
+//! The times in the Lease are not compared, because clocks of machines differ. Each process measures by its own clock how long
+//! the Lease has not changed.
 
 use crate::api::{Client, Failure, Metadata};
 use rustix::time::{ClockId, clock_gettime};
@@ -29,7 +33,7 @@ pub struct LeaseConfig {
     pub identity: String,
     /// Time after which others may take a Lease that its holder has not renewed; whole seconds.
     pub duration: Duration,
-    /// Time after which a holder stops that could not renew the Lease; less than the duration.
+    /// Time after which a holder stops if it could not renew the Lease; less than the duration.
     pub renew_deadline: Duration,
     /// Time between two checks of the Lease.
     pub retry: Duration,
@@ -96,7 +100,7 @@ pub struct Election {
     state: Mutex<ElectionState>,
     /// Serialises the requests for the Lease.
     asking: tokio::sync::Mutex<()>,
-    /// Locked for reading by each [`Term`], so that the Lease is not given back during one.
+    /// Each [`Term`] locks it for reading. [`Election::give_back`] locks it for writing, so it gives nothing back during a term.
     terms: Arc<RwLock<()>>,
 }
 
@@ -169,10 +173,11 @@ impl Election {
         Ok(Term { election: Arc::clone(self), transitions, begun, _part: part })
     }
 
-    /// Renews the Lease while it is wanted, and gives it back if no caller has wanted it for its duration. Watches the Lease of
-    /// another process. Runs until the future is dropped.
+    /// Renews the Lease while callers want it or a term exists. Gives it back if no caller has wanted it for its duration.
+    /// Without the Lease, reads it regularly, so that the process knows since when it has not changed. Runs until the future
+    /// is dropped.
     ///
-    /// A scheduler that leads asks only its own extender, so the Lease follows the scheduler.
+    /// Of several schedulers, the leading one asks only its own extender. So the Lease follows the leading scheduler.
     pub async fn run(&self) {
         loop {
             let wanted = self.with(|state| state.wanted);
@@ -202,6 +207,13 @@ impl Election {
     }
 
     /// Takes the Lease, or renews it.
+    ///
+    /// Several tasks may call this at the same time. One of them sends the request. The others wait, and use its result if the
+    /// renewal began after their own call.
+    ///
+    /// The new end is counted from the instant before the request. The apiserver handles the request later, so other processes
+    /// see the renewal later too, and this process stops before they may begin. After a failure, the Lease stays until its known
+    /// end, because no other process can have it before.
     async fn take(&self) -> Result<HeldLease, String> {
         let called = now();
         let _one_at_a_time = self.asking.lock().await;
@@ -229,6 +241,10 @@ impl Election {
         }
     }
 
+    /// Sends one request for the Lease, and returns the number of this holder.
+    ///
+    /// The request names the version of the Lease that this process has read. If two processes want an expired Lease, the
+    /// apiserver refuses the second write.
     async fn try_take(&self, asked: Duration) -> Result<u64, String> {
         let told = |failure: Failure| failure.to_string();
         let LeaseConfig { namespace, name, identity, duration, .. } = &self.settings;
@@ -272,6 +288,9 @@ impl Election {
     }
 
     /// Gives the Lease back, so that another process can take it at once. Does nothing while a [`Term`] exists.
+    ///
+    /// This process forgets the Lease before it writes. If the write fails, the process does not use the Lease, and others take
+    /// it after its duration. A new term waits meanwhile.
     ///
     /// # Errors
     /// The apiserver does not answer: others can take the Lease when it runs out.

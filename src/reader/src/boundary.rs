@@ -1,5 +1,5 @@
-//! Converts arguments and results between C and Rust: null pointers are caught, statuses are numbers, and a panic
-//! becomes one.
+//! Converts arguments and results between C and Rust. Null pointers become a status, statuses become numbers, and a panic
+//! becomes a status.
 
 use crate::status::Status;
 use core::ffi::{CStr, c_char, c_int};
@@ -69,8 +69,8 @@ pub(crate) unsafe fn fill<T: Plain>(pointer: *mut u8, size: usize, value: &T) ->
     }
     let known = size.min(size_of::<T>());
     let from = core::ptr::from_ref(value).cast::<u8>();
-    // SAFETY: both sides have `known` bytes: the caller's by this function's contract, since `known <= size`, and this library's
-    // by [`Plain`]. `value` is a reference of this library, so the two do not overlap.
+    // SAFETY: both sides have `known` bytes. The caller's side has them by this function's contract, since `known <= size`.
+    // `value` has them by [`Plain`], and is a reference of this library, so the two do not overlap.
     unsafe { pointer.copy_from_nonoverlapping(from, known) };
     // SAFETY: `write_bytes` needs room for the rest of the `size` bytes, which this function's contract demands of
     // `pointer`.

@@ -1,6 +1,6 @@
 //! The structures that a caller in C gets. `include/gpuslice_read.h` has the same layout.
 //!
-//! A structure grows at its end only, by eight bytes at a time.
+//! New fields come at the end of a structure, eight bytes at a time. So older callers find the fields that they know.
 
 use crate::boundary::Plain;
 use gpuslice_policy::config::{CorePolicy, Priority};

@@ -27,8 +27,7 @@ use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
-/// The version of the interface. Each addition has another one. A change that would break programs needs another
-/// soname.
+/// The version of the interface. Each addition increases it. A change that would break programs needs another soname.
 const API_VERSION: u32 = 2;
 
 /// An open slice.
@@ -51,7 +50,7 @@ extern "C" fn gpuslice_layout_version() -> u32 {
     layout::VERSION
 }
 
-/// Returns a sentence that explains a status. It is never freed.
+/// Returns a sentence that explains a status. The caller must not free it.
 #[unsafe(no_mangle)]
 extern "C" fn gpuslice_error_text(status: c_int) -> *const c_char {
     Status::text(status).as_ptr()
@@ -264,7 +263,10 @@ unsafe extern "C" fn gpuslice_read_processes(
     })
 }
 
-/// Reaps dead processes: the only function that writes.
+/// Reaps dead processes, and writes their number into `cleared`. No other function writes into the region.
+///
+/// It opens the region again, because a [`Reader`] cannot write. While another process joins or reaps, the status is
+/// [`Status::Busy`].
 ///
 /// # Safety
 /// `slice` is null or an open handle. `cleared` is null or has room for a number.

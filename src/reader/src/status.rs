@@ -99,7 +99,7 @@ impl From<RegionError> for Status {
             RegionError::Reinitialised { .. } => Self::Renewed,
             RegionError::TooManyOpen { .. } => Self::TooManyOpen,
             RegionError::Busy { .. } => Self::Busy,
-            // Errors of processes that join.
+            // Only processes that join get the other errors.
             _ => Self::Internal,
         }
     }

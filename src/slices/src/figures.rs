@@ -17,8 +17,8 @@ pub fn size(bytes: u64) -> String {
     format!("{}.{:02} {name}", hundredths / 100, hundredths % 100)
 }
 
-/// Formats a limit for a glance: exact if that is short, as in `4GiB`, else rounded down, as in `3.72 GiB`; or
-/// `none`.
+/// Formats a limit briefly. It is exact if that is short, as in `4GiB`, and else rounded down, as in `3.72 GiB`. Without a
+/// limit the text is `none`.
 #[must_use]
 pub fn limit(bytes: Option<u64>) -> String {
     let Some(bytes) = bytes else { return "none".to_owned() };
@@ -33,7 +33,7 @@ pub fn exact_limit(bytes: Option<u64>) -> String {
 }
 
 fn exact_if_short(bytes: u64) -> Option<String> {
-    /// Most characters of a size that is read at a glance, as in `102400MiB`.
+    /// Most characters of a short size, as in `102400MiB`.
     const SHORT: usize = 9;
     let exact = Bytes::new(bytes).to_string();
     (exact.len() <= SHORT).then_some(exact)
@@ -76,8 +76,8 @@ pub fn age_since(started: u64) -> String {
     age(now.saturating_sub(started))
 }
 
-/// Makes one harmless line of a text that others have written. Replaces signs that steer a terminal, are invisible,
-/// or turn the order of letters.
+/// Makes one harmless line of a text that other programs have written. Replaces characters that control a terminal, are
+/// invisible, or change the order of letters.
 #[must_use]
 pub fn printable(text: &str) -> String {
     let steers = |letter: char| {
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_that_is_a_long_number_is_told_as_people_say_it() {
+    fn a_limit_with_many_digits_is_shown_rounded() {
         for (quota, glance, exact) in [
             (Some(4 << 30), "4GiB", "4GiB"),
             (Some(100 << 30), "100GiB", "100GiB"),
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_and_spans_are_told_as_people_say_them() {
+    fn shares_and_spans_have_readable_units() {
         for (permille, shown) in [(0, "0%"), (298, "29.8%"), (1000, "100%"), (1005, "100.5%")] {
             assert_eq!(percent(permille), shown);
         }
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bar_is_as_wide_as_asked_for_whatever_is_held() {
+    fn a_bar_always_has_the_width_that_the_caller_asks_for() {
         assert_eq!(bar(0, 8, 4), "[....]");
         assert_eq!(bar(7, 8, 4), "[###.]");
         assert_eq!(bar(9, 8, 4), "[####]");

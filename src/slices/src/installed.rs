@@ -28,13 +28,13 @@ pub fn simulated_driver() -> Result<PathBuf, String> {
     })
 }
 
-/// Finds the program that tells which memory and time the simulated GPU really gave out.
+/// Finds the program that prints the memory and the time that the simulated GPU really gave out.
 ///
 /// # Errors
 /// The program is at none of its places. The text names them, and the remedy.
 pub fn truth_reader() -> Result<PathBuf, String> {
     find(&WantedFile {
-        what: "simgpu-truth, which tells what the simulated GPU really gave out",
+        what: "simgpu-truth, which prints the memory and time that the simulated GPU really gave out",
         variable: "GPUSLICE_TRUTH",
         places: &["simgpu-truth", "../simgpu/simgpu-truth", "../lib/gpuslice/simgpu/simgpu-truth"],
         mend: "no release has it: build it with ci/stage.sh in a source checkout",

@@ -1,9 +1,9 @@
-//! Tells from `/proc/PID/mountinfo` whether a look at a path waits for another machine or program.
+//! Finds out from `/proc/PID/mountinfo` whether a look at a path waits for another machine or program.
 //!
 //! A folder of a container may lie on NFS or FUSE. The server may be dead, or it is the container's own program. A
 //! process that looks into the folder waits for its answer, possibly for ever.
 
-/// File systems whose answers come from this kernel alone.
+/// File systems for which this kernel alone answers.
 const LOCAL: [&str; 15] = [
     "aufs", "bcachefs", "btrfs", "devtmpfs", "erofs", "ext2", "ext3", "ext4", "f2fs", "overlay", "ramfs",
     "rootfs", "squashfs", "tmpfs", "xfs",

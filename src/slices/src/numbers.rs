@@ -1,4 +1,4 @@
-//! Process numbers: the number that a process of another namespace has on this machine.
+//! Finds the number that a process of another namespace has on this machine.
 
 use crate::process::read;
 use std::cell::RefCell;

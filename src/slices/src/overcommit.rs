@@ -1,8 +1,8 @@
 //! Finds limits of the slices on one GPU that sum to more than the GPU has.
 //!
-//! Only limits that an operator or user has set count. A slice without a quota or with the whole share has no
-//! promise. `equal` and `best-effort` slices divide the time that the others leave, so their percentage is a cap, not
-//! a promise.
+//! Only limits that an operator or user has set count. A slice without a quota or with the whole share reserves nothing.
+//! `equal` and `best-effort` slices divide the time that the others leave. So their percentage is a cap, and reserves
+//! nothing either.
 
 use crate::figures;
 use gpuslice_policy::config::CorePolicy;
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_that_sum_to_more_than_there_is_are_said_to() {
+    fn limits_that_sum_to_more_than_the_gpu_has_give_warnings() {
         let three = committed(&[(Some(12 * GIB), 600, CorePolicy::Fixed); 3]);
         let warnings = three.warnings("GPU 0");
         assert_eq!(warnings.len(), 2);
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_promised_to_nobody_is_not_overcommitted() {
+    fn slices_that_reserve_nothing_are_not_overcommitted() {
         let one = (Some(16 * GIB), 600, CorePolicy::Fixed);
         // `free` has no quota and the whole share. The policies of the others make their percentage a cap.
         let free = (None, 1000, CorePolicy::Fixed);

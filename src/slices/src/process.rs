@@ -1,4 +1,4 @@
-//! Finds the process of this machine that a member of a slice is, and its command.
+//! Finds the process of this machine for a member of a slice, and the command of that process.
 
 use crate::figures;
 use gpuslice_region::ProcessView;
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_is_known_whatever_its_name() {
+    fn a_process_with_any_name_is_found() {
         use std::ffi::OsStr;
         use std::os::unix::ffi::OsStrExt as _;
         let folder = tempfile::tempdir().unwrap();

@@ -17,8 +17,8 @@ use std::os::unix::fs::MetadataExt as _;
 pub struct Slice {
     /// Its name.
     pub name: String,
-    /// The container that has it, by its engine's number; null: it is in no other container, or no known engine made
-    /// that.
+    /// The container that has it, by its engine's number. Null if it is in no other container, or if no known engine made
+    /// the container.
     pub container: Option<String>,
     /// That container's name with its engine; null if the engine does not tell.
     pub container_name: Option<String>,
@@ -110,7 +110,7 @@ pub struct Device {
     /// The most bytes that one context of the slice took; null if none has been measured.
     pub context_bytes: Option<u64>,
     /// Bytes that NVML attributes to the slice's processes beyond those that the ledger has for them. Negative if
-    /// NVML attributes fewer; null if that cannot be told.
+    /// NVML attributes fewer; null if that is not known.
     pub unaccounted: Option<i64>,
     /// The device's time, and the slice's use of it.
     pub time: Time,
@@ -164,7 +164,7 @@ impl Slice {
     /// Reads a slice that commands call `name`, and the sources in `beside`. `reader` has opened the region `found`.
     ///
     /// # Errors
-    /// The region is not any more the one that was opened: see [`Reader::check`].
+    /// The region is another one than `reader` has opened: see [`Reader::check`].
     pub fn of(
         name: &str,
         found: &FoundRegion,
@@ -340,7 +340,7 @@ impl Device {
     }
 }
 
-/// A process of a slice, with what this process sees of it.
+/// A process of a slice, with its number, command and start as this process sees them.
 #[derive(Debug)]
 struct Seen {
     process: ProcessView,

@@ -1,4 +1,4 @@
-//! Asks the C library about users and clocks; the standard library does not tell of them.
+//! Asks the C library about users and clocks, for which the standard library has no functions.
 #![allow(unsafe_code, reason = "calls the C library")]
 
 use std::ffi::CStr;

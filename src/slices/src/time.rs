@@ -45,7 +45,7 @@ pub struct Time {
     pub launches: u64,
     /// The source of its time.
     pub meter: Meter,
-    /// The reason for which NVML does not help with that; null if it does, or if it has not been asked.
+    /// The reason why NVML does not help to measure the time. Null if NVML helps, or if the slice has not asked it.
     pub meter_why: Option<String>,
     /// The part of the time between events that was its own, in millionths; 1000000 if nothing is taken off.
     pub own_millionths: u32,
@@ -239,7 +239,7 @@ impl Time {
     /// Returns a device's time now, and over a look.
     ///
     /// # Errors
-    /// The region is another one than was opened: see [`Reader::check`].
+    /// The region is another one than `reader` has opened: see [`Reader::check`].
     pub fn of(
         reader: &Reader,
         read: &DeviceFigures,
@@ -271,7 +271,7 @@ impl Time {
         })
     }
 
-    /// Returns true if there is anything to tell people.
+    /// Returns true if the time is worth a line in the output.
     #[must_use]
     pub fn is_of_interest(&self) -> bool {
         self.is_paced || self.launches > 0

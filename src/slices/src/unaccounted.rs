@@ -14,10 +14,11 @@ const PAUSE: Duration = Duration::from_millis(1);
 /// difference is negative if more is charged than is used. Returns `None` if NVML does not name all processes that
 /// hold memory, or if the ledger changes at each try.
 ///
-/// Ledger and NVML cannot be read at one instant. So both are read twice, by turns, and both must be as before: one
-/// of them alone could show memory that is taken and given back between two readings. The rest of the difference is
-/// memory that is charged while the driver does not have it. Either the driver has not taken it yet, or it has given
-/// it back already while the process waits for its turn.
+/// Example: a process allocates memory after the read of the ledger and before the answer of NVML. The difference then has
+/// bytes that are charged correctly. Ledger and NVML cannot be read at one instant. So the function reads both twice, by
+/// turns, and takes the result only if neither has changed. An error can remain: memory that is charged while the driver
+/// does not have it. Either the driver has not taken it yet, or the driver has it back and the process still waits to release
+/// the charge.
 pub(crate) fn unaccounted(
     nvml: &Nvml,
     device: &NvmlDevice,
@@ -101,13 +102,13 @@ mod tests {
     }
 
     #[test]
-    fn who_holds_nothing_need_not_be_named() {
+    fn nvml_need_not_name_a_process_that_holds_nothing() {
         assert_eq!(ledger(&[(1, true, 100), (2, true, 0)]).compared_with(&named(&[(1, 100)])), Some(0));
         assert_eq!(ledger(&[(1, false, 0)]).compared_with(&[]), Some(0));
     }
 
     #[test]
-    fn it_is_unknown_where_somebody_who_holds_memory_is_not_named() {
+    fn the_difference_is_unknown_if_nvml_does_not_name_a_holder() {
         assert_eq!(ledger(&[(1, true, 100), (2, true, 1)]).compared_with(&named(&[(1, 100)])), None);
         // A number of another namespace means another process here.
         assert_eq!(ledger(&[(1, false, 100)]).compared_with(&named(&[(1, 100)])), None);

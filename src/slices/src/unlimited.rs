@@ -33,8 +33,8 @@ pub fn unlimited(pids: &BTreeSet<u32>, containers: &[Container]) -> Vec<Unlimite
     pids.iter().filter_map(look).collect()
 }
 
-/// Returns true if no mapping of `/proc/PID/maps` is one of the library. Returns none if that is not known: a process that
-/// has ended has no mapping at all, and a very long list is not read to its end.
+/// Returns true if no mapping of `/proc/PID/maps` is one of the library. Returns none if that is not known. A process that
+/// has ended has no mapping at all, and the function does not read a very long list to its end.
 fn lacks_library(maps: impl BufRead) -> Option<bool> {
     /// Most bytes of the list that are read. A process has 65530 mappings at most by default.
     const MOST: u64 = 16 << 20;
@@ -43,7 +43,7 @@ fn lacks_library(maps: impl BufRead) -> Option<bool> {
         let line = line.ok()?;
         bytes = bytes.saturating_add(line.len() as u64).saturating_add(1);
         let line = String::from_utf8_lossy(&line);
-        // The agent keeps a library that containers use and replaces none, but a package may.
+        // The agent never replaces a library, but a package may. The kernel then marks the mapped file as deleted.
         if line.trim_end_matches(" (deleted)").ends_with(LIBRARY) {
             return Some(false);
         }
@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_library_is_found_among_mappings_whatever_its_folder() {
+    fn the_library_is_found_among_mappings_in_any_folder() {
         let program = "7f00-7f01 r-xp 00000000 00:1f 77  /usr/bin/python3\n";
         let line = |path: &str| format!("{program}7f01-7f02 r-xp 00000000 00:1f 78  {path}\n{program}");
         for path in ["/usr/local/lib/gpuslice/libgpuslice.so", "/a b/libgpuslice.so (deleted)"] {
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn this_process_has_no_library_and_one_that_does_not_exist_is_not_told() {
+    fn this_process_has_no_library_and_a_missing_process_is_left_out() {
         let own = std::process::id();
         let found = unlimited(&BTreeSet::from([own, u32::MAX]), &[]);
         assert_eq!(found, [UnlimitedProcess { container: None, pid: own }]);

@@ -67,7 +67,7 @@ pub(super) struct Entry {
     pub(super) priority: Option<Spanned<String>>,
 }
 
-/// A value that may be written with quotes or without.
+/// A value that the operator may write with quotes or without.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(untagged, expecting = "a number or a text in quotes")]
 pub(super) enum Word {

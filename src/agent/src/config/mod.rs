@@ -1,7 +1,7 @@
 //! Reads the configuration, and names its mistakes.
 //!
 //! A message names the file, the line, the key, the value, and a right value. A file that is no TOML, an unknown key or
-//! a value of another kind ends the reading at once. All other mistakes are told together.
+//! a value of another kind ends the reading at once. All other mistakes are reported together.
 
 mod cluster;
 mod file;
@@ -78,8 +78,7 @@ impl Config {
         Self::parse(&file, &text, &place.root)
     }
 
-    /// Tells whether another configuration has the same values of the keys that hold from the start to the end of an
-    /// agent.
+    /// Returns true if another configuration has the same values of the keys that the agent applies only at its start.
     pub(crate) fn serves_as(&self, other: &Self) -> bool {
         let of = |config: &Self| {
             let Self { listen, rate, connections, arguments, places, run, group, log, cluster, .. } =
@@ -103,7 +102,7 @@ impl Config {
         }
     }
 
-    /// Returns the configuration of a file. It means nothing if `reading` has mistakes afterwards.
+    /// Returns the configuration of a file. The caller must not use it if `reading` has mistakes afterwards.
     fn of(reading: &mut Reading<'_>, said: &File, root: &Path) -> Self {
         let log = reading.value("log", said.log.as_ref(), |text| {
             text.parse().map_err(|_| "write error, warn, info, debug or trace".to_owned())
@@ -222,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slice_has_what_it_says_and_else_the_defaults() {
+    fn a_slice_has_its_own_values_and_defaults_for_the_others() {
         let config = parse(
             "[[slices]]\nname = \"a\"\ngpu = 0\nmemory = \"4GiB\"\ncores = 12.5\npolicy = \"equal\"\nweight = 300\npriority = \"high\"\n\
              [[slices]]\nname = \"b\"\ngpu = \"GPU-8932f937\"\ncores = \"30\"\n",
@@ -238,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn every_mistake_is_told_with_its_line_its_key_its_value_and_what_would_be_right() {
+    fn every_mistake_has_its_line_its_key_its_value_and_a_right_value() {
         let text = "log = \"loud\"\n[web]\nlisten = \"9454\"\nconnections = 0\n[paths]\nrun = \"run\"\n\
             [[slices]]\nname = \"a b\"\ngpu = \"zero\"\nmemory = \"4Gigs\"\ncores = 0\npolicy = \"fair\"\nweight = 0\npriority = \"urgent\"\n\
             [[slices]]\nname = \"b\"\ngpu = 0\nmemory = 4096\n";
@@ -264,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_configuration_at_all_is_told_with_its_line() {
+    fn a_mistake_of_form_has_its_line() {
         for (text, begins, has) in [
             ("web = 1\n", "agent.toml:1: web: ", "expected"),
             (
@@ -351,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn two_slices_of_one_name_are_told_with_the_line_of_the_first() {
+    fn a_second_slice_of_a_name_is_a_mistake_with_the_line_of_the_first() {
         let text = "[[slices]]\nname = \"a\"\ngpu = 0\n[[slices]]\nname = \"a\"\ngpu = 1\n";
         assert_eq!(
             parse(text).unwrap_err(),

@@ -43,7 +43,7 @@ impl<'a> Reading<'a> {
         Self { file, text, mistakes: Vec::new() }
     }
 
-    /// Parses the file. A mistake of its form ends the reading.
+    /// Parses the file. A mistake of the form ends the reading: the function records it and returns `None`.
     pub(super) fn file(&mut self) -> Option<File> {
         match toml::from_str(self.text) {
             Ok(said) => Some(said),

@@ -8,7 +8,7 @@
 //! - it [divides](division) GPUs among slices with a policy or a priority, as their arbiter;
 //! - it [tells](programs) them of programs that use the GPU and publish nothing.
 //!
-//! No slice gets a word of another slice: the agent writes times, grants, and numbers of contexts that it chooses
+//! No slice writes into the region of another: the agent writes times, grants, and numbers of contexts that it chooses
 //! itself. A slice that publishes false times makes its neighbours count less time, as it can do in a common folder.
 //! Without the agent the slices go on and keep their own limits. Those that have the driver's library in common see each
 //! other by its locks. The others count each other's turns as their own.
@@ -38,7 +38,12 @@ const IDLE: WallTime = WallTime::from_millis(50);
 /// Time without work after which the agent makes rounds less often.
 const IDLE_AFTER: WallTime = WallTime::from_millis(1_000);
 
-/// Relays and divides until the sender of the lists of regions is gone. It sleeps while all regions are in one folder.
+/// Relays and divides until the sender of the lists of regions is gone.
+///
+/// While all regions are in one folder, the thread sleeps until the next list: those slices see each other without it.
+/// Otherwise the thread makes rounds. Each round divides; it opens regions, tells of programs and relays only if that is due, because the
+/// division may need shorter pauses. If the thread is late, the slices keep their own limits. After a tenth of a second
+/// without the agent, the processes divide the GPU themselves again.
 pub(crate) fn serve(places: &Receiver<Vec<RegionPlace>>, gpus: &Gpus) {
     let (mut slices, mut division) = (CotenantSlices::default(), Division::default());
     let mut programs = Programs::default();

@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_region_is_followed_as_soon_as_somebody_has_made_it() {
+    fn a_region_is_followed_as_soon_as_a_process_has_made_it() {
         let root = tempfile::tempdir_in("/dev/shm").unwrap();
         let [a, b] = ["a", "b"].map(|folder| root.path().join(folder));
         let place = |folder: &Path| {
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_false_interval_is_relayed_to_nobody_and_a_slice_that_is_gone_is_not_followed() {
+    fn a_false_interval_is_not_relayed_and_a_slice_that_is_gone_is_not_followed() {
         let root = tempfile::tempdir_in("/dev/shm").unwrap();
         let [a, b] = ["a", "b"].map(|folder| Puppet::join(&root.path().join(folder), "1", GPU));
         let mut slices = slices(&[&a, &b]);

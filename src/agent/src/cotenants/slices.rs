@@ -47,7 +47,7 @@ pub(super) struct Seat {
 }
 
 impl CotenantSlices {
-    /// Tells whether the regions lie in two folders, so that slices may not see each other.
+    /// Returns true if the regions lie in two folders or more, so that slices may not see each other.
     pub(super) fn are_apart(&self) -> bool {
         let mut folders = self.open.keys().chain(self.missing.keys()).map(|(folder, _)| folder);
         let first = folders.next();
@@ -68,8 +68,7 @@ impl CotenantSlices {
         self.open();
     }
 
-    /// Opens regions that are not open yet. It passes over files that are no regions: the search for slices reports
-    /// them.
+    /// Opens regions that are not open yet. It skips files that are no regions: the search for slices reports them.
     pub(super) fn open(&mut self) {
         let taken: BTreeSet<u16> = self.open.values().map(|slice| slice.number).collect();
         let mut free = (0..SLICES).filter(|number| !taken.contains(number));

@@ -52,8 +52,8 @@ impl Owned {
         self.kept.as_ref().map(|kept| kept.generation)
     }
 
-    /// Makes the slice, or mends it where it differs from how it was made. `is_used` is true if a container has its
-    /// region's folder. A failure is stored in [`problem`](Self::problem), and the caller calls again later.
+    /// Makes the slice, or repairs files that differ from its terms. `is_used` is true if a container has its region's
+    /// folder. A failure is stored in [`problem`](Self::problem), and the caller calls again later.
     pub(crate) fn make(
         &mut self,
         places: &Places,
@@ -108,8 +108,10 @@ impl Owned {
         Ok(SliceRecord { holds: configured.clone(), configured, generation, applied: 0 })
     }
 
-    /// Writes changed terms into the region that the processes share. The file records that this is done, because the
-    /// agent may end before.
+    /// Writes changed terms into the region that the processes share, and then records in the file that this is done.
+    ///
+    /// The agent may end between the change and this call. Then the file has a `generation` that is newer than `applied`,
+    /// and the next agent writes the region. If the region cannot be written, the next [`make`](Self::make) tries again.
     fn catch_up(&mut self, places: &Places) -> Result<(), String> {
         let Some(kept) = self.kept.clone().filter(|kept| kept.applied != kept.generation) else {
             return Ok(());
@@ -121,8 +123,11 @@ impl Owned {
         Ok(())
     }
 
-    /// Changes its limits: first those that hold from its next start on, then those in the region that its processes
-    /// share.
+    /// Changes the limits of the slice, and returns the count of its changes.
+    ///
+    /// The operator's file and the record come first, and the region that running processes share comes last. So a new
+    /// process never starts with the old limits after the change is recorded. If the region fails, the change still
+    /// holds for new processes, and the error says so.
     pub(crate) fn change(&mut self, places: &Places, change: Change) -> Result<u64, String> {
         let name = self.wanted.name.clone();
         let Some(kept) = &self.kept else {
@@ -152,12 +157,12 @@ impl Owned {
         on_it.filter_map(|device| device.limits).any(|limits| terms.lowered(limits).is_some())
     }
 
-    /// Takes back limits that a tenant has raised in the region. Returns whether there were any.
+    /// Lowers limits that a tenant has raised in the region. Returns true if there were any.
     pub(crate) fn hold(&self, places: &Places) -> Result<bool, String> {
         self.apply(places, Terms::lowered)
     }
 
-    /// Writes limits of its GPU into the region, if the region has the GPU already. Returns whether that changed any.
+    /// Writes limits of its GPU into the region, if the region has the GPU already. Returns true if a limit changed.
     fn apply(
         &self,
         places: &Places,
@@ -271,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gpu_that_is_not_there_or_not_clear_is_told_with_those_that_are() {
+    fn a_missing_or_ambiguous_gpu_is_a_problem_that_lists_the_gpus() {
         let place = place();
         for (gpu, has) in [
             ("7", "gpu = 7 is no GPU of this node; there are 0 (GPU-1111"),
@@ -367,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_where_the_region_was_is_set_aside_once_no_container_has_it() {
+    fn a_file_that_is_no_region_is_set_aside_once_no_container_has_it() {
         let place = place();
         let mut owned = place.make(wanted("0", None));
         let region = place.places.region(owned.name());
@@ -384,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn slices_that_are_not_configured_any_more_are_known() {
+    fn slices_that_the_configuration_lacks_are_found() {
         let place = place();
         place.make(wanted("0", None));
         fs::create_dir(place.places.slots().join("not-ours")).unwrap();

@@ -22,8 +22,8 @@ pub(super) struct SliceRecord {
     pub(super) holds: Terms,
     /// Number of changes.
     pub(super) generation: u64,
-    /// The generation that was written into the region for the processes that run. The file of an older agent lacks
-    /// it.
+    /// The generation that an agent has written into the region for the processes that run. The file of an older agent
+    /// lacks this field.
     #[serde(default)]
     pub(super) applied: u64,
 }
@@ -47,9 +47,9 @@ pub(super) fn write(places: &Places, name: &Name, kept: &SliceRecord) -> Result<
         .map_err(|problem| problem.to_string())
 }
 
-/// Returns the names of slices that were made once and are not configured any more.
+/// Returns the names of slices that an agent has made and the configuration does not have.
 pub(crate) fn left_behind(places: &Places, configured: &BTreeSet<Name>) -> Vec<Name> {
-    // The agent's file marks a folder as the agent's. Other programs may have put theirs beside it.
+    // The agent's file marks the folder of a slice that an agent made. Other programs may have put folders beside it.
     Name::all_in(&places.slots())
         .filter(|name| !configured.contains(name) && places.owner_file(name).exists())
         .collect()

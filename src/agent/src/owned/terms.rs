@@ -106,7 +106,7 @@ fn gpu_of(name: &DeviceName, gpus: &[Gpu]) -> Result<(String, Option<u64>), Stri
     let there = || {
         let names: Vec<String> = gpus.iter().map(|gpu| format!("{} ({})", gpu.index, gpu.uuid)).collect();
         if names.is_empty() {
-            "NVML tells of none".to_owned()
+            "NVML lists none".to_owned()
         } else {
             format!("there are {}", names.join(", "))
         }

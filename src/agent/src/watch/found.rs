@@ -51,7 +51,7 @@ pub(super) struct FoundSlices {
 }
 
 impl FoundSlices {
-    /// Forgets all slices. It keeps the slots of pods, whose number is told in any case.
+    /// Forgets all slices, but keeps the slots of pods: the metrics have their number in any case.
     pub(super) fn clear(&mut self) {
         self.open.clear();
         self.complaints.clear();
@@ -133,7 +133,7 @@ impl FoundSlices {
         self.open.retain(|_, open| open.there.region.container.as_ref().is_none_or(lives));
     }
 
-    /// Returns the slices in which processes live, and those of pods. A name that is `taken` in its container is not used again.
+    /// Returns the slices in which processes live, and those of pods. No slice gets a name that is `taken` in its container.
     pub(super) fn look(
         &mut self,
         gpus: &[Gpu],
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn two_slices_of_a_name_are_told_apart() {
+    fn two_slices_of_a_name_get_different_names() {
         let slice = |container: &str| SliceSnapshot {
             name: "a".to_owned(),
             container: Some(container.to_owned()),

@@ -1,7 +1,7 @@
 //! Finds the slices of the node, and reads their regions.
 //!
 //! The agent opens a region once, and reads it for each request. It looks for new regions every few seconds. It also
-//! looks when a container has ended, so that it tells nothing of regions that are gone.
+//! looks when a container has ended, so that it does not show regions that are gone.
 
 mod found;
 mod made;
@@ -53,7 +53,7 @@ pub(crate) struct Watch {
     unlimited: UnlimitedProcesses,
     cotenants: Sender<Vec<RegionPlace>>,
     scanned: Option<Instant>,
-    /// True if a container has ended since the last scan, as far as its processes tell.
+    /// True if all known processes of a container have ended since the last scan.
     has_one_ended: bool,
     /// History of the last ten minutes.
     pub(crate) history: History,
@@ -86,8 +86,8 @@ impl Watch {
         watch
     }
 
-    /// Takes over another configuration. Its paths, ports and log hold from the next start on, because files of
-    /// running containers lie there and clients are connected.
+    /// Applies another configuration. Its paths, ports and log apply at the next start. Until then, running containers
+    /// use files at the old paths, and clients are connected to the old ports.
     pub(crate) fn configure(&mut self, config: Config) {
         self.owned = config.slices.iter().cloned().map(Owned::new).collect();
         self.made.forget();
@@ -135,8 +135,8 @@ impl Watch {
         Ok(generation)
     }
 
-    /// Takes a point of the history, and takes back limits that tenants have raised in regions. The caller calls it
-    /// once an interval of the history.
+    /// Adds a point to the history, and lowers limits that tenants have raised in regions. The caller calls it once an
+    /// interval of the history.
     pub(crate) fn tick(&mut self) {
         let now = self.look(false);
         self.history.take(&now);
@@ -182,7 +182,10 @@ impl Watch {
         Snapshot { driver: self.gpus.driver(), gpus, slices, unlimited, left_behind, kubelet }
     }
 
-    /// Looks for containers and slices, and makes or mends the slices of the configuration.
+    /// Looks for containers and slices, and makes or repairs the slices of the configuration.
+    ///
+    /// The containers come first. Only then do the later steps know which regions containers have: they never replace or
+    /// remove such a region. Otherwise processes would go on in the removed file, and the slice would have its limits twice.
     fn scan(&mut self) {
         self.scanned = Some(Instant::now());
         self.has_one_ended = false;
@@ -213,7 +216,7 @@ impl Watch {
         made.chain(self.found.places()).collect()
     }
 
-    /// Removes the files of slices that are not configured any more, once no process lives in them. Their
+    /// Removes the files of slices that the configuration does not have, once no process lives in them. Their
     /// specifications go at once, so that no new container gets them.
     fn clear_away(&mut self) {
         let places = &self.config.places;
@@ -226,7 +229,7 @@ impl Watch {
             if self.made.is_held(FileId::of(folder).ok()) || !remove(places, name, folder) {
                 return true;
             }
-            info!(slice = %name, "is not configured any more, and was removed");
+            info!(slice = %name, "removed: it is not in the configuration");
             false
         });
     }
@@ -253,7 +256,7 @@ fn is_due(age: Option<Duration>, with_processes: bool, has_one_ended: bool) -> b
     age >= if with_processes { NUMBERS } else { SCAN } || (age >= PAUSE && has_one_ended)
 }
 
-/// Removes the files of a slice in which no process lives. Returns whether they are gone.
+/// Removes the files of a slice in which no process lives. Returns true if they are gone.
 fn remove(places: &Places, name: &Name, folder: &Path) -> bool {
     match remove_for_good(&places.region(name), Trust::AnyOwner) {
         Ok(Removal::Gone) => {}

@@ -14,7 +14,7 @@ const MOST_PROCESSES: usize = 64;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LookUp<'a> {
     pub(super) machine: &'a Machine,
-    /// True if the agent tells the arguments of commands.
+    /// True if the agent shows the arguments of commands.
     pub(super) arguments: bool,
 }
 
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn arguments_are_not_told_with_the_program() {
+    fn the_program_is_shown_without_its_arguments() {
         for (command, program) in [
             ("/usr/bin/python3 serve.py --token=x", "python3"),
             ("a.out", "a.out"),
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn a_region_full_of_processes_costs_no_more_than_so_many() {
+    fn a_region_full_of_processes_costs_a_bounded_number_of_look_ups() {
         let process = ProcessView {
             slot: 0,
             pid: 1,

@@ -13,7 +13,7 @@ use tracing::warn;
 pub(super) struct UnlimitedProcesses(Vec<UnlimitedProcess>);
 
 impl UnlimitedProcesses {
-    /// Looks at the processes that NVML names.
+    /// Checks the processes that NVML lists, and logs the new ones without the library.
     pub(super) fn search(&mut self, gpus: &[Gpu], containers: &[Container]) {
         let pids: BTreeSet<u32> = gpus.iter().flat_map(|gpu| gpu.users.iter().copied()).collect();
         let found = unlimited(&pids, containers);
@@ -21,13 +21,13 @@ impl UnlimitedProcesses {
         self.0 = found;
     }
 
-    /// Returns them all.
+    /// Returns the processes that the last search found.
     pub(super) fn all(&self) -> &[UnlimitedProcess] {
         &self.0
     }
 }
 
-/// Logs a process of a container. Programs of the host run without limits as their user wants.
+/// Logs a process of a container. Programs of the host are not logged: their user runs them without limits on purpose.
 fn tell(process: &UnlimitedProcess) {
     let Some(container) = &process.container else { return };
     let program = command_here(process.pid).map(|command| program_of(&command)).unwrap_or_default();

@@ -87,7 +87,7 @@ impl Client {
         )
     }
 
-    /// Connects to the apiserver at an address. `authority`: the certificates that vouch for it.
+    /// Connects to the apiserver at an address. `authority`: the file with the certificates of its authority.
     ///
     /// # Errors
     /// The certificates cannot be read, or the file has none.
@@ -109,7 +109,7 @@ impl Client {
         let tls = tls.map_err(|error| error.to_string())?.with_root_certificates(roots).with_no_client_auth();
         let mut connector = HttpConnector::new();
         connector.enforce_http(false);
-        // A watch is silent for long, and an apiserver that is cut off sends no notice.
+        // A watch may be silent for minutes. Without the checks of TCP, the client would not notice a lost connection.
         connector.set_keepalive(Some(KEEPALIVE));
         let connector = HttpsConnectorBuilder::new()
             .with_tls_config(tls)
@@ -148,7 +148,7 @@ impl Client {
     /// Writes some fields of an object, and returns its metadata after that. `null` removes a field.
     ///
     /// # Errors
-    /// See [`Failure`]; 409 if the object no longer has the version that the patch names.
+    /// See [`Failure`]; 409 if the object has another version than the patch names.
     pub async fn patch(&self, path: &str, patch: &Value) -> Result<Metadata, Failure> {
         self.merge::<Named>(path, patch).await.map(|object| object.metadata)
     }

@@ -1,7 +1,7 @@
 //! Claims that have files on the node.
 //!
-//! A claim is one slice, which all containers of the claim share. Its record is written first, so that a later agent knows of
-//! files that are half made. Its specification is written last, so that no container starts before all files are there.
+//! A claim is one slice, which all containers of the claim share. Its record is written first, so that a later agent finds
+//! half-made files. Its specification is written last, so that no container starts before all files are there.
 
 use crate::files;
 use crate::objects::Part;
@@ -49,8 +49,7 @@ impl Claims {
     }
 
     fn record_file(&self, name: &Name) -> PathBuf {
-        // The agent's own `slice.json` cannot be used: the agent removes folders with that file that its configuration does not
-        // have.
+        // The name is not `slice.json`: the agent removes folders with that file if its configuration does not have the slice.
         self.places.slot(name).join("claim.json")
     }
 
@@ -86,7 +85,7 @@ impl Claims {
 
     /// Removes the files of a claim. An unknown claim has none.
     pub(super) fn unprepare(&self, uid: &str) -> Result<(), String> {
-        // The agent never prepared a claim whose UID cannot be a name.
+        // Such a UID cannot be a name, so the agent has never prepared the claim.
         let Ok(name) = slice(uid) else { return Ok(()) };
         files::remove(&self.places, &name).map_err(|problem| problem.to_string())
     }
@@ -128,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_that_cannot_be_removed_has_no_specification_any_more_and_is_removed_later() {
+    fn a_claim_that_cannot_be_removed_loses_its_specification_and_is_removed_later() {
         let root = tempfile::tempdir_in("/dev/shm").unwrap();
         let places = Places::usual(root.path());
         let claims = Claims::open(places.clone(), root.path().join("library"));

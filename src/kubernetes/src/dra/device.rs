@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_version_that_is_none_is_left_out() {
+    fn a_driver_version_of_another_form_is_left_out() {
         assert_eq!(version("550.54").as_deref(), Some("550.54.0"));
         assert_eq!((version(""), version("r550")), (None, None));
     }

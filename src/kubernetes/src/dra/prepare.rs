@@ -6,8 +6,8 @@ use super::{Driver, find, with_claims};
 use crate::grpc::dra::{Claim as Asked, Device};
 
 impl Driver {
-    /// Makes the files of a claim. The kubelet may call it any number of times, and gets equal answers. Any doubt is an error:
-    /// the kubelet tries again.
+    /// Makes the files of a claim. The kubelet may call it any number of times, and gets equal answers. On each failure
+    /// it returns an error, and the kubelet tries again.
     pub(super) async fn prepare(&self, asked: &Asked) -> Result<Vec<Device>, String> {
         let Asked { namespace, name, uid } = asked;
         let found = find(&self.client, self.config.patience, namespace, name).await;
@@ -43,7 +43,7 @@ impl Driver {
         Ok(devices.into_iter().map(device).collect())
     }
 
-    /// Removes the files of a claim. It needs no answer of the apiserver, which may not know the claim any more.
+    /// Removes the files of a claim. It does not ask the apiserver, because the apiserver may have deleted the claim already.
     pub(super) async fn unprepare(&self, asked: &Asked) -> Result<(), String> {
         let uid = asked.uid.clone();
         with_claims(&self.claims, move |claims| claims.unprepare(&uid)).await?

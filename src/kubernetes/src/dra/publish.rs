@@ -36,8 +36,8 @@ struct Pool {
 /// State of the publication.
 #[derive(Debug)]
 struct Published {
-    /// Devices that were written last, and the version that the apiserver gave them. The apiserver drops fields that it does not
-    /// know, and fills in others. So its object differs from the written one.
+    /// Devices that the driver wrote last, and the version that the apiserver gave them. The version shows whether the object is
+    /// still that one. The content does not: the apiserver drops fields that it does not know, and fills in others.
     written: Option<(Value, String)>,
     /// False if the apiserver drops taints.
     taints: bool,

@@ -33,7 +33,7 @@ pub(super) async fn serve(driver: &Arc<Driver>) {
                 while [&ours, &registration].map(|path| identity(path)) == served {
                     tokio::time::sleep(driver.config.poll).await;
                 }
-                info!("somebody has taken the sockets away");
+                info!("another process has removed or replaced the sockets");
             }
             Err(why) => warn!("the driver's sockets: {why}"),
         }
@@ -41,7 +41,7 @@ pub(super) async fn serve(driver: &Arc<Driver>) {
     }
 }
 
-/// Starts two servers, that of claims first: the kubelet calls it as soon as it knows the driver.
+/// Starts two servers. The server of claims listens first, because the kubelet calls it as soon as it knows the driver.
 fn begin(driver: &Arc<Driver>, ours: &Path, registration: &Path) -> Result<JoinSet<()>, String> {
     for folder in [ours, registration].into_iter().filter_map(Path::parent) {
         make_folder(folder).map_err(|problem| problem.to_string())?;

@@ -18,8 +18,8 @@ pub(super) struct DriverService(pub(super) Arc<Driver>);
 
 #[tonic::async_trait]
 impl DraPlugin for DriverService {
-    /// Prepares all claims at once, so that a silent apiserver costs the time of one claim. A claim that fails is reported beside
-    /// the others.
+    /// Prepares all claims at the same time. So a silent apiserver costs the time of one claim only. The answer has an entry for
+    /// each claim: its devices, or its error.
     async fn node_prepare_resources(
         &self,
         request: Request<NodePrepareResourcesRequest>,

@@ -1,4 +1,5 @@
-//! Removes the files of claims that are gone. Usually the kubelet takes each claim back, but it may have lost its checkpoint.
+//! Removes the files of claims that are gone. Usually the kubelet asks the driver to do so for each claim. A kubelet that has
+//! lost its checkpoint does not ask.
 
 use super::claims::{Claims, Record};
 use super::{Driver, find, with_claims};
@@ -21,7 +22,10 @@ pub(super) async fn watch(driver: &Driver) {
     }
 }
 
-/// Removes the files of claims that the apiserver does not have any more, or has not allocated on this node.
+/// Removes the files of claims that the apiserver does not have, or has not allocated on this node.
+///
+/// The lock is held from the question to the removal. Otherwise the kubelet could prepare the claim in between, and this
+/// function would then remove the new files. If the apiserver does not answer, the remaining files stay.
 async fn sweep(
     claims: &Arc<Mutex<Claims>>,
     client: &Client,
@@ -30,7 +34,6 @@ async fn sweep(
 ) -> Result<(), String> {
     for record in with_claims(claims, Claims::records).await? {
         let Record { namespace, name, uid, .. } = record;
-        // The lock is held, so that no call prepares the claim between the question and the removal.
         let held = Arc::clone(claims).lock_owned().await;
         let found = find(client, patience, &namespace, &name).await.map_err(|failure| failure.to_string())?;
         if found.is_some_and(|claim| claim.metadata.uid == uid && !claim.devices(pool).is_empty()) {
@@ -38,7 +41,7 @@ async fn sweep(
         }
         let removed = tokio::task::spawn_blocking(move || held.unprepare(&uid)).await;
         match removed.map_err(|error| error.to_string())? {
-            Ok(()) => info!(claim = %format!("{namespace}/{name}"), "removed what was left of it"),
+            Ok(()) => info!(claim = %format!("{namespace}/{name}"), "removed its files"),
             Err(why) => warn!("the claim {namespace}/{name} is gone: {why}"),
         }
     }

@@ -53,8 +53,11 @@ impl From<Failure> for Unbound {
 }
 
 impl Extender {
-    /// Chooses the GPUs, writes them on the pod, and binds it. The pod counts from the choice on, until the apiserver tells that
-    /// the pod is bound, or that the binding failed.
+    /// Chooses the GPUs, writes them on the pod, and binds it.
+    ///
+    /// The ledger counts the pod from the choice on. Bindings run at the same time, and without the count two pods could get the
+    /// same memory. If the apiserver refuses the binding, the ledger forgets the pod. If the apiserver does not answer, the pod
+    /// may be bound. The ledger then keeps it until the apiserver shows it as bound, ended or deleted.
     async fn bind(&self, binding: &Binding) -> Result<(), String> {
         let Binding { pod: name, namespace, uid, node } = binding;
         let path = format!("/api/v1/namespaces/{namespace}/pods/{name}");
@@ -66,7 +69,7 @@ impl Extender {
         }
         let requests = requests(&pod)?;
         let term = self.lead(true).await?;
-        // The choice and the count are one step, because bindings run at the same time.
+        // The choice and the count happen under one lock.
         let parts = self.with(|state| {
             let ExtenderState { ledger, .. } = state.complete()?;
             let pending = Pending { uid, priority: pod.spec.priority, requests: &requests };
@@ -75,13 +78,17 @@ impl Extender {
             Ok::<_, String>(parts)
         })?;
         let bound = self.write(&path, &pod, binding, parts, term.as_ref()).await;
-        // If the apiserver does not answer, the pod may be bound. It counts until the apiserver tells its state.
         if let Err(Unbound::Surely(_)) = bound {
             self.with(|state| state.ledger.give_up(uid));
         }
         bound.map_err(|(Unbound::Surely(why) | Unbound::Maybe(why))| why)
     }
 
+    /// Writes the parts on the pod, and then binds it.
+    ///
+    /// The annotation comes first: the kubelet may start a bound pod at once, and the agent then needs the parts. The function
+    /// does not bind if the term has ended since the choice: another extender may then have given the same room away. Without a
+    /// binding, it removes the annotation again.
     async fn write(
         &self,
         path: &str,
@@ -99,7 +106,7 @@ impl Extender {
             at: timestamp(),
             c: parts,
         };
-        // If another extender has written since, this write fails.
+        // The patch names the version of the pod. If another client has changed the pod since, the apiserver refuses it.
         let patch =
             |text: Value, before: &Metadata| json!({"metadata": before.guarded(&json!({ALLOC: text}))});
         let text = Value::String(json!(alloc).to_string());
@@ -109,7 +116,7 @@ impl Extender {
             "metadata": {"name": name, "namespace": namespace, "uid": uid},
             "target": {"apiVersion": "v1", "kind": "Node", "name": node},
         });
-        // The annotation alone takes no room; the binding does. Another extender may lead since the choice.
+        // In the ledgers of all extenders, only a bound pod takes room. The annotation alone takes none.
         let bound = match term.map_or(Ok(()), Term::check) {
             Ok(()) => self.client.post(&format!("{path}/binding"), &object).await.map_err(Unbound::from),
             Err(why) => Err(Unbound::Surely(why)),
@@ -123,7 +130,7 @@ impl Extender {
     }
 }
 
-/// Answers a request for a pod that is bound: the scheduler has not heard of it yet, because the answer to an earlier request was lost.
+/// Answers a request for a pod that is bound already. The scheduler repeats its request if the answer to the first one was lost.
 ///
 /// # Errors
 /// The pod is on another node, or this extender has not placed it.

@@ -9,7 +9,7 @@ use serde_json::Value;
 use std::time::{Duration, Instant};
 use tracing::warn;
 
-/// Time after which the extender asks an apiserver again that has ended a watch, or has refused it.
+/// Time after which the extender asks the apiserver again after the end or the refusal of a watch.
 const AGAIN: Duration = Duration::from_secs(1);
 /// Objects of a page of a list. `kubectl` asks for the same number.
 const PAGE: u32 = 500;
@@ -70,7 +70,7 @@ const PODS: Kind<Pod> = Kind {
     is_asked_for: true,
 };
 
-/// Requests are served without the budgets too: they only choose among the pods that may be evicted.
+/// The extender does not wait for the budgets. They only influence which pods it evicts.
 const BUDGETS: Kind<Budget> = Kind {
     path: "/apis/policy/v1/poddisruptionbudgets",
     begin: |extender, budgets, _| {
@@ -99,8 +99,10 @@ pub(super) async fn follow(extender: &Extender) {
     tokio::join!(kind(extender, NODES), kind(extender, PODS), kind(extender, BUDGETS));
 }
 
-/// Lists all objects once, and follows the changes from there on. A watch that ends is continued at its version, unless the
-/// apiserver has forgotten that version.
+/// Lists all objects once, and follows the changes from there on.
+///
+/// After the end of a watch, the next watch continues at the last version, so no change is lost. If the apiserver has forgotten
+/// that version, the function lists all objects again. The list also shows which objects are gone.
 async fn kind<T: DeserializeOwned>(extender: &Extender, kind: Kind<T>) {
     let mut version = None;
     loop {

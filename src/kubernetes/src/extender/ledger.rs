@@ -1,7 +1,7 @@
-//! Ledger of the cluster: the parts of GPUs that pods have. It follows from the apiserver's objects and from the bindings that
-//! this process makes.
+//! Ledger of the cluster: the parts of GPUs that pods have. The extender computes it from the apiserver's objects and from the
+//! bindings that this process makes.
 //!
-//! Nothing is stored elsewhere: a restarted extender rebuilds the same ledger.
+//! The extender stores nothing elsewhere. After a restart it rebuilds the same ledger.
 
 use super::budgets::Budgets;
 use crate::api::{Node, Pod};
@@ -22,7 +22,8 @@ pub struct Ledger {
     on: HashMap<String, Vec<String>>,
     /// Pods that this extender is binding, by UID, with the instant of the start.
     under_way: HashMap<String, (Counted, Instant)>,
-    /// Parts of pods that this extender is resizing, by UID. Of each amount the larger one counts: the present or the new one.
+    /// New parts of pods that this extender is resizing, by UID. The larger of the present and the new amount counts, because
+    /// until the apiserver shows the new parts, the pod may have either.
     resized: HashMap<String, Vec<Part>>,
     /// Pods by UID for which the scheduler evicts others.
     nominated: HashMap<String, Nominated>,
@@ -67,7 +68,7 @@ pub struct Pending<'a> {
 pub struct Evictions {
     /// UIDs: those that the scheduler has chosen, and more.
     pub uids: Vec<String>,
-    /// Number of the pods beyond the scheduler's choice whose disruption budget does not allow the eviction.
+    /// Number of added pods that a disruption budget protects. The scheduler's own choice is not in it.
     pub violations: i64,
 }
 
@@ -138,7 +139,7 @@ impl Ledger {
             })
         });
         self.forget(uid);
-        // Older news of the pod may still arrive.
+        // A change of the pod from before the resize may still arrive. It must not end the count of the new parts.
         if counted.as_ref().is_none_or(|counted| self.resized.get(uid) == Some(&counted.parts)) {
             self.resized.remove(uid);
         }
@@ -178,7 +179,7 @@ impl Ledger {
         }
     }
 
-    /// Counts a pod from now on that is being bound.
+    /// Counts a pod whose binding begins now.
     pub fn begin<'a, P: IntoIterator<Item = &'a Part>>(&mut self, uid: &str, node: &str, parts: P) {
         let parts = parts.into_iter().cloned().collect();
         let counted = Counted { node: node.to_owned(), parts, ..Counted::default() };
@@ -275,8 +276,11 @@ impl Ledger {
         uids.filter_map(|uid| Some((uid.as_str(), self.pods.get(uid)?)))
     }
 
-    /// Returns the room that a node has for a pod. Pods of the same priority or a higher one that wait for evictions on this node
-    /// come first: the pod gets room that they do not need.
+    /// Returns the room that a node has for a pod, without the room for which other pods wait.
+    ///
+    /// Example: the scheduler evicts a pod from GPU 0 for the pod A. Before A is bound, the pod B needs room. Without this rule,
+    /// B would take the room on GPU 0, and the scheduler would evict again for A. So pods of the same priority or a higher one
+    /// that wait for evictions on this node come first.
     fn room(&self, node: &str, pod: Pending<'_>) -> Result<Vec<Room<'_>>, String> {
         let mut left = self.left(node, |known, _| known != pod.uid)?;
         let waits = |uid: &String| uid != pod.uid && !self.under_way.contains_key(uid);
@@ -287,7 +291,7 @@ impl Ledger {
             return Ok(left);
         }
         first.sort_by_key(|nominated| Reverse(nominated.priority));
-        // Room when the pods that are about to end are gone, and those that wait for it are there.
+        // The room after the ending pods have gone and the waiting pods have come.
         let mut later = self.left(node, |known, counted| known != pod.uid && !counted.is_ending)?;
         for nominated in first {
             let _fits = place(&mut later, &nominated.requests, Order::default());
@@ -314,9 +318,9 @@ impl Ledger {
         })
     }
 
-    /// Chooses the pods that are evicted from a node so that a pod has room: those of `victims`, which the scheduler has chosen,
-    /// and more pods of lower priority if they are not enough, as few as possible of which a disruption budget protects. None if the
-    /// pod has no room without all of them.
+    /// Chooses the pods to evict from a node so that a pod has room. These are the `victims` that the scheduler has chosen. If
+    /// they are not enough, more pods of lower priority are added, with as few as possible that a disruption budget protects.
+    /// None if the pod has no room even without all of them.
     #[must_use]
     pub fn evict(&self, node: &str, pod: Pending<'_>, victims: &[String], order: Order) -> Option<Evictions> {
         let chosen: HashSet<&str> = victims.iter().map(String::as_str).collect();

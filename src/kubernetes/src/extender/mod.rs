@@ -1,7 +1,7 @@
 //! Extender of the scheduler: finds the nodes with room, scores them, chooses pods to evict, and binds pods.
 //!
-//! One process serves one scheduler. *filter*, *prioritize* and *preempt* write nothing. If there are several extenders, only the holder of
-//! the Lease binds, after it has listed the pods that the former holder has bound.
+//! One process serves one scheduler. *filter*, *prioritize* and *preempt* write nothing. If there are several extenders, only
+//! the holder of the Lease binds. Before that, it lists the pods that the former holder has bound.
 
 mod bind;
 mod budgets;
@@ -72,7 +72,7 @@ struct Extender {
     metrics: VerbMetrics,
     /// None if this is the only extender.
     election: Option<Arc<Election>>,
-    /// Requests that the pods are listed again.
+    /// Notified when the extender needs a new list of the pods.
     again: Notify,
     /// Notified when a pod is to have another size.
     wish: Notify,
@@ -147,8 +147,12 @@ pub async fn serve(
 }
 
 impl Extender {
-    /// Ensures that this extender may bind, and that its ledger contains the bindings of the former holder. None if this is the
-    /// only extender. `is_asked`: its scheduler asks.
+    /// Ensures that this extender may bind, and that its ledger contains the bindings of the former holder of the Lease. None if
+    /// this is the only extender. `is_asked`: the call is for a request of its scheduler, so the Lease is kept for more requests.
+    ///
+    /// A list from before the term may lack the last bindings of the former holder, and the extender would give their memory
+    /// away again. So it requests a new list of pods and waits for it. If none comes in time, the call fails, and the
+    /// scheduler tries again.
     async fn lead(&self, is_asked: bool) -> Result<Option<Term>, String> {
         let Some(election) = &self.election else { return Ok(None) };
         let term = election.hold(is_asked).await?;

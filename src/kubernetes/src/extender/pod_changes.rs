@@ -1,4 +1,4 @@
-//! Pods with a wish: their users want other amounts than the pods have.
+//! Wishes of pods. A pod has a wish if its user wants other amounts than the pod has.
 
 use crate::api::{Metadata, Pod};
 use crate::objects::{ALLOC, Alloc, RESIZE, Resize};
@@ -10,7 +10,7 @@ pub(super) struct PodChange {
     pub(super) pod: Metadata,
     pub(super) node: String,
     pub(super) alloc: Alloc,
-    /// Reason for which the wish was refused, as the pod's user was told.
+    /// Reason of the refusal that the pod's user has got as an event; none before a refusal.
     pub(super) told: Option<String>,
 }
 
@@ -46,7 +46,7 @@ impl PodChanges {
         self.0.values().cloned().collect()
     }
 
-    /// Records the reason of a refusal that the user of a pod was told.
+    /// Records the reason of a refusal, once the pod's user has got it as an event.
     pub(super) fn tell(&mut self, uid: &str, why: String) {
         if let Some(known) = self.0.get_mut(uid) {
             known.told = Some(why);
@@ -66,7 +66,7 @@ fn wish(pod: &Pod) -> Option<PodChange> {
     let (node, text) = (pod.spec.node_name.clone()?, annotations.get(RESIZE)?);
     let alloc = Alloc::parse(annotations.get(ALLOC)?).ok()?;
     let is_its = alloc.node == node && alloc.uid == *uid && !pod.is_ended();
-    // An annotation that cannot be read is a wish too, so that its user is told.
+    // An annotation that cannot be read is a wish too. The extender then refuses it, and the user gets the reason.
     let has_it =
         Resize::parse(text).and_then(|resize| resize.parts(&alloc)).is_ok_and(|parts| parts == alloc.c);
     (is_its && !has_it).then(|| PodChange { pod: pod.metadata.clone(), node, alloc, told: None })

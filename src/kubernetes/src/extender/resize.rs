@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use tracing::{info, warn};
 
-/// Time between two tries of a wish that had no room.
+/// Time after which the extender tries a refused wish again.
 const AGAIN: Duration = Duration::from_secs(10);
 
 /// Serves wishes until the future is dropped.
@@ -37,11 +37,15 @@ pub(super) async fn serve(extender: &Extender) {
 }
 
 impl Extender {
-    /// Gives a pod the amounts that it wants.
+    /// Gives a pod the amounts that its user wants.
+    ///
+    /// The ledger counts the new amounts before the write. Otherwise a binding at the same time could get the same memory. If the
+    /// apiserver refuses the write, the ledger returns to the old amounts. If the apiserver does not answer, the pod may have
+    /// either, and the larger amounts count.
     ///
     /// # Errors
-    /// The wish makes no sense, or there is no room. The pod's user is told the reason. Failures that the user cannot
-    /// correct are only logged.
+    /// The wish makes no sense, or there is no room. The caller reports the reason to the pod's user. Failures that the user
+    /// cannot correct are only logged.
     async fn resize(&self, wish: &PodChange) -> Result<(), String> {
         let PodChange { pod, node, alloc, .. } = wish;
         let text = pod.annotations.get(RESIZE).map_or("", String::as_str);
@@ -60,7 +64,6 @@ impl Extender {
         match written {
             Ok(true) => info!(pod = %format!("{}/{}", pod.namespace, pod.name), "resized"),
             Ok(false) => self.with(|state| state.ledger.keep_size(&pod.uid)),
-            // The pod may have the new parts. They count until the apiserver tells its state.
             Err(failure) => warn!("a pod may have another size: {failure}"),
         }
         Ok(())

@@ -59,7 +59,7 @@ pub struct Victims<T> {
     /// The pods.
     #[serde(rename = "Pods")]
     pub pods: Option<Vec<T>>,
-    /// Number of those whose disruption budget does not allow the eviction.
+    /// Number of these pods that a disruption budget protects.
     #[serde(rename = "NumPDBViolations", default)]
     pub violations: i64,
 }

@@ -1,7 +1,7 @@
-//! Relay that makes requests of old gRPC clients acceptable to the server.
+//! Relay between old gRPC clients and the server.
 //!
-//! A kubelet that dials a socket by its path sends that path, percent-encoded, as `:authority`. The `h2` crate resets such a
-//! stream. The relay stands before the server, and replaces the path by `localhost`. It passes all other bytes unchanged.
+//! A kubelet that dials a socket by its path sends that path, percent-encoded, as `:authority`. The `h2` crate of the
+//! server resets such a stream. So the relay replaces the path by `localhost`. It passes all other frames unchanged.
 
 use loona_hpack::Decoder;
 use loona_hpack::encoder::encode_integer_into;
@@ -42,7 +42,7 @@ pub(crate) fn through(client: UnixStream) -> DuplexStream {
             copy(&mut from_server, &mut to_client).await?;
             to_client.shutdown().await
         };
-        // If either side fails, both end. A client that half-closes gets its answers first.
+        // If one direction fails, both end. If the client only closes its sending side, it still gets its answers.
         let _cut_off = tokio::try_join!(asked, answered);
     });
     servers

@@ -19,7 +19,7 @@ pub(crate) fn identity(path: &Path) -> Option<Identity> {
     Some((file.dev(), file.ino(), file.ctime(), file.ctime_nsec()))
 }
 
-/// Listens on a new socket, and returns the relayed connections. A socket that an ended agent has left is removed.
+/// Listens on a new socket, and returns the relayed connections. The function removes the socket of an ended agent first.
 pub(crate) fn listen(
     path: &Path,
 ) -> Result<impl Stream<Item = io::Result<DuplexStream>> + Send + use<>, String> {

@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn another_version_and_what_is_none_are_refused_with_the_text() {
+    fn another_version_and_other_texts_are_refused_with_the_text() {
         for text in [r#"{"v":2,"uid":"u","node":"n","gen":1,"at":"","c":{}}"#, "{", "{\"v\":1}"] {
             let why = Alloc::parse(text).unwrap_err();
             assert!(why.contains(ALLOC) && why.contains(&format!("{text:?}")), "{why}");

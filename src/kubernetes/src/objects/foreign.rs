@@ -27,7 +27,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn gpus_and_instances_of_another_plugin_count_and_none_of_them_does_not() {
+    fn gpus_and_instances_of_another_plugin_count_unless_there_are_none() {
         for (name, quantity, counts) in [
             ("nvidia.com/gpu", "8", true),
             ("nvidia.com/gpu", "1k", true),

@@ -19,7 +19,7 @@ pub struct Request {
     pub slices: u64,
     /// Mebibytes of each slice; 1 or more.
     pub mem_mib: u64,
-    /// Percent of its GPU's time of each slice, up to 100; 0: no limit, because the container does not ask for time.
+    /// Percent of the GPU's time for each slice, up to 100. 0 means no limit: the container does not ask for time.
     pub core: u32,
     /// GPUs that the slices may be on.
     pub constraints: Constraints,
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused_with_the_container_and_the_numbers() {
+    fn impossible_requests_are_refused_with_the_container_and_the_numbers() {
         for (limits, says) in [
             (json!({MEMORY_MIB: "5"}), "a: gpuslice.dev/memory-mib or gpuslice.dev/core-percent without"),
             (json!({CORE_PERCENT: "5"}), "without gpuslice.dev/slice"),

@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn totals_are_divided_and_what_is_not_named_stays() {
+    fn totals_are_divided_and_other_amounts_stay() {
         let parts = resized(r#"{"v":1,"c":{"two":{"memMiB":6000,"core":50}}}"#).unwrap();
         assert_eq!(parts["one"], alloc().c["one"]);
         let amounts: Vec<_> =
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused_with_the_container() {
+    fn impossible_amounts_are_refused_with_the_container() {
         for (text, says) in [
             (r#"{"v":1,"c":{"three":{"core":1}}}"#, "the container three has no slices"),
             (r#"{"v":1,"c":{"two":{"memMiB":6001}}}"#, "container two: memMiB 6001 is no amount of 2 slices"),

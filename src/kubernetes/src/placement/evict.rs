@@ -19,11 +19,12 @@ pub struct Evictable<'a> {
 }
 
 /// Chooses the pods to evict among `pods`: as few protected ones as possible, and then as few and as unimportant ones as possible.
-/// `protect` tells whether a budget forbids an eviction; it is asked once for each pod, the most important first. `fits` tells whether
-/// the new pod has room without the pods that it gets. None if the new pod has no room even without all of them.
 ///
-/// This is the order of the scheduler's own preemption: all may go, and then each stays that can, first the protected ones, and of
-/// either kind the most important first.
+/// `protect` returns true if a budget forbids an eviction. It is called once for each pod, the most important first. `fits` gets
+/// the pods that go, and returns true if the new pod then has room. None if the new pod has no room even without all of them.
+///
+/// The order is that of the scheduler's own preemption. At first all pods go. Then the function keeps each pod that can stay:
+/// protected pods first, and the most important first among the protected and among the others.
 pub fn evict<'a>(
     mut pods: Vec<Evictable<'a>>,
     mut protect: impl FnMut(&Evictable<'a>) -> bool,

@@ -22,7 +22,7 @@ pub enum Order {
 /// choose first.
 ///
 /// # Errors
-/// There is no room, and nothing is taken; the message tells for which container, and how much is left.
+/// There is no room. Nothing is taken. The message names the container and the room that is left.
 pub fn place(
     rooms: &mut [Room<'_>],
     requests: &[Request],

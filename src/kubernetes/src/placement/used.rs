@@ -76,7 +76,7 @@ impl Room<'_> {
         left.map(|(mem_mib, core)| (self.mem_mib, self.core) = (mem_mib, core)).is_some()
     }
 
-    /// Returns true if the two GPUs have this connection. GPUs whose NUMA node the machine does not tell are on one.
+    /// Returns true if the two GPUs have this connection. GPUs without a known NUMA node count as GPUs of one node.
     #[must_use]
     pub fn has_link(&self, other: &Self, topology: Topology) -> bool {
         match topology {

@@ -25,7 +25,7 @@ pub async fn clear(places: &Places, kubelet: &Path, client: &Client, node: &str)
     for name in files::names(places).iter().filter(|name| name.is_slot()) {
         files::remove(places, name).unwrap_or_else(|problem| warn!("{problem}"));
     }
-    // The sums alone place no pod, because the kubelet offers no slots any more.
+    // A failure here does no harm: the sums alone place no pod, because the kubelet offers no slots now.
     withdraw(client, node)
         .await
         .unwrap_or_else(|failure| warn!("the sums of the node {node} stay: {failure}"));

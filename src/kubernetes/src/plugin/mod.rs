@@ -30,8 +30,8 @@ use tokio::sync::watch;
 /// Slots of each GPU, unless the operator sets another number. Guessed: more slices than a GPU usually has.
 pub const SLOTS_PER_GPU: u32 = 16;
 
-/// Time for which an ending plugin runs on after the node has lost its list of GPUs. In it the plugin admits pods that
-/// were bound just before. The kubelet takes less than a second from the binding to `Allocate`.
+/// Time for which an ending plugin runs on after it has removed the node's list of GPUs. Meanwhile it admits pods that the
+/// extender has bound just before. The kubelet takes less than a second from the binding to `Allocate`.
 const LINGER: Duration = Duration::from_secs(1);
 
 /// Function that returns the present GPUs of the node.
@@ -160,7 +160,7 @@ pub async fn serve(
 }
 
 impl Plugin {
-    /// Runs `act` on the slots. Because it writes files, it runs on a thread of its own.
+    /// Runs `act` on the slots, on a separate thread: `act` writes files, and must not block the runtime.
     async fn with_slots<T: Send + 'static>(
         &self,
         act: impl FnOnce(&mut Slots) -> T + Send + 'static,
@@ -191,7 +191,7 @@ impl Plugin {
 }
 
 /// Returns the slots of a node. The number of unhealthy slots is that of its lost GPUs. Slots without an owner become unhealthy
-/// first, because a container whose slot is unhealthy cannot start again.
+/// first. The reason: a container cannot start again with an unhealthy slot.
 fn devices(inventory: &Inventory, slots_per_gpu: u32, taken: &BTreeSet<String>) -> Vec<Device> {
     let slots = |gpus: usize| u32::try_from(gpus).unwrap_or(u32::MAX).saturating_mul(slots_per_gpu);
     let lost = inventory.gpus.iter().filter(|gpu| !gpu.healthy).count();
@@ -228,7 +228,7 @@ mod tests {
     /// Checks the size of the list. A kubelet drops a plugin whose list has more than 4 MiB: one device for each MiB of an H200
     /// would exceed that.
     #[test]
-    fn the_list_of_the_largest_node_is_far_below_what_a_kubelet_takes() {
+    fn the_list_of_the_largest_node_is_far_below_the_limit_of_the_kubelet() {
         let devices = devices(&inventory(16, 16), 256, &BTreeSet::new());
         assert_eq!(devices.len(), 4096);
         // A name carries no GPU, because the kubelet chooses the slots and the extender the GPUs.
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn of_lost_gpus_the_slots_that_nobody_has_go_first() {
+    fn slots_without_an_owner_become_unhealthy_first() {
         let taken = BTreeSet::from(["slot-3".to_owned(), "slot-2".to_owned()]);
         let listed = devices(&inventory(2, 1), 2, &taken);
         let healthy: Vec<&str> = listed

@@ -27,7 +27,7 @@ pub(super) async fn watch(plugin: &Plugin) {
 /// Advertises the GPUs, and logs a failure.
 pub(super) async fn advertise_or_tell(plugin: &Plugin) {
     if let Err(error) = advertise(plugin).await {
-        warn!("the node {} is not told its GPUs: {error}", plugin.config.node);
+        warn!("the GPUs of the node {} are not written to the apiserver: {error}", plugin.config.node);
     }
 }
 
@@ -136,7 +136,7 @@ async fn release(plugin: &Plugin) -> Result<(), String> {
     resize::apply(plugin, pods).await
 }
 
-/// Returns the pods of this node. Old kubelets still list the slots of pods that have ended.
+/// Returns the pods of this node. The kubelet's list is not enough, because old kubelets list the slots of ended pods too.
 async fn pods(plugin: &Plugin) -> Result<Vec<Pod>, Failure> {
     let path = format!("/api/v1/pods?fieldSelector=spec.nodeName%3D{}", plugin.config.node);
     let pods = plugin.client.get::<List<Pod>>(&path).await?;

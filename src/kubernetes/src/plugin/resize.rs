@@ -1,4 +1,4 @@
-//! Gives running containers the parts that the extender has changed, and takes back limits that a tenant has raised itself.
+//! Gives running containers the parts that the extender has changed, and lowers limits that a tenant has raised itself.
 
 use super::Plugin;
 use super::slots::{Owner, Slots};
@@ -69,7 +69,8 @@ fn message(owner: &Owner) -> String {
     format!("container {} has {}", owner.container, parts.join(", "))
 }
 
-/// Returns the owners whose annotations have other parts: with their present parts, and with those of the annotation.
+/// Returns the owners with annotations that have other parts. Each comes twice: with its present parts, and with those of the
+/// annotation.
 fn changed(slots: &Slots, pods: &HashMap<String, Pod>, node: &str) -> Vec<(Owner, Owner)> {
     let wanted =
         |owner: &Owner| Some(Owner { parts: wanted(owner, pods.get(&owner.uid)?, node)?, ..owner.clone() });

@@ -66,7 +66,7 @@ pub fn owner_of(places: &Places, slot: &Name) -> Option<Owner> {
 pub(crate) struct Known {
     pub(crate) owner: Owner,
     pub(crate) since: Instant,
-    /// True if the pod's user was told that the owner keeps its amounts.
+    /// True if the plugin has reported to the pod's user that the owner keeps its amounts.
     pub(crate) is_told: bool,
 }
 
@@ -112,7 +112,7 @@ impl Slots {
         self.known.values()
     }
 
-    /// Records that the user of an owner's pod was told that the owner keeps its amounts. Returns true the first time.
+    /// Records the report to the pod's user that the owner keeps its amounts. Returns true the first time.
     pub(crate) fn tell(&mut self, owner: &Owner) -> bool {
         let known = self.known.values_mut().find(|known| known.owner.is(owner));
         known.is_some_and(|known| !std::mem::replace(&mut known.is_told, true))
@@ -124,8 +124,8 @@ impl Slots {
         owners.find(|owner| owner.slots.iter().any(|known| known == slot))
     }
 
-    /// Takes all slots from the owner of `slot`, and removes every file of them. If a file cannot be removed, that is logged: the
-    /// next owner's files replace it.
+    /// Takes all slots from the owner of `slot`, and removes every file of them. If a file cannot be removed, the failure is
+    /// only logged: the next owner's files replace it.
     pub(crate) fn release(&mut self, slot: &str) {
         let owner = self.owner(slot).cloned();
         let names = owner.iter().flat_map(Owner::names).chain(name(slot));
@@ -172,7 +172,7 @@ impl Slots {
         Ok(())
     }
 
-    /// Takes back limits that tenants have raised in their regions. A tenant may lower its limits. Returns the failures.
+    /// Lowers limits that tenants have raised in their regions. A tenant may lower its limits. Returns the failures.
     pub(crate) fn hold(&self) -> Vec<String> {
         let lowered = |has: Limits, may: Limits| {
             let cores = u16::try_from(may.cores_permille).ok().and_then(Permille::new);
@@ -221,7 +221,7 @@ impl Slots {
 
 /// Returns the path of the file with the owner of a slot.
 fn owner_file(places: &Places, name: &Name) -> PathBuf {
-    // The agent's own `slice.json` cannot be used: the agent removes folders with that file that its configuration does not have.
+    // The name is not `slice.json`: the agent removes folders with that file if its configuration does not have the slice.
     places.slot(name).join("pod.json")
 }
 

@@ -34,7 +34,12 @@ enum PodAnswer {
 }
 
 impl Plugin {
-    /// Makes the files of the container that has `slots`. Any doubt is an error: the kubelet tries again.
+    /// Makes the files of the container that has `slots`.
+    ///
+    /// The kubelet's call names only the slots, not the container. So the function looks for the first slot in the kubelet's list
+    /// of containers. Several containers may have the slot there, because old kubelets list ended pods too. The apiserver shows
+    /// which of these pods have not ended. A wrong choice would give one container the memory of another. So if there is not
+    /// exactly one, the function returns an error, and the kubelet tries again.
     pub(super) async fn start(&self, slots: &[String]) -> Result<(), Wait> {
         let nameless = || Cause::Kubelet.of()("the kubelet names no slot".to_owned());
         let first = slots.iter().min().ok_or_else(nameless)?;
@@ -64,7 +69,7 @@ impl Plugin {
         let foreign = self.foreign.borrow().clone();
         let started = self.with_slots(move |known| {
             let mut owner = owner(&holder, &pod, &config.node).map_err(Cause::Refused.of())?;
-            // An owner that the kubelet does not list is gone, unless it was added after the list.
+            // An owner that the kubelet does not list is gone, unless the plugin has added it since the question.
             let others = known.known().filter(|known| {
                 let is_listed = known.owner.slots.iter().any(|slot| used.contains(slot));
                 (is_listed || known.since >= asked) && !known.owner.is(&owner)
@@ -100,8 +105,8 @@ impl Plugin {
         }
     }
 
-    /// Starts a container that has run before, if the apiserver does not answer. Its slots still have the owner, so the kubelet
-    /// has not called `Allocate` for them since.
+    /// Starts a container again that has run before, although the apiserver does not answer. The slots still have that owner. So
+    /// the kubelet has not called `Allocate` for them since, and they belong to the same container.
     async fn start_again(&self, holder: Holder, why: String) -> Result<(), Wait> {
         let started = self.with_slots(move |known| {
             let owner = holder.slots.first().and_then(|slot| known.owner(slot)).cloned();
@@ -128,8 +133,10 @@ fn owner(holder: &Holder, pod: &Pod, node: &str) -> Result<Owner, String> {
     Ok(Owner { namespace, pod: name, uid, container, slots, parts: Vec::new(), asked: None })
 }
 
-/// Returns the parts that the extender has chosen. Because a tenant can write the annotation of its own pod, amounts that the pod
-/// has not asked for, or that do not fit, are refused.
+/// Returns the parts that the extender has chosen.
+///
+/// A tenant can write the annotation of its own pod. So the function refuses amounts that the pod has not asked for, and amounts
+/// that do not fit.
 fn checked(
     alloc: &Alloc,
     owner: &Owner,

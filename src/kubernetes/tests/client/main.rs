@@ -106,7 +106,7 @@ async fn an_apiserver_of_another_authority_or_name_is_refused_before_it_hears_an
 }
 
 #[test]
-fn a_file_of_certificates_that_has_none_is_told() {
+fn a_file_without_certificates_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("ca.crt");
     for text in ["", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"] {

@@ -130,7 +130,7 @@ async fn a_node_whose_gpus_another_plugin_gives_away_has_no_device() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_apiserver_without_the_api_is_told_and_asked_again() {
+async fn an_apiserver_without_the_api_is_logged_and_asked_again() {
     let node = Node::new(1).await;
     node.apiserver.is_old(true);
     node.begin();
@@ -160,7 +160,7 @@ async fn says(stream: &mut Streaming<NodeWatchResourcesResponse>, expected: [Hea
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_kubelet_is_told_which_devices_work_again_and_again() {
+async fn the_kubelet_gets_the_health_of_devices_repeatedly() {
     let node = Node::start(2).await;
     let (well, lost) = (HealthStatus::Healthy, HealthStatus::Unhealthy);
     for mut stream in [node.manager.watch_v1alpha1().await, node.manager.watch_v1().await] {

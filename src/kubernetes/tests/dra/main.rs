@@ -51,7 +51,7 @@ async fn the_kubelet_finds_the_driver_and_finds_it_again_where_the_sockets_were_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_claim_becomes_a_slice_of_what_the_scheduler_gave_it_however_often_it_is_prepared() {
+async fn a_claim_becomes_one_slice_with_its_allocation_at_each_preparation() {
     let node = Node::start(2).await;
     let claim = node.claim("a", 1, "10Gi", 40);
     let first = node.manager.prepare(from_ref(&claim)).await.unwrap();
@@ -84,7 +84,7 @@ async fn a_claim_becomes_a_slice_of_what_the_scheduler_gave_it_however_often_it_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_claim_with_several_devices_is_one_slice_whichever_request_a_container_names() {
+async fn a_claim_with_several_devices_is_one_slice_for_each_of_its_requests() {
     let node = Node::start(2).await;
     let results = [
         result("one", 0, Some(("2Gi", 10))),

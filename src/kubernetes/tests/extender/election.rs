@@ -23,7 +23,7 @@ async fn bind_at_last(cluster: &Cluster, extender: &Extender, name: &str) -> Dur
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_one_with_the_lease_binds_and_another_one_takes_over_when_it_runs_out() {
+async fn the_holder_of_the_lease_binds_and_another_extender_takes_over_when_it_runs_out() {
     let cluster = Cluster::start(&[("n1", 1)]).await;
     let (first, second) = (cluster.elected("first").await, cluster.elected("second").await);
     for name in ["a", "b", "c"] {
@@ -61,7 +61,7 @@ async fn the_one_with_the_lease_binds_and_another_one_takes_over_when_it_runs_ou
 
 /// Checks that the Lease follows a scheduler that leads, because it asks only its own extender. The other extender runs on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_extender_that_nobody_asks_gives_the_lease_back() {
+async fn an_extender_without_requests_gives_the_lease_back() {
     let cluster = Cluster::start(&[("n1", 1)]).await;
     let (first, second) = (cluster.elected("first").await, cluster.elected("second").await);
     cluster.apiserver.put(&pod("a", 1, 4096, 30));
@@ -75,7 +75,7 @@ async fn an_extender_that_nobody_asks_gives_the_lease_back() {
 /// Stops the first extender after its choice, for longer than its Lease lasts. Meanwhile the second one gives the chosen memory
 /// to another pod.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_that_both_take_themselves_for_the_leader_do_not_give_away_the_same_memory() {
+async fn two_extenders_that_both_believe_to_lead_do_not_give_away_the_same_memory() {
     let cluster = Cluster::start(&[("n1", 1)]).await;
     let (first, second) = (cluster.elected("first").await, cluster.elected("second").await);
     for (name, memory) in [("before", 384), ("a", 16_000), ("b", 16_000), ("c", 16_000)] {

@@ -47,7 +47,7 @@ fn cluster() -> Cluster {
     Cluster { ledger, nodes, pods }
 }
 
-/// Counts the nodes of a request that have room, as HAMi's scheduler does (`getNodesUsage`): each request makes the state of all
+/// Counts the nodes of a request that have room, as HAMi's scheduler does in `getNodesUsage`. Each request makes the state of all
 /// nodes anew, and subtracts the parts of all pods of the cluster.
 fn counted_anew(cluster: &Cluster, wanted: &[String], asked: &[Request]) -> usize {
     let all = cluster.nodes.iter().map(|(name, gpus)| (name.as_str(), Used::default().left(gpus)));

@@ -1,4 +1,4 @@
-//! Property test of the ledger: bindings, resizes, ends and lists in random order, with news that come late.
+//! Property test of the ledger: bindings, resizes, ends and lists in random order, with changes that arrive late.
 
 use gpuslice_kubernetes::api::{Metadata, Node, Pod};
 use gpuslice_kubernetes::extender::{Ledger, Pending};
@@ -63,7 +63,7 @@ enum Step {
     Listed,
 }
 
-/// Change that the extender is not told yet.
+/// Change that the extender has not received yet.
 #[derive(Debug, Clone)]
 enum News {
     Pod(Pod),
@@ -78,7 +78,7 @@ struct List {
     asked: Instant,
     pods: Vec<Pod>,
     nodes: Vec<Node>,
-    /// True if the extender had been told everything before.
+    /// True if the extender had received all changes before.
     was_told: bool,
 }
 
@@ -320,8 +320,8 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// Checks after each step that no GPU is given away twice, and at the end that nothing is lost: the ledger answers as one that
-    /// is rebuilt from the objects.
+    /// Checks after each step that no GPU is given away twice. Checks at the end that nothing is lost: the ledger answers like a
+    /// ledger that is rebuilt from the objects.
     #[test]
     fn no_order_of_events_gives_a_gpu_away_twice_or_loses_a_part(steps in prop::collection::vec(step(), 1..80)) {
         let mut world = World::default();

@@ -221,7 +221,7 @@ async fn a_binding_that_fails_anywhere_leaves_no_room_lost() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_extender_that_starts_again_and_a_second_one_know_what_is_given_away() {
+async fn a_restarted_and_a_second_extender_know_all_given_parts() {
     let mut cluster = Cluster::start(&[("n1", 1)]).await;
     cluster.apiserver.put(&pod("a", 1, 16_000, 100));
     assert_eq!(cluster.bind("a", "n1").await, "");

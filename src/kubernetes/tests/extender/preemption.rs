@@ -92,7 +92,7 @@ async fn pods_whose_budget_allows_no_eviction_stay_where_others_are_enough_and_a
     cluster.apiserver.put_budget(&budget(1));
     until_evicted(&cluster, &small, &["small-2"], 0).await;
     until_evicted(&cluster, &two, &["small-1", "large", "small-2"], 1).await;
-    // The scheduler's own choice has taken what the budget allows.
+    // The scheduler's own choice has used up the budget.
     let evicted = cluster.evict(&whole, &json!({"n1": ["small-2"]})).await;
     assert_eq!(evicted["n1"], (vec!["uid-small-2".to_owned(), "uid-large".to_owned()], 1));
     cluster.apiserver.delete_budget("ns/b");

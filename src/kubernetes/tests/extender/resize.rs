@@ -40,7 +40,7 @@ fn amounts(cluster: &Cluster, name: &str) -> (u64, u64, u64) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_pod_gets_what_its_user_wants_and_others_get_the_rest() {
+async fn a_pod_gets_the_amounts_of_its_user_and_others_get_the_rest() {
     let cluster = cluster(&[("a", 4096)]).await;
     cluster.apiserver.write_on("ns/a", RESIZE, &wish(12_000, 60));
     until("it is larger", || (amounts(&cluster, "a") == (12_000, 60, 2)).then_some(())).await;
@@ -59,11 +59,11 @@ async fn a_pod_gets_what_its_user_wants_and_others_get_the_rest() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_wish_without_room_is_told_once_and_waits_for_it() {
+async fn a_wish_without_room_is_reported_once_and_waits_for_room() {
     let cluster = cluster(&[("a", 4096), ("b", 8192)]).await;
     cluster.apiserver.write_on("ns/a", RESIZE, &wish(8193, 30));
     let refused = || cluster.apiserver.events("ResizeRefused");
-    let told = until("its user is told", || refused().first().cloned()).await;
+    let told = until("its user has an event", || refused().first().cloned()).await;
     assert_eq!(told, "GPU-n1-0 has 8192 MiB and 70 % of time for it, and 8193 MiB and 30 % are wanted");
     // A change of the pod is no new wish.
     cluster.apiserver.change("ns/a", |pod| pod["metadata"]["labels"] = json!({"a": "b"}));
@@ -96,7 +96,7 @@ async fn room_is_not_given_away_twice_while_a_pod_is_resized() {
         assert!(Instant::now() < end, "the new size does not count");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    // News of the pod with its old size.
+    // A change of the pod that still has its old size.
     cluster.apiserver.change("ns/a", |pod| pod["status"]["phase"] = "Running".into());
     cluster.apiserver.put(&pod("mark", 1, 1, 0));
     assert_eq!(cluster.bind("mark", "n1").await, "");

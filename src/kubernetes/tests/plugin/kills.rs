@@ -61,7 +61,7 @@ async fn a_plugin_that_ends_takes_its_list_of_gpus_along_and_admits_pods_that_we
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_plugin_waits_for_its_kubelet_and_comes_back_with_what_it_knew() {
+async fn a_plugin_waits_for_its_kubelet_and_keeps_its_slots_over_a_restart() {
     let mut node = Node::new(1).await;
     node.kubelet.end();
     std::fs::remove_dir_all(node.places().state).ok();

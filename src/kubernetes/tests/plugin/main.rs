@@ -37,7 +37,7 @@ async fn a_pod_starts_in_its_slice_and_its_slot_is_free_once_it_is_gone() {
     let node = Node::start(2, false).await;
     let pod = node.placed("a", &[1], 4096, 30);
     node.kubelet.admit(&pod, 1).await.unwrap();
-    assert_eq!(node.environment(&pod), None, "nobody has said which slice it is");
+    assert_eq!(node.environment(&pod), None, "its slice is not chosen yet");
     node.kubelet.pre_start(&pod).await.unwrap();
     let environment = node.environment(&pod).unwrap();
     for item in [
@@ -88,7 +88,7 @@ async fn each_container_of_a_pod_has_its_own_slice_in_any_order() {
     assert!([&first, &second].into_iter().all(|container| node.has_its_slice(container)));
 }
 
-/// Checks the mounts of two pods: what both can see is read-only.
+/// Checks the mounts of two pods: files that both can see are read-only.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_pods_have_no_folder_of_the_host_in_common() {
     let node = Node::start(1, false).await;
@@ -173,7 +173,7 @@ async fn the_list_of_gpus_has_their_numa_nodes() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_node_has_the_sums_of_its_gpus_and_has_them_again_where_somebody_took_them_away() {
+async fn the_node_has_the_sums_of_its_gpus_and_gets_them_again_after_a_removal() {
     let node = Node::start(2, false).await;
     let sums = || {
         let capacity = node.apiserver.node(node::NODE)["status"]["capacity"].clone();

@@ -12,7 +12,7 @@ async fn refused(node: &Node, pod: &(String, String, String)) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_pod_that_nobody_has_placed_waits_and_starts_once_it_is() {
+async fn a_pod_without_a_placement_waits_and_starts_once_it_is_placed() {
     let node = Node::start(1, false).await;
     let pod = node.pod("a", 1, 1000, 10);
     node.kubelet.admit(&pod, 1).await.unwrap();
@@ -90,7 +90,7 @@ async fn without_an_apiserver_a_container_starts_again_and_no_other_one_starts()
 
 /// Checks that `Allocate` never fails: the kubelet would end the pod, and never try again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn allocate_succeeds_whatever_is_wrong_with_the_node() {
+async fn allocate_succeeds_on_a_node_with_any_fault() {
     let node = Node::start(1, false).await;
     let pod = node.placed("a", &[0], 1000, 10);
     // Files are in the place of folders.

@@ -95,7 +95,7 @@ async fn an_annotation_that_does_not_fit_the_slice_changes_nothing() {
 
 /// Checks a node whose cluster may lack the admission policies: there a tenant can write a later generation itself.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_the_key_a_running_container_keeps_its_amounts_and_its_user_is_told_once() {
+async fn without_the_key_a_running_container_keeps_its_amounts_and_its_user_gets_one_event() {
     let node = Node::start(2, false).await;
     let pod = node.placed("a", &[1], 4096, 30);
     node.kubelet.run(&pod, 1).await;

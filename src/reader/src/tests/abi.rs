@@ -88,7 +88,7 @@ fn released(version: u32) -> String {
 }
 
 #[test]
-fn the_interface_is_what_its_version_was_released_with() {
+fn the_interface_equals_the_record_of_its_version() {
     let (now, then) = (interface(), released(API_VERSION));
     assert!(
         now == then,
@@ -105,7 +105,7 @@ fn lost<'text>(earlier: &'text str, later: &str) -> Vec<&'text str> {
 }
 
 #[test]
-fn a_later_version_has_all_of_an_earlier_one() {
+fn a_later_version_has_all_of_an_earlier_version() {
     let versions: Vec<String> = (1..=API_VERSION).map(released).collect();
     for pair in versions.windows(2) {
         assert_eq!(lost(&pair[0], &pair[1]), [""; 0]);
@@ -122,7 +122,7 @@ fn a_later_version_has_all_of_an_earlier_one() {
 }
 
 #[test]
-fn structures_have_no_bytes_that_mean_nothing_and_are_never_smaller_than_at_first() {
+fn structures_have_no_padding_and_never_shrink() {
     for (size, first, alignment) in [
         (size_of::<DeviceFigures>(), DeviceFigures::FIRST_SIZE, align_of::<DeviceFigures>()),
         (size_of::<ProcessFigures>(), ProcessFigures::FIRST_SIZE, align_of::<ProcessFigures>()),

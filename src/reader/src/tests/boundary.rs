@@ -57,7 +57,7 @@ fn a_structure_of_any_size_and_place_is_filled_to_its_end_and_no_further() {
 }
 
 #[test]
-fn a_device_that_a_process_knows_nothing_of_has_zeroes() {
+fn a_device_without_figures_of_a_process_has_zeroes() {
     let process = ProcessView {
         slot: 0,
         pid: 0,
@@ -75,7 +75,7 @@ fn a_device_that_a_process_knows_nothing_of_has_zeroes() {
 }
 
 #[test]
-fn numbers_go_where_they_are_wanted_aligned_or_not() {
+fn numbers_are_written_to_aligned_and_unaligned_places() {
     let mut bytes = [0xaa_u8; 10];
     // SAFETY: `write` needs room for eight bytes, which lie after the first.
     unsafe { write(bytes[1..].as_mut_ptr().cast::<u64>(), 0) };
@@ -85,7 +85,7 @@ fn numbers_go_where_they_are_wanted_aligned_or_not() {
 }
 
 #[test]
-fn pointers_are_looked_at() {
+fn null_pointers_are_refused() {
     // SAFETY: `reference` allows null.
     assert_eq!(unsafe { reference(ptr::null::<u32>()) }, Err(Status::Argument));
     let process = process();
@@ -100,7 +100,7 @@ fn pointers_are_looked_at() {
 }
 
 #[test]
-fn every_status_has_a_text_of_its_own_and_others_have_one_too() {
+fn every_status_has_its_own_text_and_unknown_numbers_have_one() {
     // SAFETY: `from_ptr` needs a string that ends with a zero; `gpuslice_error_text` returns a literal.
     let of = |number| unsafe { CStr::from_ptr(gpuslice_error_text(number)) }.to_str().unwrap();
     let texts: std::collections::BTreeSet<&str> = NAMES.iter().map(|(_, number)| of(*number)).collect();

@@ -192,7 +192,7 @@ fn a_device_without_a_quota_and_the_other_settings_have_numbers_of_their_own() {
 }
 
 #[test]
-fn processes_come_by_slot_with_what_each_has() {
+fn processes_come_by_slot_with_their_own_figures() {
     let bench = Bench::new();
     let (other, device) = join(&bench.path(), limits());
     bench.member.reserve(bench.device, 100).unwrap();
@@ -220,7 +220,7 @@ fn processes_come_by_slot_with_what_each_has() {
 }
 
 #[test]
-fn a_caller_with_another_header_gets_what_it_knows_and_zeroes_for_the_rest() {
+fn a_caller_with_another_header_gets_its_fields_and_zeroes_for_the_rest() {
     let bench = Bench::new();
     let handle = bench.open();
     let size = size_of::<DeviceFigures>();
@@ -250,7 +250,7 @@ fn a_caller_with_another_header_gets_what_it_knows_and_zeroes_for_the_rest() {
 
 #[test]
 #[allow(clippy::multiple_unsafe_ops_per_block, reason = "calls that all have the same reason to be safe")]
-fn what_is_wrong_with_the_arguments_is_told_and_nothing_is_touched() {
+fn wrong_arguments_have_a_status_and_nothing_is_written() {
     let bench = Bench::new();
     let handle = bench.open();
     let mut opened: *mut Slice = ptr::null_mut();
@@ -285,7 +285,7 @@ fn what_is_wrong_with_the_arguments_is_told_and_nothing_is_touched() {
 }
 
 #[test]
-fn what_cannot_be_opened_has_a_status_of_its_own() {
+fn each_failure_to_open_has_its_own_status() {
     let bench = Bench::new();
     let other = bench.folder.path().join("other");
     let status = |path: &Path| Handle::open(path).err();
@@ -310,7 +310,7 @@ fn what_cannot_be_opened_has_a_status_of_its_own() {
 }
 
 #[test]
-fn whatever_becomes_of_a_region_while_it_is_read_every_function_says() {
+fn every_function_reports_a_region_that_changes_under_its_reader() {
     type Mishap = fn(&Path);
     fn file(path: &Path) -> fs::File {
         OpenOptions::new().write(true).open(path).unwrap()

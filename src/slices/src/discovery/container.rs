@@ -21,7 +21,7 @@ use std::sync::Arc;
 const MOST_FILES: usize = 4096;
 /// Most regions of one container that the search looks at. A container has one, or one for each of its users.
 const MOST_REGIONS: usize = 32;
-/// Most processes through which the search looks into a container. It passes over those that end meanwhile.
+/// Most processes through which the search looks into a container. It skips those that end meanwhile.
 const WITNESSES: usize = 4;
 /// Folders of a container in which regions may be. In the mounted one the region has the name `region`.
 const FOLDERS: [&str; 3] = [FOLDER, "/tmp", MOUNTED];
@@ -227,8 +227,10 @@ fn value_of(variables: &str, name: &str) -> Option<Vec<u8>> {
     values.find(|(key, _)| *key == name).map(|(_, value)| value.into())
 }
 
-/// Returns the folder and the file name of a path that a container names. Returns none if the list of mounts may write that
-/// path in another form: then nobody could tell whether a look at it waits for another machine.
+/// Returns the folder and the file name of a path that a container names.
+///
+/// Returns none if the list of mounts may write that path in another form. Then [`is_local`] cannot find its mounts, and a
+/// look at the path may wait for another machine.
 fn parts_of(path: &Path) -> Option<(&str, &str)> {
     let text = path.to_str().filter(|text| !text.contains([' ', '\t', '\n', '\\', '#']))?;
     let (folder, file) = text.rsplit_once('/')?;
@@ -379,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_full_of_names_costs_no_more_than_so_many() {
+    fn a_folder_full_of_names_costs_a_bounded_number_of_looks() {
         let root = tempfile::tempdir().unwrap();
         fs::create_dir_all(root.path().join("dev/shm")).unwrap();
         for number in 0..MOST_REGIONS + 10 {

@@ -24,7 +24,8 @@ fn container_in(line: &str) -> Option<String> {
         .map(str::to_owned)
 }
 
-/// Returns the name that a container has with its engine, if the engine tells. `pid` is a process of the container.
+/// Returns the name that a container has with its engine, if an engine's file or monitor has it. `pid` is a process of the
+/// container.
 ///
 /// The tenant writes none of the sources: a monitor lives outside of the container, and only root writes the files.
 pub(super) fn name_of(id: &str, pid: u32) -> Option<String> {
@@ -32,7 +33,7 @@ pub(super) fn name_of(id: &str, pid: u32) -> Option<String> {
     is_name(&name).then_some(name)
 }
 
-/// Returns true if engines allow this name. A name with a `/` could not be told from a path.
+/// Returns true if engines allow this name. A name with a `/` would look like a path.
 fn is_name(name: &str) -> bool {
     /// Most letters of a name. Those of CRI-O have the names of pod and namespace in them.
     const MOST: usize = 512;

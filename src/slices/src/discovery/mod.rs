@@ -1,6 +1,6 @@
-//! Finds the regions of containers, whose folders have the same names as the host's.
+//! Finds the regions of containers. Their folders have the same names as the host's.
 //!
-//! A mount namespace tells a container apart. The search looks into it through the root directory of one of its
+//! A mount namespace identifies a container. The search looks into it through the root directory of one of its
 //! processes. A container may put anything into its folders. The search therefore follows no link, opens only regular
 //! files, and bounds the number of files of each container.
 

@@ -38,8 +38,8 @@ impl FoundRegion {
         self.container.as_deref().filter(|_| self.candidate.is_some())
     }
 
-    /// Returns the contents of the operator's file that the processes of the region have, if they are in a container of
-    /// which no path of this process leads to the region.
+    /// Returns the contents of the operator's file in the container that [`private_to`](Self::private_to) returns. Returns
+    /// none if a path of this process leads to the region.
     #[must_use]
     pub fn operators_file(&self, path: &'static str) -> Option<Contents> {
         self.private_to().map(|container| container.file(path))

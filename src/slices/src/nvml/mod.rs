@@ -1,7 +1,7 @@
 //! Asks NVML itself about devices and the memory of processes.
 //!
-//! If the driver hangs, a process that asks it may never end. So a child asks, and this process waits for it for a
-//! limited time. The figures of the regions are shown in any case.
+//! If the driver hangs, a process that asks it may never end. So a child process asks NVML, and this process waits for each
+//! answer for a limited time. The figures of the regions are shown in any case.
 
 mod words;
 mod worker;
@@ -20,8 +20,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 use words::{Answer, Question, READY};
 
-/// Returns a function of the library itself, if the library has it. A look-up by the loader would find the function
-/// of a preloaded library. With gpuslice preloaded, the answers would be those of the slice.
+/// Returns a function of the library itself, if the library has it. A look-up by the loader would find the function of a
+/// preloaded library. With gpuslice preloaded, that function would give the figures of the slice.
 ///
 /// The image is a [`driver::elf::Image`], the name that of a row of the table of functions.
 #[macro_export]
@@ -39,10 +39,10 @@ macro_rules! find_function {
     };
 }
 
-/// Longest wait for one answer. NVML starts within a tenth of it if no persistence mode keeps the driver awake.
+/// Longest wait for one answer. Even without persistence mode, NVML starts within a tenth of it.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Longest wait for all answers of a quick command: three times the slowest start of NVML that was measured (300 ms,
-/// without persistence mode).
+/// Longest wait for all answers of a quick command: three times the slowest measured start of NVML (300 ms, without
+/// persistence mode).
 const QUICK: Duration = Duration::from_secs(1);
 /// Time in which a command repeats questions about figures that change meanwhile.
 const LONG: Duration = Duration::from_secs(1);
@@ -58,12 +58,12 @@ pub enum NvmlTimeout {
 /// The child that asks NVML, and the answers so far.
 #[derive(Debug)]
 pub struct Nvml {
-    /// None after it has failed to answer once.
+    /// None after the child has failed to answer once.
     worker: RefCell<Option<Worker>>,
     /// Devices that NVML was asked for since the last `refresh`.
     devices: RefCell<BTreeMap<String, Option<NvmlDevice>>>,
     patience: NvmlTimeout,
-    /// Gets one line if NVML does not answer.
+    /// The function that gets one line if NVML does not answer.
     note: fn(&str),
     since: Instant,
 }
@@ -165,7 +165,10 @@ impl Nvml {
         serde_json::from_str::<Option<Answer>>(&self.heard()?).ok()?
     }
 
-    /// Returns the child's next line. A child that hangs is killed, and gets no further question.
+    /// Returns the child's next line. A child that does not answer in time is killed, and gets no further question.
+    ///
+    /// The child answers questions in their order, one line each. After a late answer, the next question would get the
+    /// answer of the one before. So the first silence ends the use of this child.
     fn heard(&self) -> Option<String> {
         let patience = match self.patience {
             NvmlTimeout::Quick => QUICK.saturating_sub(self.since.elapsed()),
@@ -173,7 +176,7 @@ impl Nvml {
         };
         let heard = self.worker.borrow().as_ref()?.answers.recv_timeout(patience);
         if heard == Err(RecvTimeoutError::Timeout) {
-            (self.note)("NVML does not answer: what it says of GPUs and slices is left out");
+            (self.note)("NVML does not answer: its figures of GPUs and slices are left out");
             drop(self.worker.take());
         }
         heard.ok()
@@ -197,7 +200,7 @@ impl Worker {
 }
 
 impl Drop for Worker {
-    /// Kills the child without waiting for its end: it may hang in the kernel, where no signal ends it.
+    /// Kills the child and does not wait for its end. The child may hang in the kernel, where no signal ends it.
     fn drop(&mut self) {
         let _ended = self.child.kill();
         let _not_yet = self.child.try_wait();

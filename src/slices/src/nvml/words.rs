@@ -61,9 +61,9 @@ pub struct NvmlDevice {
     pub product: Option<String>,
     /// Bytes that it has.
     pub total: Option<u64>,
-    /// Bytes that the driver keeps for itself, or none if NVML does not tell them apart.
+    /// Bytes that the driver keeps for itself, or none if NVML adds them to `used`.
     pub reserved: Option<u64>,
-    /// Bytes that all processes use, without the driver's own reserve if NVML tells it apart.
+    /// Bytes that all processes use, without `reserved` if that is not none.
     pub used: Option<u64>,
     /// Percent of the last sample period in which a kernel ran.
     pub utilization: Option<u32>,
@@ -71,16 +71,17 @@ pub struct NvmlDevice {
     pub temperature: Option<u32>,
     /// True for a GPU that is divided into instances (MIG), or is to be divided.
     pub is_divided: Option<bool>,
-    /// Which processes may use it, by NVML's number: [`SHARED`] for any number of them.
+    /// NVML's number of the mode that says how many processes may use it: [`SHARED`] for any number.
     pub compute_mode: Option<u32>,
 }
 
 /// Compute mode in which any number of processes may use a GPU (`NVML_COMPUTEMODE_DEFAULT`).
 pub const SHARED: u32 = 0;
-/// Compute mode in which no process may use a GPU (`NVML_COMPUTEMODE_PROHIBITED`). In the other ones only one process may.
+/// Compute mode in which no process may use a GPU (`NVML_COMPUTEMODE_PROHIBITED`). In each mode that has no constant here,
+/// only one process may.
 pub const PROHIBITED: u32 = 2;
 
-/// A process, as NVML names it to this one.
+/// A process, with the number that it has for this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Use {
     /// Its number.

@@ -1,4 +1,5 @@
-//! Asks NVML itself, past every preloaded library, in a process that may hang with it.
+//! Asks NVML in the child process. The calls go to NVML itself, not to a preloaded library. If the driver hangs, only the
+//! child hangs.
 #![allow(unsafe_code, reason = "calls the management library")]
 
 use super::words::{Answer, NvmlDevice, NvmlMachine, Question, READY, Sample, Use, number, text};
@@ -66,7 +67,7 @@ struct Calls {
 struct Memory {
     total: u64,
     used: u64,
-    /// None if the call does not tell it apart from `used`.
+    /// None if the call adds it to `used`.
     reserved: Option<u64>,
 }
 

@@ -1,4 +1,4 @@
-//! Makes folders and files that containers must see whole.
+//! Makes folders and files. Containers never see a half-written file.
 
 use gpuslice_policy::config::Malformed;
 use gpuslice_region::RegionError;
@@ -110,7 +110,7 @@ pub fn write_whole(path: &Path, content: &[u8], mode: u32) -> Result<(), Problem
         file.write_all(content)?;
         file.sync_all()?;
         fs::rename(&beside, path)?;
-        // With this the new name outlives a loss of power too.
+        // The folder is synchronised too, so that the new name survives a loss of power.
         path.parent().map_or(Ok(()), |folder| File::open(folder)?.sync_all())
     };
     write().map_err(Problem::of(path, "write it"))
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_already_is_not_written_again() {
+    fn a_file_with_the_same_content_is_not_written_again() {
         let root = tempfile::tempdir().unwrap();
         let path = root.path().join("file");
         write_whole(&path, b"x", 0o644).unwrap();

@@ -1,17 +1,17 @@
-//! Makes the files of a host by which a container is a slice.
+//! Makes the files of a host that make a container a slice.
 //!
-//! There are three trees. All are the operator's:
+//! There are three trees. The operator owns all of them:
 //!
 //! ```text
 //! STATE/lib/<sha256>/libgpuslice.so    the preload library; a newer one lies beside it
 //! STATE/ld.so.preload                  names it, as the container sees it
 //! STATE/slots/NAME/conf/config         the operator's file of the slice
 //! REGIONS/NAME/region                  the region, in a folder that the container may write
-//! CDI/gpuslice-NAME.json               says all of this to container engines
+//! CDI/gpuslice-NAME.json               tells container engines these mounts and settings
 //! ```
 //!
-//! A file is written beside its place and renamed, so that no process sees half of it. A container gets folders
-//! rather than files that change. A file that is mounted by itself stays the old one.
+//! A file is written beside its place and renamed, so that no process sees half of it. A container gets
+//! a folder, and not the file itself, if the file may change: a mount of a file keeps showing the old file.
 
 mod files;
 mod name;

@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_what_cdi_takes() {
+    fn names_have_the_form_that_cdi_allows() {
         for good in ["a", "7", "team-1", "2026.01_x", &"x".repeat(63)] {
             assert!(good.parse::<Name>().is_ok(), "{good}");
         }

@@ -95,8 +95,8 @@ impl Places {
         Ok(self.installed(&fs::read(library).map_err(Problem::of(library, "read the library"))?))
     }
 
-    /// Copies the preload library to a path with the hash of its content, where no newer one ever takes its place.
-    /// Returns the path of the copy.
+    /// Copies the preload library to a path with the hash of its content, and returns that path. So a newer library never
+    /// replaces a copy that programs use.
     ///
     /// # Errors
     /// The library cannot be read, or the copy cannot be written.
@@ -114,10 +114,10 @@ impl Places {
     /// Makes the folders of a slice, its region if there is none, and its operator's file with these settings. A region
     /// that exists stays, because processes may live in it.
     ///
-    /// A container may write the folder of its region, and so may remove the region or put anything in its place. While
-    /// a container has the folder (`is_used`), this is an error: members that go on without the file would have their
-    /// limits beside those of new members. Without a container, a file that is no region is set aside under another
-    /// name.
+    /// A container may write the folder of its region. So it may remove the region, or put anything in its place. While a
+    /// container has the folder (`is_used`), that is an error. A new region would give the slice its limits twice: members
+    /// that still use the removed file would count apart from new members. Without a container, a file that is no region
+    /// gets another name.
     ///
     /// # Errors
     /// A file cannot be made, or another one stands in the way.
@@ -137,11 +137,11 @@ impl Places {
             Err(RegionError::NotAFile { .. } | RegionError::Magic { .. } | RegionError::Size { .. })
                 if !is_used =>
             {
-                set_aside(&region).map_err(Problem::of(&region, "set aside what stands here"))?;
+                set_aside(&region).map_err(Problem::of(&region, "set this file aside"))?;
                 make(&region, REGION_MODE)?;
                 Ok(())
             }
-            // A version of gpuslice from before an upgrade has left it.
+            // An older or newer gpuslice has left this region.
             Err(error @ RegionError::Version { .. }) if !is_used => {
                 if remove_for_good(&region, Trust::AnyOwner)? != Removal::Gone {
                     return Err(error.into());
@@ -233,7 +233,7 @@ mod tests {
         assert_eq!(mode(places.region(&name).parent().unwrap()), 0o755);
         assert!(
             Reader::open(&places.region(&name), Trust::OwnerOnly).unwrap().is_none(),
-            "nobody has lived in it"
+            "no process has lived in it"
         );
         let spec: Value = serde_json::from_slice(&fs::read(places.spec(&name)).unwrap()).unwrap();
         assert_eq!(spec["kind"], "gpuslice.dev/slice");
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn a_region_that_is_there_stays_and_what_is_none_is_told_or_set_aside() {
+    fn a_region_stays_and_another_file_is_an_error_or_set_aside() {
         let root = tempfile::tempdir_in("/dev/shm").unwrap();
         let places = places(root.path());
         let name: Name = "a".parse().unwrap();
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn a_region_of_another_version_is_made_anew_when_nobody_can_use_it() {
+    fn a_region_of_another_version_is_made_anew_when_no_process_can_use_it() {
         use std::os::unix::fs::FileExt as _;
         let root = tempfile::tempdir_in("/dev/shm").unwrap();
         let places = places(root.path());
