@@ -38,7 +38,7 @@ impl Division {
             let arbiter = self.arbiters.entry(gpu).or_default();
             let mut cotenants: Vec<&mut Cotenant> = slices
                 .ready()
-                .filter(|slice| slice.seats.iter().any(|seat| seat.gpu == gpu))
+                .filter(|slice| slice.devices.iter().any(|known| known.gpu == gpu))
                 .take(MOST_SLICES)
                 .map(|slice| &mut slice.cotenant)
                 .collect();
@@ -59,13 +59,13 @@ impl Division {
 /// Returns the GPUs that have slices of two folders, and a slice that divides.
 fn gpus(slices: &mut CotenantSlices) -> HashMap<Uuid, OnGpu> {
     let mut gpus: HashMap<Uuid, OnGpu> = HashMap::new();
-    for CotenantSlice { folder, cotenant, seats, .. } in slices.ready() {
+    for CotenantSlice { folder, cotenant, devices, .. } in slices.ready() {
         if !cotenant.region().is_inhabited() {
             continue;
         }
-        for seat in seats.iter() {
-            let sharing = cotenant.region().limits(seat.device).sharing;
-            let on_gpu = gpus.entry(seat.gpu).or_insert(OnGpu {
+        for known in devices.iter() {
+            let sharing = cotenant.region().limits(known.device).sharing;
+            let on_gpu = gpus.entry(known.gpu).or_insert(OnGpu {
                 folder: *folder,
                 is_apart: false,
                 divides: false,

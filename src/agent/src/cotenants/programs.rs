@@ -27,8 +27,9 @@ impl Programs {
         for gpu in answer {
             let Some(uses) = gpu.uses else { continue };
             let uuid = bare(&gpu.uuid).to_owned();
-            let members =
-                slices.ready().filter(|slice| slice.seats.iter().any(|seat| seat.gpu.to_string() == uuid));
+            let members = slices
+                .ready()
+                .filter(|slice| slice.devices.iter().any(|known| known.gpu.to_string() == uuid));
             let members = members.flat_map(|slice| slice.cotenant.region().processes());
             let members: Vec<_> = members.map(|member| (member.pid_namespace, member.pid)).collect();
             let found = self.by_gpu.entry(uuid.clone()).or_default();
@@ -37,8 +38,8 @@ impl Programs {
                 continue;
             }
             for slice in slices.ready() {
-                let on_gpu = slice.seats.iter().filter(|seat| seat.gpu.to_string() == uuid);
-                on_gpu.for_each(|seat| slice.cotenant.region().note_programs(seat.device, now));
+                let on_gpu = slice.devices.iter().filter(|known| known.gpu.to_string() == uuid);
+                on_gpu.for_each(|known| slice.cotenant.region().note_programs(known.device, now));
             }
         }
     }

@@ -26,30 +26,30 @@ pub(super) fn relay(slices: &mut CotenantSlices, now: Monotonic) -> bool {
 
 /// Reads the new intervals of a slice.
 fn read(slice: &mut CotenantSlice, now: Monotonic, published: &mut Published) {
-    let CotenantSlice { folder, number, contexts, cotenant, seats, .. } = slice;
-    for seat in seats {
+    let CotenantSlice { folder, number, contexts, cotenant, devices, .. } = slice;
+    for known in devices {
         let new: Vec<_> = cotenant
             .region()
-            .new_intervals(seat.device, Origin::Slice, &mut seat.read, now)
+            .new_intervals(known.device, Origin::Slice, &mut known.read, now)
             .map(|interval| {
                 let context = contexts.number(*number, interval.context, now);
                 (*folder, Interval { context, ..interval })
             })
             .collect();
         if !new.is_empty() {
-            seat.published_at = now;
-            published.entry(seat.gpu).or_default().extend(new);
+            known.published_at = now;
+            published.entry(known.gpu).or_default().extend(new);
         }
     }
 }
 
 /// Writes the intervals of slices of other folders into the region of a slice, if the slice uses them.
 fn write(slice: &CotenantSlice, now: Monotonic, published: &Published) {
-    for seat in &slice.seats {
-        let is_absent = now.since(seat.published_at) >= ABSENT_AFTER;
-        let Some(new) = published.get(&seat.gpu).filter(|_| !is_absent) else { continue };
+    for known in &slice.devices {
+        let is_absent = now.since(known.published_at) >= ABSENT_AFTER;
+        let Some(new) = published.get(&known.gpu).filter(|_| !is_absent) else { continue };
         let others = new.iter().filter(|(folder, _)| *folder != slice.folder);
-        others.for_each(|(_, interval)| slice.cotenant.region().relay(seat.device, *interval));
+        others.for_each(|(_, interval)| slice.cotenant.region().relay(known.device, *interval));
     }
 }
 

@@ -32,12 +32,12 @@ pub(super) struct CotenantSlice {
     pub(super) cotenant: Cotenant,
     /// The region's epoch and its number of devices when they were read.
     state: (u64, usize),
-    pub(super) seats: Vec<Seat>,
+    pub(super) devices: Vec<DeviceState>,
 }
 
 /// A slice on one GPU.
 #[derive(Debug)]
-pub(super) struct Seat {
+pub(super) struct DeviceState {
     pub(super) gpu: Uuid,
     pub(super) device: Device,
     /// Place in its ring up to which the agent has read.
@@ -94,7 +94,7 @@ impl CotenantSlice {
     fn new((folder, file): (FileId, FileId), number: u16, monitor: Monitor) -> Self {
         let cotenant = Cotenant::new(number.into(), monitor);
         let contexts = Contexts::default();
-        Self { folder, file, number, contexts, cotenant, state: (0, 0), seats: Vec::new() }
+        Self { folder, file, number, contexts, cotenant, state: (0, 0), devices: Vec::new() }
     }
 
     /// Finds the devices of the region, if another process has made it anew or added one.
@@ -103,8 +103,8 @@ impl CotenantSlice {
         let state = (region.epoch(), region.device_count());
         if state != self.state {
             self.state = state;
-            let seat = |(gpu, device)| Seat { gpu, device, read: 0, published_at: Monotonic::BEGIN };
-            self.seats = region.devices().iter().map(|view| seat((view.uuid, view.device))).collect();
+            let state = |(gpu, device)| DeviceState { gpu, device, read: 0, published_at: Monotonic::BEGIN };
+            self.devices = region.devices().iter().map(|view| state((view.uuid, view.device))).collect();
         }
     }
 }
