@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// Name and value of each constant, offset and size that `include/gpuslice.h` repeats.
-pub const FIGURES: [(&str, usize); 115] = {
+pub const FIGURES: [(&str, usize); 116] = {
     use core::mem::offset_of;
     type Time = DeviceTime<MAX_SLOTS>;
     [
