@@ -254,7 +254,7 @@ mod tests {
     fn after_a_batch_with_gaps_64_launches_of_a_tenth_of_a_millisecond_are_measured_alone() {
         let (small, large) = (estimate(us(99)), estimate(AFTER_GAPS));
         let mut sampler = Sampler::default();
-        let mut is_measured = |sampler: &mut Sampler, estimate| {
+        let is_measured = |sampler: &mut Sampler, estimate| {
             let is_due = sampler.is_due(estimate);
             if !is_due {
                 sampler.passes();
