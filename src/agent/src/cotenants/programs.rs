@@ -4,7 +4,7 @@
 //! count them as their own. Slices of one folder [ask NVML](gpuslice_policy::compute::attribution::strangers) themselves. For slices
 //! that the agent relays to, the agent asks, once for the node, and writes the time of its finding into their regions.
 
-use super::slices::CotenantSlices;
+use super::slices::{CotenantSlice, CotenantSlices};
 use crate::gpus::{Gpus, bare};
 use gpuslice_policy::compute::attribution::strangers::UnknownProcesses;
 use gpuslice_policy::time::Monotonic;
@@ -27,11 +27,9 @@ impl Programs {
         for gpu in answer {
             let Some(uses) = gpu.uses else { continue };
             let uuid = bare(&gpu.uuid).to_owned();
-            let members = slices
-                .ready()
-                .filter(|slice| slice.devices.iter().any(|known| known.gpu.to_string() == uuid));
-            let members = members.flat_map(|slice| slice.cotenant.region().processes());
-            let members: Vec<_> = members.map(|member| (member.pid_namespace, member.pid)).collect();
+            let on_gpu =
+                |slice: &&mut CotenantSlice| slice.devices.iter().any(|known| known.gpu.to_string() == uuid);
+            let members: Vec<_> = slices.ready().filter(on_gpu).flat_map(|slice| members(slice)).collect();
             let found = self.by_gpu.entry(uuid.clone()).or_default();
             found.look(&uses, members, now);
             if !found.are_there() {
@@ -43,6 +41,13 @@ impl Programs {
             }
         }
     }
+}
+
+/// Returns the processes of a slice, each with a number that no process of another slice has.
+fn members(slice: &CotenantSlice) -> Vec<(u64, u32)> {
+    let number = |namespace: u64| u64::from(slice.number) << 32 | namespace & u64::from(u32::MAX);
+    let processes = slice.cotenant.region().processes();
+    processes.iter().map(|member| (number(member.pid_namespace), member.pid)).collect()
 }
 
 #[cfg(test)]
