@@ -20,18 +20,18 @@ pub(crate) fn busy(node: &Node, slice: &str) -> Living {
     begin(node.in_slice(slice, &compiler::plain("load"), &BUSY))
 }
 
-/// Starts a program like [`busy`], whose image has the driver in a folder of its own.
-fn busy_with_own_driver(node: &Node, slice: &str, driver: &Path) -> Living {
-    let variables = [format!("LD_LIBRARY_PATH={}", driver.display())];
-    begin(node.in_slice_with(slice, &variables, &compiler::plain("load"), &BUSY))
-}
-
-/// Starts a busy program in each slice, which cannot find the other one by the driver's file.
+/// Starts a busy program in each slice, which cannot find the other one by the driver's file: each image has a driver of its own.
+///
+/// The simulated NVML names a process by its number in its container. So that the numbers differ, a shell starts the second one.
 fn busy_apart(node: &Node) -> [(Living, TempDir); 2] {
-    ["a", "b"].map(|slice| {
+    let load = compiler::plain("load");
+    let program = |slice, program: &Path, arguments: &[&str]| {
         let driver = driver_copy();
-        (busy_with_own_driver(node, slice, driver.path()), driver)
-    })
+        let variables = [format!("LD_LIBRARY_PATH={}", driver.path().display())];
+        (begin(node.in_slice_with(slice, &variables, program, arguments)), driver)
+    };
+    let by_shell = ["-c", "\"$0\" \"$@\"; exit", &load.display().to_string(), BUSY[0], BUSY[1]];
+    [program("a", &load, &BUSY), program("b", Path::new("/bin/sh"), &by_shell)]
 }
 
 /// Waits until both slices measure their time like that.
