@@ -3,7 +3,7 @@
 # containerd and runc, in namespaces of their own. The GPUs are simulated. The script needs root. If a part is not available, it
 # prints SKIP, or fails if GPUSLICE_REQUIRE_KUBE=1.
 #   ci/kube.sh [SCENARIO...]    only these scenarios of tests/kube/scenarios, e.g. ci/kube.sh three_pods
-# Everything is built and kept in build/kube. The first run takes a quarter of an hour.
+# Everything is built and kept in build/kube. The first run takes about 20 minutes.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 

@@ -16,7 +16,7 @@ use std::{env, fs};
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/hooks.md");
 
 const INTRODUCTION: &str = "\
-# What is done around each driver call
+# Treatment of each driver call
 
 Generated from the table in `src/driver/src/symbols/`; do not edit. One row per function that a driver exports or a
 header declares: CUDA up to 13.5, NVML up to 13.5.
@@ -26,12 +26,12 @@ header declares: CUDA up to 13.5, NVML up to 13.5.
 | charge | quota is reserved before the driver runs, and given back if it fails |
 | release | the charge is given back after the driver succeeded |
 | gate | work for the GPU: its start may be delayed |
-| answer | the answer is ours, or what is asked or answered is changed |
+| answer | gpuslice answers itself, or changes the question or the driver's answer |
 | watch | forwarded unchanged; something is remembered or brought up to date |
 | pass | forwarded unchanged |
 
 A treatment takes effect where the last column names a hook. **A row without one is forwarded as it is in this
-version**, whatever its treatment: it says what is going to be done. When a limit cannot be enforced, all `charge`
+version**, whatever its treatment. The treatment then names the planned hook. When a limit cannot be enforced, all `charge`
 and `gate` rows return 800, with a hook or without.
 
 `since` is the first version at which `cuGetProcAddress` hands the function out; without one it never does.

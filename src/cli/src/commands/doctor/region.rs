@@ -6,6 +6,7 @@ use super::probe::ProbedGpu;
 use crate::slices;
 use crate::system;
 use gpuslice_policy::config::Config;
+use gpuslice_region::layout::FIGURES;
 use gpuslice_region::{Monitor, RegionError, Trust, detached, names, probe_path};
 use gpuslice_slices::figures;
 use gpuslice_slices::overcommit::Committed;
@@ -14,8 +15,12 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-/// Bytes that a region of one device takes.
-const REGION_BYTES: u64 = (1 << 20) + (164 << 10);
+/// Returns the bytes that a region of one device takes: all parts before the compute ledger, and one part of the ledger.
+fn region_bytes() -> u64 {
+    let figure =
+        |name: &str| FIGURES.iter().find(|(known, _)| *known == name).map_or(0, |(_, figure)| *figure);
+    u64::try_from(figure("time.offset").saturating_add(figure("time.size"))).unwrap_or(u64::MAX)
+}
 
 /// State of a region's path.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -139,7 +144,8 @@ fn is_of_others(error: &RegionError) -> bool {
 pub(super) fn examine(regions: &Regions, gpus: &[ProbedGpu]) -> Vec<Finding> {
     let path = regions.path.display();
     let mut findings = vec![folder(regions)];
-    if regions.trial.is_ok() && regions.room.is_some_and(|room| room.free < 2 * REGION_BYTES) {
+    if regions.trial.is_ok() && regions.room.is_some_and(|room| room.free < region_bytes().saturating_mul(2))
+    {
         findings.push(Finding::warning(
             "region.room",
             format!("there is room for one more region at most where {path} is"),
