@@ -15,7 +15,7 @@
 
 /* "gpuslice", as the first eight bytes of the file. */
 #define GPUSLICE_MAGIC "gpuslice"
-/* The version of this layout. Every change of the bytes has another number. */
+/* The version of this layout. Every change of the bytes has another number, but a reserved word, which is 0, may get a meaning. */
 #define GPUSLICE_VERSION 16u
 /* Size of the file in bytes. */
 #define GPUSLICE_SIZE 13905920u
@@ -189,7 +189,8 @@ struct gpuslice_device_time {
     uint32_t measure_source;        /* how time is measured: docs/internals/region.md */
     uint64_t grant;                 /* the rate that the arbiter grants: docs/internals/region.md */
     uint64_t divided_at;            /* when the node agent last divided the GPU */
-    uint8_t reserved4[104];
+    uint64_t programs_at;           /* when the node agent last saw programs on the GPU that publish nothing */
+    uint8_t reserved4[96];
     uint64_t sampler_lease;         /* the process that samples NVML */
     uint8_t reserved5[120];
     uint64_t last_payment_at;       /* when a process last paid */

@@ -91,6 +91,7 @@ static void print_layout(void)
     LINE("time.measure_source", offsetof(struct gpuslice_device_time, measure_source));
     LINE("time.grant", offsetof(struct gpuslice_device_time, grant));
     LINE("time.divided_at", offsetof(struct gpuslice_device_time, divided_at));
+    LINE("time.programs_at", offsetof(struct gpuslice_device_time, programs_at));
     LINE("time.sampler_lease", offsetof(struct gpuslice_device_time, sampler_lease));
     LINE("time.last_payment_at", offsetof(struct gpuslice_device_time, last_payment_at));
     LINE("time.throttled_from", offsetof(struct gpuslice_device_time, throttled_from));
