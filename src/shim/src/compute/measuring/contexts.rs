@@ -13,9 +13,9 @@ use parking_lot::Mutex;
 pub(crate) struct ProgramContexts {
     seen: Mutex<ContextCount>,
     /// True if the program has had one context, which is then the current one. To ask the driver for it costs a tenth of the
-    /// budget of a launch.
+    /// budget of a launch. Written under the lock of `seen`, read by each launch without a lock.
     is_only_one: AtomicBool,
-    /// Number of streams and contexts that have ended.
+    /// Number of streams and contexts that have ended. Each thread compares it with the number that it saw last.
     ends: AtomicU64,
     /// True if the driver has refused to time a green context by events of its primary context.
     are_green_separate: AtomicBool,
@@ -31,6 +31,9 @@ enum ContextCount {
 
 impl ProgramContexts {
     /// Notes that the program has this context.
+    ///
+    /// The count never falls: contexts that end are not subtracted. So after a second context, each launch on a default stream
+    /// asks the driver which context is current. A wrong answer would time the default stream of another context.
     pub(crate) fn add(&self, context: usize) {
         let mut seen = self.seen.lock();
         *seen = match *seen {
@@ -38,6 +41,7 @@ impl ProgramContexts {
             ContextCount::One(first) if first == context => ContextCount::One(first),
             _ => ContextCount::Several,
         };
+        // Stored under the lock: otherwise a thread that counted earlier could overwrite `false` with `true`.
         self.is_only_one.store(matches!(*seen, ContextCount::One(_)), Ordering::Relaxed);
     }
 
@@ -48,6 +52,10 @@ impl ProgramContexts {
     }
 
     /// Counts a stream or a context that has ended: threads look which of their streams are left.
+    ///
+    /// A caller makes its other changes first, and the release makes them visible to
+    /// [`ends_acquired`](Self::ends_acquired). Example: the pool of the context's events is gone, so the thread records none of
+    /// them.
     pub(crate) fn count_end(&self) {
         self.ends.fetch_add(1, Ordering::AcqRel);
     }
@@ -71,7 +79,8 @@ impl ProgramContexts {
     }
 
     /// Notes that the driver refused an event of the primary context in a green one. From now on each green context is timed by
-    /// its own events.
+    /// its own events. The first call counts an end, so that all threads look their streams up again. Otherwise they would go on
+    /// with events that the driver refuses.
     pub(crate) fn separate_green(&self) {
         if !self.are_green_separate.swap(true, Ordering::AcqRel) {
             self.count_end();

@@ -22,18 +22,20 @@ use gpuslice_policy::compute::measuring::verdict::{Opening, Verdict};
 use gpuslice_policy::time::{GpuTime, Monotonic, WallTime};
 use gpuslice_region::{Device, INTERVAL_SLOTS, Origin};
 
-/// The measured time of a device.
+/// The measured time of a device. Reached only under the lock of the meter's state.
 #[derive(Debug)]
 pub(crate) struct DeviceUsage {
-    /// The slice's time line.
+    /// The slice's time line: intervals of this process, and those that it has read from others. A batch is charged for the part
+    /// that is not covered yet.
     union: BusyUnion,
     /// Reads the intervals that the slice's other processes publish.
     reader: Reader,
     /// End of the last interval of this process.
     own_until: Monotonic,
-    /// End of the last interval of other processes that ends later than all of this process's.
+    /// Latest end of an interval of another process that ended later than `own_until` when it was read. While it is later than
+    /// `own_until`, the GPU was last at work for another process of the slice.
     others_until: Monotonic,
-    /// End of the last interval of other processes.
+    /// Latest end of any interval of other processes. An interval of this process that begins later runs beside none of them.
     beside_until: Monotonic,
     /// Batches that waited for launches on other devices.
     coupling: CouplingEvidence,
@@ -70,8 +72,10 @@ impl DeviceUsage {
 
     /// Charges, settles and learns a batch that has ended. Returns whether its stream may have been idle when the closing event
     /// passed, because the host was held up.
+    ///
     /// The region is written in a fixed order: first that the prepaid time is settled, then the refund. If a process is killed in
-    /// between, the slice loses a refund. In the other order the slice would get it twice.
+    /// between, the slice loses a refund. In the other order the slice would get it twice, because another process refunds the
+    /// unsettled time of a dead one.
     pub(crate) fn settle(
         &mut self,
         usage: &UsageState,
@@ -81,6 +85,7 @@ impl DeviceUsage {
         let Some(device) = usage.device(batch.closed.device) else { return false };
         let EventReading { before, began, ended, offset, cost, is_only } = reading;
         let was_idle = batch.closed.known_idle || event_clock::was_idle(before, began, cost.get());
+        // Compared before this batch moves `own_until`.
         let is_switched = !batch.closed.is_unknown && self.others_until > self.own_until;
         let opening = match (was_idle, is_switched) {
             (true, true) => Opening::Switched,
@@ -88,6 +93,7 @@ impl DeviceUsage {
             _ => Opening::Busy,
         };
         let verdict = batch.closed.run.judge(ended.since(began), opening, cost.get());
+        // Nothing was prepaid for a copy. It is counted, and neither charged nor published.
         if batch.closed.is_copy {
             let charged = verdict.length.gpu_if_alone();
             usage.member().count_copied(device, charged);
@@ -106,6 +112,7 @@ impl DeviceUsage {
         usage.member().count_launches(device, batch.closed.run.launches().into());
         let plain = batch.closed.run.plain();
         let ran = MeasuredBatch { plain, length: verdict.length, until, after: verdict.after };
+        // If another batch overruns too, the next poll reports it again.
         if batch.is_overrun {
             usage.member().clear_overrun(device);
         }
@@ -117,6 +124,10 @@ impl DeviceUsage {
     }
 
     /// Returns true if a batch waited for a launch on another device. If there is enough evidence, couples the two devices.
+    ///
+    /// The driver does not tell that a kernel waits. Two facts together tell it: the batch ran far longer than its estimate, and
+    /// it ended when a throttled launch on the other device was admitted. The caller then teaches the estimates a shorter time.
+    /// Otherwise a collective of 1 ms that waited for 100 ms would move its estimate towards 100 ms.
     fn detect_coupling(
         &mut self,
         slice: &Slice,
@@ -131,8 +142,12 @@ impl DeviceUsage {
         ended_by.is_some()
     }
 
-    /// Charges a batch that still runs, up to now. `began`: its start. `is_only`: no other stream of the
+    /// Charges a batch that still runs, up to a millisecond ago. `began`: its start. `is_only`: no other stream of the
     /// process has work under way.
+    ///
+    /// Without this step a kernel that never ends would cost its estimate, and the slice could use the whole GPU. The charge is
+    /// by instants, whose clocks are aligned to about a millisecond. [`charge_rest`](Self::charge_rest) corrects that by lengths
+    /// when the batch ends.
     pub(crate) fn charge_running(
         &mut self,
         usage: &UsageState,
@@ -147,22 +162,26 @@ impl DeviceUsage {
         let (Some(until), Some(device)) = (until, usage.device(batch.closed.device)) else { return };
         let length = until.since(began);
         let ran = MeasuredBatch { plain: batch.closed.run.plain(), length, until, after: WallTime::ZERO };
+        // Reported again at each poll: other devices take a report that is not renewed for the end of the overrun.
         if !batch.closed.is_unknown && ran.may_wait() {
             usage.member().note_overrun(device, now);
             batch.is_overrun = true;
         }
         self.charge(usage, batch, (start, until), true);
+        // All of the step counts as progress, also a part that other intervals cover: the rest is computed from lengths.
         batch.charged_to = until;
         batch.progress = batch.progress.saturating_add(until.since(start));
         count(usage, device, batch);
         if batch.closed.is_unknown && is_only {
-            // Next to nothing was prepaid. If the process dies, only the time from here on is charged.
+            // Next to nothing was prepaid. If the process dies, only the time from here on is charged. Work of another stream may
+            // have begun before `until`, so this is not done beside one.
             usage.member().settled(device, GpuTime::ZERO, until);
         }
     }
 
     /// Charges the rest of a batch that has ended, or refunds an excess. It uses lengths, not instants, because instants depend
-    /// on how well the two clocks are aligned.
+    /// on how well the two clocks are aligned. Example: 3 ms were charged while the batch ran, and its events are 2.9 ms apart.
+    /// Then 0.1 ms is refunded.
     fn charge_rest(
         &mut self,
         usage: &UsageState,
@@ -172,6 +191,7 @@ impl DeviceUsage {
     ) {
         let Some(device) = usage.device(batch.closed.device) else { return };
         let rest = length.saturating_sub(batch.progress);
+        // The batch itself has covered the time before `charged_to`. A rest that began earlier would be charged too little.
         let start = until.saturating_sub(rest).max(batch.charged_to);
         self.charge(usage, batch, (start, start.saturating_add(rest)), false);
         let source = Measured::of_word(usage.region().measure_source(device)).source;
@@ -204,8 +224,8 @@ impl DeviceUsage {
                 member.add_overlap(device, length, covered);
             }
         };
-        // An interval that only this process's own intervals cover is no news to others. Beside intervals of others it tells
-        // whose turn it was.
+        // An interval that this process has covered itself, and beside which no other process ran, tells others nothing. Beside
+        // intervals of others it is published: the replay needs to know which contexts had work in flight.
         if self.union.is_covered(start, end) && self.beside_until <= start {
             add_overlap(WallTime::ZERO);
             return;
@@ -213,6 +233,7 @@ impl DeviceUsage {
         let context = peer_intervals::context(member.slot(), batch.closed.pool);
         let place = member.publish(device, Interval { start, end, context, goes_on });
         self.own_until = self.own_until.max(end);
+        // Ends: a slot that stays half written is skipped after 2 ms.
         while !self.read(usage, device, place, clock::now()) {
             std::thread::yield_now();
         }
@@ -223,11 +244,13 @@ impl DeviceUsage {
     }
 
     /// Adds the intervals of other processes that lie below place `to` of the ring. False: an interval is still being written.
+    /// The caller charges nothing until it is read, because it may cover the same time.
     pub(crate) fn read(&mut self, slice: &Slice, device: Device, to: u64, now: Monotonic) -> bool {
         let (own, others, beside) = (self.own_until, &mut self.others_until, &mut self.beside_until);
         let me = slice.member().slot();
         let entry = |slot: u64| {
             let entry = slice.member().interval_at(device, Origin::Slice, slot);
+            // A slot that is half written reads as empty: its end is the beginning of the clock, and changes nothing here.
             let end = entry.interval.end;
             // An interval that ends later than all of this process's is another's.
             *others = (*others).max(if end > own { end } else { Monotonic::BEGIN });

@@ -1,7 +1,9 @@
 //! Times of a context's events on one time line, and the offset of that line to the monotonic clock.
 //!
 //! The driver gives the time between two events as a 32-bit float of milliseconds. So a batch is timed from a base event of its
-//! context, which is replaced from time to time: after an hour the float would be off by a quarter of a millisecond.
+//! context, which is replaced after a second. Example: after an hour such a float has steps of a quarter of a millisecond.
+//!
+//! All of this is reached only under the lock of the meter's state.
 
 use super::pending_batch::PendingBatch;
 use crate::driver_calls::events::{self, Event, Events};
@@ -36,6 +38,9 @@ impl EventTimes {
     }
 
     /// Replaces the base, if that is due, by an event of a batch that the GPU has just passed. The batch gets a spare event.
+    ///
+    /// An event that is there already serves, so none is recorded as the base, which would occupy a stream. The distance and the
+    /// spare are taken before anything is changed: if the driver refuses one of them, base and batch stay as they are.
     fn renew(&mut self, pools: &Events, pool: u64, passed: &mut Event, now: Monotonic) -> Result<(), Status> {
         if self.base.is_due(now) {
             let elapsed = events::elapsed(self.event, *passed)?;
@@ -71,6 +76,7 @@ fn read_start(batch: &mut PendingBatch, pools: &Events, contexts: &mut ContextTi
             let began = times.get().time(*start)?;
             (times.into_mut(), began)
         }
+        // The first batch of a context gives its start as the base, and so begins at the origin of the line.
         Entry::Vacant(none) => {
             let spare = pools.get(pool)?;
             let times = none.insert(EventTimes::from(*start, now));
@@ -79,6 +85,7 @@ fn read_start(batch: &mut PendingBatch, pools: &Events, contexts: &mut ContextTi
             (times, began)
         }
     };
+    // The GPU passed the event after its record and before this instant, so the two bound the offset.
     times.offset.recorded(batch.closed.opened, began);
     times.offset.passed(now, began);
     batch.began = Some(began);
@@ -87,7 +94,8 @@ fn read_start(batch: &mut PendingBatch, pools: &Events, contexts: &mut ContextTi
     Ok(true)
 }
 
-/// Returns true if the GPU has passed the end, and the events behind it.
+/// Returns true if the GPU has passed the end, and the events behind it. A stream passes its events in order, so the last one is
+/// asked.
 fn read_end(
     batch: &mut PendingBatch,
     pools: &Events,

@@ -3,9 +3,13 @@
 //! While work is under way, the worker polls once a millisecond, each stream's batches first in, first out. A batch that has
 //! begun and not ended is charged as it runs.
 //!
-//! The worker locks the meter's state, and so does a thread that ends a context. A thread that launches never waits for the lock:
-//! it polls only if the lock is free while the worker is late. Because the driver may block the worker for long, a thread that
-//! ends a context leaves a note, which the next poll reads.
+//! The worker locks the meter's state, and so does a thread that ends a context. A thread that launches does not wait for the
+//! lock: it polls only if the lock is free while the worker is late. If the worker does not run, threads that wait for a batch
+//! tick in its place, and wait for the lock, too. Because the driver may block the worker for long, a thread that ends a context
+//! leaves a note, which the next poll reads.
+//!
+//! The locks of the notes and of the submitted batches are taken after that of the state, and never across a call of the driver.
+//! So a thread that submits a batch waits for moments only.
 #![allow(
     clippy::disallowed_types,
     reason = "words of this process alone: `region::sync` is for words shared between processes"
@@ -31,7 +35,7 @@ use std::collections::BTreeMap;
 const REMEMBERED: WallTime = WallTime::from_millis(1_000);
 /// How long a call that may end a context waits for a poll to end.
 const POLL_ENDS: Duration = Duration::from_secs(2);
-/// How long that call waits after the context has ended: a poll that the driver does not block ends within that.
+/// How long the same call waits after the driver has ended the context. A poll that the driver does not block ends within that.
 const AFTER_END: Duration = Duration::from_millis(10);
 /// How long a stream counts as in use.
 const IN_USE: WallTime = WallTime::from_millis(100);
@@ -41,7 +45,7 @@ const IN_USE: WallTime = WallTime::from_millis(100);
 pub(crate) struct Meter {
     /// Last number that was given to a stream.
     numbers: AtomicU64,
-    /// Batches that were submitted since the last poll.
+    /// Batches that were submitted since the last poll. Any thread adds batches, and the thread that polls takes all of them.
     submitted: Mutex<Vec<PendingBatch>>,
     notes: Mutex<ContextNotes>,
     state: Mutex<MeterState>,
@@ -77,7 +81,8 @@ impl Meter {
         self.submitted.lock().push(batch);
     }
 
-    /// Polls the events of pending batches. Returns how many batches have ended, or block launches no more.
+    /// Polls the events of pending batches, after a poll of another thread if there is one. Returns how many batches have ended,
+    /// and how many streams launches no longer wait for.
     pub(crate) fn poll_events(&self, usage: &UsageState) -> usize {
         self.poll_locked(self.state.lock(), usage)
     }
@@ -94,6 +99,13 @@ impl Meter {
 
     /// Notes that a context is about to end: its events are polled once more, and then not until
     /// [`resume_context`](Self::resume_context).
+    ///
+    /// The last poll measures batches that have ended, because afterwards their events are gone. The note is written before the
+    /// lock is released, so no poll begins in between. Otherwise the worker could be inside the driver with an event that the
+    /// driver destroys.
+    ///
+    /// The wait is bounded, because the driver may block the polling thread for long. After that time the note alone protects:
+    /// the running poll leaves out streams that it has not reached yet.
     pub(crate) fn suspend_context(&self, usage: &UsageState, pool: u64) {
         let state = self.lock_state(usage, POLL_ENDS);
         let state = state.map(|mut state| {
@@ -106,6 +118,9 @@ impl Meter {
     }
 
     /// Notes that a suspended context has ended, or lives on. Its batches are then left unmeasured, or polled again.
+    ///
+    /// If the context has ended, its pool of events was removed before this call. So a poll between the two notes finds no
+    /// context for the stream, and gives up the batch.
     pub(crate) fn resume_context(&self, usage: &UsageState, pool: u64, has_ended: bool) {
         self.unsuspend(pool);
         if !has_ended {
@@ -127,12 +142,16 @@ impl Meter {
 
     /// Notes that a call is about to load code into a context. The driver then holds the context's lock until the GPU's queue is
     /// empty, and would block the worker. So the context's events are not polled until the result is dropped.
+    ///
+    /// Example: the look-up of a function waits for a kernel of one second. Without the note the batches of all contexts would
+    /// stay unmeasured for that second. The note does not wait for a poll: a load that begins while the worker is inside the
+    /// driver may still block it.
     pub(crate) fn begin_code_load(&'static self, pool: u64) -> CodeLoad {
         self.notes.lock().suspended.push(pool);
         CodeLoad { meter: self, pool }
     }
 
-    /// Takes back one note that a context is suspended.
+    /// Takes back one note that a context is suspended. Other calls may have noted the same context, and their notes stay.
     fn unsuspend(&self, pool: u64) {
         let mut notes = self.notes.lock();
         if let Some(at) = notes.suspended.iter().position(|suspended| *suspended == pool) {
@@ -161,7 +180,8 @@ impl Drop for CodeLoad {
 impl MeterState {
     /// Takes over the batches that were submitted, and the notes about contexts.
     fn receive(&mut self, usage: &UsageState, meter: &Meter) {
-        // The notes come first, so that a batch that was submitted before its context ended is among the batches taken over.
+        // The notes are taken first, so that a batch that was submitted before its context ended is among the batches taken
+        // over. In the other order such a batch could arrive after its context's end was handled.
         let ended = core::mem::take(&mut meter.notes.lock().ended);
         while self.devices.len() < usage.limiters.len() {
             let device = usage.device(self.devices.len());
@@ -177,7 +197,8 @@ impl MeterState {
     }
 
     /// Reads the events of all streams, then charges the measured time. First all intervals that other processes of the slice
-    /// have published must be on the time line, because they may cover a part of it.
+    /// have published must be on the time line, because they may cover a part of it. If one is half written, this poll does
+    /// nothing and the next one tries again. After 2 ms the reader skips it, so a dead writer holds up no poll for longer.
     fn poll(&mut self, usage: &UsageState, meter: &Meter) -> usize {
         if !self.has_read_others(usage) {
             return 0;
@@ -200,6 +221,7 @@ impl MeterState {
     fn read_events(&mut self, usage: &UsageState, meter: &Meter) {
         let Self { streams, contexts, event_cost, .. } = self;
         for queue in streams.values_mut() {
+            // Asked for each stream, because a thread may have suspended the context since the poll began.
             let Some(pool) = queue.pool().filter(|pool| !meter.is_suspended(*pool)) else { continue };
             let read = || {
                 usage.timing.pools.refill(pool);
@@ -208,6 +230,7 @@ impl MeterState {
             let context = usage.timing.pools.context_of(pool);
             let read = context.and_then(|context| within(context, read));
             if let Err(code) = read.unwrap_or(Err(status::INVALID_CONTEXT)) {
+                // The next poll would fail at the same batch, and no batch behind it would be read.
                 usage.timing.fail(code);
                 queue.give_up_first();
             }
@@ -217,6 +240,8 @@ impl MeterState {
 
     fn charge(&mut self, usage: &UsageState) -> usize {
         let Self { streams, contexts, devices, event_cost } = self;
+        // Streams that still have batches, the present one included. A stream whose last batch ends here counts no more for those
+        // that follow.
         let mut others = streams.values().filter(|queue| !queue.is_empty()).count();
         let mut count = 0_usize;
         for queue in streams.values_mut().filter(|queue| !queue.is_empty()) {
@@ -226,7 +251,8 @@ impl MeterState {
         count
     }
 
-    /// Forgets streams that had no work for [`REMEMBERED`], and tells the limiters how many are in use.
+    /// Forgets streams that had no work for [`REMEMBERED`], and tells the limiters how many are in use. A stream is kept for a
+    /// while, because the end of its last batch tells whether it was idle before the next one.
     fn forget_idle(&mut self, usage: &UsageState) {
         let now = clock::now();
         self.streams.retain(|_, queue| {
@@ -241,6 +267,8 @@ impl MeterState {
         }
     }
 
+    /// Drops the time line and the batches of a context that has ended. Batches that are submitted later find no context in
+    /// [`read_events`](Self::read_events), and are given up there.
     fn end_context(&mut self, usage: &UsageState, pool: u64) {
         self.contexts.remove(&pool);
         for queue in self.streams.values_mut().filter(|queue| queue.pool() == Some(pool)) {

@@ -17,20 +17,23 @@ use parking_lot::Mutex;
 pub(crate) struct NvmlSignal {
     /// Whether the thread runs.
     pub(crate) status: WorkerStatus,
-    /// Locked by the thread while it may be inside NVML.
+    /// Locked by the thread while it may be inside NVML. The exit of the process takes the lock and keeps it.
     pub(crate) question_lock: Mutex<()>,
+    /// Set by a tick, and cleared by the thread before it asks.
     wanted: AtomicBool,
     parking: Parking,
 }
 
 impl NvmlSignal {
-    /// Notes that the worker wants answers, and wakes the thread if it sleeps.
+    /// Notes that the worker wants answers, and wakes the thread if it sleeps. The wake has a full fence behind the store. So
+    /// either the thread sees the word before it sleeps, or this call sees that it sleeps.
     pub(crate) fn want(&self) {
         self.wanted.store(true, Ordering::Relaxed);
         self.parking.wake();
     }
 
-    /// Returns true if the worker has wanted answers since the last call.
+    /// Returns true if the worker has wanted answers since the last call. The word is cleared before the question: a wish that
+    /// comes during the question leads to another one.
     pub(crate) fn take_want(&self) -> bool {
         self.wanted.swap(false, Ordering::Relaxed)
     }

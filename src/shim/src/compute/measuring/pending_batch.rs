@@ -33,13 +33,15 @@ pub(crate) struct ClosedBatch {
     pub(crate) is_copy: bool,
 }
 
-/// A closed batch and the state of its measurement.
+/// A closed batch and the state of its measurement. The thread that closed it hands it to the meter. From then on only the thread
+/// that holds the lock of the meter's state touches it.
 #[derive(Debug)]
 pub(crate) struct PendingBatch {
     pub(crate) closed: ClosedBatch,
-    /// True if its predicted time counts as queued.
+    /// True if its predicted time counts as queued. False while its stream waits for something other than the GPU.
     is_queued: bool,
-    /// True if launches of unknown cost may have to wait for it.
+    /// True if launches of unknown cost may have to wait for it. Once false it stays false, because the limiter has then counted
+    /// its launches as finished.
     is_awaited: bool,
     /// Time of the start event; none before the GPU has passed it.
     pub(crate) began: Option<EventTime>,
@@ -49,9 +51,9 @@ pub(crate) struct PendingBatch {
     /// True if the region was told that the batch runs for far longer than predicted.
     pub(crate) is_overrun: bool,
     pub(crate) settlement: Settlement,
-    /// Instant up to which it has been charged while it ran.
+    /// Instant up to which it has been charged while it ran. The next charge begins there.
     pub(crate) charged_to: Monotonic,
-    /// Part of its time that has been charged.
+    /// Part of its time that has been charged, or that other intervals had covered.
     pub(crate) progress: WallTime,
     /// Part of the bill that was counted as used.
     pub(crate) counted: GpuTime,
@@ -97,6 +99,9 @@ impl PendingBatch {
 
     /// Lets no launch wait for the batch any more; it is still measured when it ends. Returns true if launches may have waited
     /// until now.
+    ///
+    /// Example: the batch waits for a host callback, which waits for a lock that a launching thread holds. If that thread waited
+    /// for the batch, neither would go on.
     pub(crate) fn mark_blocked(&mut self, usage: &UsageState) -> bool {
         let holds_unknown = self.holds_unknown();
         if !core::mem::take(&mut self.is_queued) {
@@ -109,7 +114,8 @@ impl PendingBatch {
         true
     }
 
-    /// Counts the batch as queued again, because the event that it waited for has come.
+    /// Counts the batch as queued again, because the event that it waited for has come. Launches of unknown cost do not wait for
+    /// it again: a second end of their wait would be counted for other launches.
     pub(crate) fn requeue(&mut self, usage: &UsageState) {
         if !core::mem::replace(&mut self.is_queued, true)
             && let Some(limiter) = usage.limiters.get(self.closed.device)
@@ -118,7 +124,8 @@ impl PendingBatch {
         }
     }
 
-    /// Gives the batch up because its events fail: it counts as ended and is not measured.
+    /// Gives the batch up because its events fail: it counts as ended and is not measured. Its end gets a mark that is no time of
+    /// the line, so that the queue goes on with the batches behind it.
     pub(crate) fn give_up(&mut self) {
         (self.is_given_up, self.ended) = (true, Some(EventTime::BEGIN));
     }

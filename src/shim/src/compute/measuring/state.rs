@@ -28,6 +28,10 @@ impl MeasuringState {
     }
 
     /// Hands a closed batch to the meter, and wakes the worker.
+    ///
+    /// The batch is counted before the meter gets it. Otherwise another thread could poll its end first: the subtraction would
+    /// stop at zero, and the later addition would stay in the queue for good. The wake comes last, so that a worker about to
+    /// sleep sees the count.
     pub(crate) fn submit(&self, batch: ClosedBatch) {
         if let Some(limiter) = self.limiters.get(batch.device) {
             limiter.enqueue(self, &batch.run);

@@ -15,13 +15,15 @@ use std::collections::VecDeque;
 #[derive(Debug, Default)]
 pub(crate) struct StreamQueue {
     batches: VecDeque<PendingBatch>,
-    /// End of the last batch, on the context's time line.
+    /// End of the last batch, on the context's time line. If it is the beginning of the line, the next batch counts as begun on
+    /// an empty stream.
     last_end: EventTime,
     /// Instant since which the queue is empty; none while it is not.
     empty_since: Option<Monotonic>,
     pub(crate) device: usize,
     /// Instant at which a batch was last seen to run or to end, or came into the empty queue.
     moved_at: Monotonic,
+    /// True if the stream waits for something other than the GPU, as far as its polls tell.
     is_blocked: bool,
     /// True if the GPU was at work on the first batch at the last poll.
     has_begun: bool,
@@ -77,7 +79,7 @@ impl StreamQueue {
     }
 
     /// Gives up the first batch that has not ended, because its events could not be read and all batches behind it would wait for
-    /// it.
+    /// it. One batch is given up for each failure: an error may concern one event, and the others may still be read.
     pub(crate) fn give_up_first(&mut self) {
         let first = self.batches.iter_mut().find(|batch| batch.ended.is_none());
         first.into_iter().for_each(PendingBatch::give_up);
@@ -85,6 +87,8 @@ impl StreamQueue {
 
     /// Charges the batches that have ended, and the running one up to now. `is_only`: no other stream has batches. Returns how
     /// many have ended, and 1 more if launches do not wait for the stream any longer.
+    ///
+    /// Only the first batch that has not ended is charged as running, because the batches behind it have not begun.
     pub(crate) fn charge(
         &mut self,
         usage: &UsageState,
@@ -111,6 +115,7 @@ impl StreamQueue {
                     let before = core::mem::replace(&mut self.last_end, ended);
                     let reading = EventReading { before, began, ended, offset, cost, is_only };
                     if device.settle(usage, &mut batch, reading) {
+                        // The stream may have been idle there, so this end does not tell that the next batch follows at once.
                         self.last_end = EventTime::BEGIN;
                     }
                 }
@@ -136,6 +141,7 @@ impl StreamQueue {
         let Some(front) = self.batches.front() else { return false };
         let now = clock::now();
         let had_begun = core::mem::replace(&mut self.has_begun, is_running);
+        // Batches that came after the stream was marked are still queued, and `requeue` leaves them as they are.
         if has_moved || self.has_begun != had_begun {
             self.moved_at = now;
             if core::mem::take(&mut self.is_blocked) {
@@ -147,6 +153,7 @@ impl StreamQueue {
         if now.since(self.moved_at) < queue_bound::MOST.wall_if_alone().saturating_add(predicted) {
             return false;
         }
+        // Marked at each poll, for batches that were submitted since the last one.
         self.is_blocked = true;
         let mut any = false;
         for batch in &mut self.batches {
@@ -155,7 +162,8 @@ impl StreamQueue {
         any
     }
 
-    /// Drops all batches unmeasured, because the context of the first batch has ended.
+    /// Drops all batches unmeasured, because the context of the first batch has ended. Their events ended with it, and do not go
+    /// back to a pool. The end of the last batch is forgotten, because another context has another time line.
     pub(crate) fn end_context(&mut self, usage: &UsageState) {
         for batch in self.batches.drain(..) {
             batch.leave_unmeasured(usage);

@@ -39,10 +39,10 @@ pub(crate) struct TimingEvents {
     pub(crate) is_enabled: bool,
     /// True if a launch returns when its kernel has ended: `CUDA_LAUNCH_BLOCKING`.
     pub(crate) launches_block: bool,
-    /// Instant of the last failure; the beginning of the clock before the first.
+    /// Instant of the last failure; the beginning of the clock before the first. Any thread that uses events writes it.
     failed_at: TimeWord<Monotonic>,
     has_warned: AtomicBool,
-    /// How long an event occupies its stream; none before that was measured.
+    /// How long an event occupies its stream; none before that was measured. Written at each poll, read by launching threads.
     cost: TimeWord<WallTime>,
 }
 
@@ -81,7 +81,7 @@ impl TimingEvents {
     }
 
     /// Notes that an event could not be made, recorded or read. A status that concerns one stream, one context or the process's
-    /// end stops nothing.
+    /// end stops nothing. Otherwise a program that destroys contexts in a loop would never be measured by events.
     pub(crate) fn fail(&self, code: Status) {
         let is_of_one =
             matches!(code, status::INVALID_CONTEXT | status::CAPTURE_INVALIDATED | NO_SUCH_STREAM)

@@ -37,7 +37,8 @@ pub(crate) struct UsageState {
     pub(crate) sources: LoggedSources,
     /// Cost of launches that events do not measure, by device.
     pub(crate) nvml_only: Vec<NvmlOnly>,
-    /// Number of open and pending batches.
+    /// Number of pending batches, and of open ones that other threads can close. An open batch on a thread's own default stream
+    /// is not counted: the worker could not close it, and would tick until the thread does.
     under_way: AtomicUsize,
 }
 
@@ -85,7 +86,8 @@ impl UsageState {
         self.limiters.get(at).map(|limiter| limiter.gpu.device)
     }
 
-    /// Counts a batch that was opened, or became pending.
+    /// Counts a batch that was opened, or became pending. A batch that is closed is counted as pending before its end as an open
+    /// one is counted. So the number is never 0 in between, when the worker could go to sleep.
     pub(crate) fn begin_work(&self) {
         self.under_way.fetch_add(1, Ordering::AcqRel);
     }
@@ -127,7 +129,8 @@ impl UsageState {
     pub(crate) fn return_unspent(&self, kept: WallTime) -> bool {
         let mut is_left = false;
         for limiter in &self.limiters {
-            // A thread that holds the lock is about to spend the credit.
+            // A thread that holds the lock is about to spend the credit. The worker does not wait for it, because that thread may
+            // hold the lock while it waits for the slice's time.
             let Some(mut credit) = limiter.credit.try_lock() else { continue };
             let unspent = credit.take_unspent(now(), kept);
             if !unspent.is_zero() {
@@ -164,7 +167,11 @@ impl UsageState {
     /// Writes to the region whether work is under way on a device, and whether the cost of some of it is unknown.
     ///
     /// A thread counts a batch first, then writes `begin_work`. This function writes `end_work` first, then reads the count. So
-    /// one of the two writes a batch that is opened in between.
+    /// one of the two writes a batch that is opened in between. On the thread's side the locked instructions of x86-64 act as the
+    /// fence.
+    ///
+    /// Otherwise the region could say that a process with a batch has no work. If the process is then killed, its prepaid time is
+    /// refunded although the work has run.
     fn report_work(&self, limiter: &DeviceLimiter) {
         let device = limiter.gpu.device;
         if !self.is_anything_under_way() {
@@ -174,7 +181,7 @@ impl UsageState {
                 self.member().begin_work(device);
             }
         }
-        // Locked, so that this does not overwrite the note of a launch that goes to the driver meanwhile.
+        // Locked, so that this does not overwrite the note of a launch that was counted since `any` was read.
         let unknown = limiter.unknown.lock();
         self.member().set_unpredicted(device, unknown.any());
     }

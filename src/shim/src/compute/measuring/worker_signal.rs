@@ -21,15 +21,18 @@ use parking_lot::Mutex;
 pub(crate) struct WorkerSignal {
     /// Whether the worker runs.
     pub(crate) status: WorkerStatus,
-    /// Locked by the worker during a tick, in which it may be inside the driver.
+    /// Locked by the worker during a tick, in which it may be inside the driver. The exit of the process takes the lock and keeps
+    /// it.
     pub(crate) tick_lock: Mutex<()>,
     parking: Parking,
+    /// Set once, by the exit of the process.
     ending: AtomicBool,
-    /// Number of ticks and polls in which a batch has ended; wraps.
+    /// Number of ticks and polls in which a batch has ended, or a stream was found to wait for something other than the GPU;
+    /// wraps. Threads that wait for a batch sleep on this word.
     completions: AtomicU32,
-    /// Number of ticks that have ended; wraps.
+    /// Number of the worker's ticks that have ended; wraps. A thread that waits sees by it whether the worker is late.
     ticks: AtomicU32,
-    /// Instant until which a waiting thread polls in place of a late worker.
+    /// Instant until which a waiting thread polls in place of a late worker. The beginning of the clock: no thread does.
     poller_until: TimeWord<Monotonic>,
 }
 
@@ -49,13 +52,14 @@ impl WorkerSignal {
         self.ending.load(Ordering::Relaxed)
     }
 
-    /// Notes that the process ends. Returns true at the first call.
+    /// Notes that the process ends. Returns true at the first call. Relaxed: the exit takes the locks of a tick and of a question
+    /// afterwards, and both threads read the word under these locks.
     pub(crate) fn end(&self) -> bool {
         !self.ending.swap(true, Ordering::Relaxed)
     }
 
     /// Returns the completions so far. A thread reads them before it checks whether it has to [wait](Self::wait_for_completion),
-    /// so that it misses none.
+    /// so that it misses none. Acquire: a thread that sees the number also sees what the poll has changed, such as the estimates.
     pub(crate) fn completions(&self) -> u32 {
         self.completions.load(Ordering::Acquire)
     }
@@ -82,7 +86,10 @@ impl WorkerSignal {
     }
 
     /// Tries to make the calling thread the poller that replaces a worker that is late by `late`. Returns true for one
-    /// thread only, because each completion would wake all pollers. A poller that never returns is replaced.
+    /// thread only, because each completion would wake all pollers.
+    ///
+    /// The role ends by itself after twice `late`. A poller may never return, for example if a signal handler leaves the wait by
+    /// `longjmp`. With a plain lock no thread would poll from then on.
     pub(crate) fn try_become_poller(&self, late: WallTime) -> bool {
         let now = clock::now();
         let before = self.poller_until.get();
@@ -90,7 +97,10 @@ impl WorkerSignal {
         now >= before && self.poller_until.replace(before, until)
     }
 
-    /// Ends the polling by the calling thread.
+    /// Ends the polling by the calling thread. If its role has ended by time, this may end the role of its successor, and a third
+    /// thread may become a poller. That costs a few polls: [`Meter::try_poll_events`] lets one thread poll at a time.
+    ///
+    /// [`Meter::try_poll_events`]: super::meter::Meter::try_poll_events
     pub(crate) fn stop_polling(&self) {
         self.poller_until.set(Monotonic::BEGIN);
     }

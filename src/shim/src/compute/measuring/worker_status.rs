@@ -38,7 +38,8 @@ impl WorkerStatus {
         self.0.store(FAILED, Ordering::Release);
     }
 
-    /// Runs the body of the thread. A panic in it, which is a defect of the library, counts as a failure.
+    /// Runs the body of the thread. A panic in it, which is a defect of the library, counts as a failure: then other threads do
+    /// its work.
     pub(crate) fn run(&self, body: impl FnOnce()) {
         if catch_panic(body).is_none() {
             self.set_failed();
