@@ -32,7 +32,7 @@ impl NvmlSignal {
         self.parking.wake();
     }
 
-    /// Returns true if the worker has wanted answers since the last call. The word is cleared before the question: a wish that
+    /// Returns true if the worker has wanted answers since the last call. The word is cleared before the question: a request that
     /// comes during the question leads to another one.
     pub(crate) fn take_want(&self) -> bool {
         self.wanted.swap(false, Ordering::Relaxed)

@@ -18,7 +18,11 @@ use core::ffi::c_void;
 use core::ptr;
 use gpuslice_region::sigbus_forwarding::{self, LibraryThread};
 
-/// Lets NVML be asked, if that is due.
+/// Lets NVML be asked, if that is due. Starts the thread at the first call.
+///
+/// The status says that the thread runs before it is spawned. So two threads that tick at once start one thread, and a request
+/// that comes before its first instruction stays in the word. If the spawn fails, the calling thread asks NVML itself, however
+/// long that takes.
 pub(super) fn want_answers(compute: &'static Compute) {
     let status = &compute.nvml.status;
     if status.is_unstarted()
@@ -44,6 +48,10 @@ extern "C" fn main(argument: *mut c_void) -> *mut c_void {
 }
 
 /// Asks NVML until the process ends. Closes it while the worker wants no answers.
+///
+/// After an answer the thread pauses, because all processes of the machine share NVML's lock. Without a request it sleeps for
+/// [`LINGER`], closes NVML, and then sleeps without a limit. It closes late, because opening NVML takes tens of milliseconds and
+/// a program may pause after each piece of work.
 fn run(compute: &'static Compute) {
     let nvml = &compute.nvml;
     sigbus_forwarding::register_thread(LibraryThread::Nvml);
@@ -59,7 +67,8 @@ fn run(compute: &'static Compute) {
     }
 }
 
-/// Calls NVML, unless the process ends: its exit takes the lock for good.
+/// Calls NVML, unless the process ends: its exit takes the lock for good. The exit sets its word before it takes the lock, and
+/// this function reads the word under the lock. So no call of NVML begins after the exit has the lock.
 fn ask(compute: &'static Compute, question: fn(&CotenantState, &UsageState)) {
     let _question = compute.nvml.question_lock.lock();
     if !compute.worker.is_ending() {

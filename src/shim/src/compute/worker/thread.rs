@@ -20,12 +20,13 @@ use gpuslice_policy::config::LogLevel;
 use gpuslice_region::sigbus_forwarding::{self, LibraryThread};
 use std::time::Instant;
 
-/// How long the exit of the process waits for a tick and a question to NVML to end.
+/// How long the exit of the process waits for a tick and a question to NVML to end, both together.
 const AT_EXIT: Duration = Duration::from_millis(100);
 /// Number of ticks without work under way after which the worker sleeps.
 const IDLE_TICKS: u32 = 20;
 
-/// Starts the worker if it does not run, and wakes it if it sleeps.
+/// Starts the worker if it does not run, and wakes it if it sleeps. A caller that opens a batch has counted it before. So a
+/// worker that is about to sleep sees the count, or this call sees that it sleeps.
 #[inline]
 pub(crate) fn ensure(compute: &'static Compute) {
     if compute.worker.status.is_unstarted() {
@@ -49,6 +50,7 @@ fn start(compute: &'static Compute) {
         );
         messages::say(LogLevel::Warn, &text);
     }
+    // Also without a worker: then threads that wait for a batch tick, and stop when the process ends.
     end_with_process(compute);
 }
 
@@ -71,6 +73,7 @@ extern "C" fn prepare_fence(_: *mut c_void) -> *mut c_void {
 /// Ticks until the process ends.
 fn run(compute: &'static Compute) {
     let worker = &compute.worker;
+    // For good: otherwise a call of the worker would invalidate a capture that a thread of the program makes in global mode.
     capture_mode::exchange_capture_mode(capture_mode::RELAXED);
     // On a thread of its own, because it takes tens of milliseconds, in which the first launches wait to be measured. If no
     // thread can be started, launches keep their own fences.
@@ -82,6 +85,7 @@ fn run(compute: &'static Compute) {
     while !worker.is_ending() {
         sigbus_forwarding::unblock(LibraryThread::Worker);
         let is_busy = {
+            // Read again under the lock: the exit sets the word and then takes the lock, so no tick begins after that.
             let _tick = worker.tick_lock.lock();
             !worker.is_ending() && tick(compute)
         };
@@ -92,8 +96,11 @@ fn run(compute: &'static Compute) {
             continue;
         }
         clock::compare(begun);
+        // Others divide the GPUs meanwhile. Otherwise they would wait until the leases expire, a tenth of a second.
         compute.cotenants.release_arbiter(compute);
         let is_open = compute.cotenants.close_idle();
+        // Asked after the worker has marked itself as asleep. Work that was counted before is seen here, and later work wakes it.
+        // While regions of co-tenants are open, it wakes after a while to close them.
         let is_needed = || compute.is_anything_under_way() || needs_arbiter(compute);
         worker.sleep(is_needed, is_open.then_some(LINGER.duration()));
         idle = 0;
@@ -103,6 +110,10 @@ fn run(compute: &'static Compute) {
 
 /// Registers a function that stops the worker before the driver is torn down. The function that is registered last is called
 /// first, and the driver was initialised before.
+///
+/// Otherwise a tick could call the driver while the driver is torn down. The function does not join the threads: one of them may
+/// be inside the driver or NVML for long, and the exit would hang. It takes the locks under which they call, and waits for
+/// [`AT_EXIT`] at most. A call that takes longer may still run during the teardown.
 fn end_with_process(usage: &'static UsageState) {
     unsafe extern "C" {
         fn __cxa_atexit(

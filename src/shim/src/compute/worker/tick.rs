@@ -13,6 +13,9 @@ use gpuslice_policy::time::WallTime;
 const CREDIT_KEPT: WallTime = WallTime::from_millis(50);
 
 /// Does one tick. Returns true if anything is left to do.
+///
+/// The order makes each step see the results of the step before: batches of idle threads are closed, the poll measures them, and
+/// the report and the arbiter see the new figures. Where the worker does not run, several threads may tick at once.
 pub(crate) fn tick(compute: &'static Compute) -> bool {
     let now = clock::now();
     compute.hold_limits(now);
@@ -23,6 +26,7 @@ pub(crate) fn tick(compute: &'static Compute) -> bool {
     if compute.meter.poll_events(compute) > 0 {
         compute.worker.announce_completion();
     }
+    // The poll may have published intervals in the region. Slices of other directories get them at once.
     compute.cotenants.publish(compute);
     let is_busy = is_credit_left
         || is_thread_left
@@ -38,6 +42,10 @@ pub(crate) fn tick(compute: &'static Compute) -> bool {
 
 /// Closes batches that their threads have left open, and takes credit back from threads that do not spend it. Returns true if
 /// anything is left to do.
+///
+/// Example: a thread launches ten small kernels and then computes on the host for a minute. No call of it would close its batch,
+/// so the work would stay unmeasured, and its lease would be lost to other threads. A thread in a launch counts as active, and is
+/// left to the next tick: to wait for it would delay the poll.
 fn flush_idle_threads(compute: &'static Compute) -> bool {
     let (mut is_left, mut active) = (false, 0_usize);
     for slot in compute.threads.all().into_iter().filter(|slot| !slot.occupancy.is_free()) {
@@ -62,7 +70,11 @@ struct Flushed {
 }
 
 /// Flushes one thread that is not in a launch. Clears the state of a thread that has ended, for another thread.
+///
+/// A thread without credit and without a batch is left *clean*: later ticks skip it until it launches again. Each access makes
+/// all threads of the process pass a fence, so ticks would otherwise disturb a program with many idle threads.
 fn flush(compute: &'static Compute, slot: &'static ThreadSlot, mut state: RemoteGuard) -> Flushed {
+    // Read once. If the thread ended between two readings, its batches would be dropped unmeasured below instead of being closed.
     let (now, has_ended) = (CycleInstant::now(), slot.occupancy.has_ended());
     state.give_up_pending();
     state.close_where(compute, |stream| {
@@ -84,6 +96,7 @@ fn flush(compute: &'static Compute, slot: &'static ThreadSlot, mut state: Remote
     } else {
         state.leave_clean();
     }
+    // After the guard is gone, because the slot may have a new owner at once.
     if has_ended {
         compute.threads.clear(slot);
     }

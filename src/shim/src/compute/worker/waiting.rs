@@ -18,21 +18,26 @@ const OTHERS_SLEEP: Duration = Duration::from_millis(10);
 /// How long a thread that polls for an end sleeps before its first poll.
 const FIRST_POLL: Duration = Duration::from_micros(50);
 
-/// Waits until there are more completions than `before`, or for `most`.
+/// Waits until there are more completions than `before`, or for `most`. May return earlier; the caller looks again.
+///
+/// The caller has read `before` before it found that it has to wait. So an end in between changes the word, and the wait returns
+/// at once. The caller has closed its batches: otherwise it could wait for one that is still open.
 pub(crate) fn wait_for_completion(compute: &'static Compute, before: u32, most: Duration) {
     let worker = &compute.worker;
     if !worker.status.is_running() {
-        // Only the waiting threads poll, as often as the worker would.
+        // Only the waiting threads poll, as often as the worker would. A whole tick, because no other thread does the rest of it.
         gpuslice_region::pause(arbiter::STEP.duration().min(most));
         let _is_busy = undisturbed(|| tick(compute));
         return;
     }
     worker.wake();
     if most < WORKER_LATE || !worker.try_become_poller(WallTime::of(WORKER_LATE)) {
-        // The poller may leave meanwhile; then no thread announces the end of the batch.
+        // A wait shorter than that ends before the worker counts as late. Otherwise another thread is the poller. It may leave
+        // meanwhile, and then no thread announces the end of the batch, so the sleep is bounded.
         worker.wait_for_completion(before, most.min(OTHERS_SLEEP));
         return;
     }
+    // The worker is late only if it has ended no tick meanwhile: it may have ticked and found that nothing has ended.
     let ticks = worker.ticks();
     worker.wait_for_completion(before, WORKER_LATE);
     worker.stop_polling();
@@ -42,7 +47,10 @@ pub(crate) fn wait_for_completion(compute: &'static Compute, before: u32, most: 
 }
 
 /// Waits like [`wait_for_completion`] for a batch that may end at any moment while the GPU has nothing else to do. The thread
-/// polls itself, first after [`FIRST_POLL`].
+/// polls itself, first after [`FIRST_POLL`], and then after pauses that double.
+///
+/// Example: kernels of 10 µs whose cost is not known yet. The worker would see their end a millisecond later, and the GPU would
+/// idle. One thread polls like this at a time, and for some milliseconds only, because each poll calls the driver.
 pub(crate) fn poll_for_completion(compute: &'static Compute, before: u32, most: Duration) {
     let worker = &compute.worker;
     if !worker.status.is_running() || !worker.try_become_poller(WallTime::of(WORKER_LATE)) {
@@ -69,7 +77,8 @@ pub(crate) fn poll_unknown(compute: &'static Compute) {
     }
 }
 
-/// Polls once on a thread of the program, unless another thread polls or the process ends.
+/// Polls once on a thread of the program, unless another thread polls or the process ends. It does not wait for another poll: the
+/// driver may block that one, and its thread announces the end itself.
 fn poll_once(compute: &'static Compute) {
     if !compute.worker.is_ending() && undisturbed(|| compute.meter.try_poll_events(compute)) > 0 {
         compute.worker.announce_completion();
