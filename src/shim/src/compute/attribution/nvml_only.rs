@@ -37,10 +37,12 @@ pub(crate) struct NvmlOnly {
     cost: TimeWord<GpuTime>,
     /// Instant of the last prepaid launch; the beginning of the clock before the first.
     launched: TimeWord<Monotonic>,
-    /// True if NVML attributes time to this process, as of its last answer.
+    /// True if NVML attributes time to this process, as of its last answer. Read by threads that leave launches unmeasured.
     is_attributed: AtomicBool,
+    /// Prepaid launches of the last seconds. Threads add to it, and the thread that asks NVML reads the part of a window. Locked
+    /// for moments only, never across a call of NVML.
     course: Mutex<PrepaymentHistory>,
-    /// Locked by the thread that asks NVML. Launches do not wait for it.
+    /// Locked by the thread that asks NVML, for as long as the question takes. Launches do not wait for it.
     attribution: Mutex<Attribution>,
 }
 
@@ -97,7 +99,8 @@ impl NvmlOnly {
         clock_now().since(self.launched.get()) < LINGER
     }
 
-    /// Stops: events measure again. Events also settle the launches that lie in NVML's next windows.
+    /// Stops: events measure again. Events also settle the launches that lie in NVML's next windows. If NVML settled these
+    /// windows too, the launches would be charged twice.
     pub(crate) fn stop(&self) {
         if self.launched.get() != Monotonic::BEGIN
             && let Some(mut attribution) = self.attribution.try_lock()
@@ -115,6 +118,9 @@ impl NvmlOnly {
     }
 
     /// Asks NVML if that is due, and settles the answer.
+    ///
+    /// If another thread asks, this call does nothing, because that thread settles the window. The instant of the next question
+    /// is moved on after the answer, because NVML may take long and all processes share its lock.
     pub(crate) fn tick(&self, slice: &Slice, sources: &LoggedSources, gpu: SliceDevice) {
         let (Some(mut attribution), now) = (self.attribution.try_lock(), clock_now()) else { return };
         if now < attribution.next {
@@ -143,10 +149,14 @@ impl NvmlOnly {
             return Err(Why::Numbers);
         }
         let own = nvml_windows::of_process(&uses, window, std::process::id());
+        // A window that was cut is not settled: NVML's mean also covers the part before it, whose prepayments may be forgotten.
         if window.is_cut { Ok(()) } else { self.learn(attribution, slice, gpu, &own) }
     }
 
     /// Settles a window's use against the prepaid time of its launches.
+    ///
+    /// Nothing is settled until NVML has named this process once. Example: the driver numbers processes of another namespace, and
+    /// this process never appears. Each window would then show no use, and a settlement would give back all prepaid time.
     fn learn(
         &self,
         attribution: &mut Attribution,
@@ -159,6 +169,7 @@ impl NvmlOnly {
         if prepaid.launches > 0 && !attribution.is_listed {
             attribution.empty_windows = attribution.empty_windows.saturating_add(1);
         }
+        // The windows without use have lowered the cost, so it is set back.
         if attribution.empty_windows >= EMPTY_WINDOWS && !attribution.is_listed {
             self.cost.set(FIRST);
             return Err(Why::Numbers);

@@ -16,7 +16,8 @@ const LONGEST: WallTime = WallTime::from_millis(1_000);
 pub(crate) const PATIENCE: WallTime = WallTime::from_millis(1_500);
 
 /// Returns the instant until which a process leaves NVML alone, after it asked at `asked` and got `why` as a failure. Reads the
-/// clock, because the call may have taken long.
+/// clock, because the call may have taken long. Example: a question of 10 ms is followed by a pause of 200 ms. All processes of
+/// the machine share NVML's lock, so each question delays the others.
 pub(crate) fn next_call(asked: Monotonic, why: Option<Why>) -> Monotonic {
     let end = clock_now();
     let pause = end.since(asked).saturating_mul(PART).min(LONGEST);

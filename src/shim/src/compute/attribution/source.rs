@@ -18,6 +18,9 @@ pub(crate) struct LoggedSources(AtomicU64);
 
 impl LoggedSources {
     /// Writes the source of a device's time to the region, unless the region says that events fail. Logs each source once.
+    ///
+    /// A failure of events stays in the region until events measure a batch again ([`override_source`]). Otherwise the replay
+    /// would hide it at its next step.
     pub(crate) fn report(&self, slice: &Slice, gpu: SliceDevice, measured: Measured) {
         let word = slice.region().measure_source(gpu.device);
         if word == measured.word() || Measured::of_word(word).source == Source::Failing {
@@ -36,6 +39,8 @@ impl LoggedSources {
 }
 
 /// Writes to the region that events measure or that they fail, if the region does not say so.
+///
+/// Events replace only an unknown source or a failure. A source that says more, such as a replay of event times, stays.
 pub(crate) fn override_source(slice: &Slice, device: Device, source: Source) {
     let before = Measured::of_word(slice.region().measure_source(device)).source;
     let is_news = match source {

@@ -47,6 +47,7 @@ impl UtilizationReader {
     pub(crate) fn window(&mut self) -> Result<Option<(Window, Vec<Use>)>, Why> {
         let since = self.windows.since(clocks());
         let uses = self.uses(since)?;
+        // The clocks are read again: if the question took 300 ms, its samples would seem to lie in the future.
         match self.windows.close(&uses, clocks()) {
             Closed::Window(window) => Ok(Some((window, uses))),
             Closed::NothingNew => Ok(None),
@@ -59,6 +60,7 @@ impl UtilizationReader {
         self.knows_own_pid
     }
 
+    /// Asks for the use of each process. If the newer function fails, the older one is asked from then on.
     fn uses(&mut self, since: u64) -> Result<Vec<Use>, Why> {
         let mut answer = used(self.device, self.form, since);
         if answer.is_err() && self.form == Question::List {
