@@ -49,6 +49,10 @@ impl ArbiterClient {
     }
 
     /// Renews the leases, and divides the GPUs whose leases this process holds.
+    ///
+    /// A lease is a word that expires, and no lock. A holder that is killed or suspended loses it after 0.1 s, and another
+    /// process divides the GPU. A holder that comes back finds at its next renewal that it has lost the lease. In between two
+    /// processes may have written grants, which hold until the next round.
     pub(crate) fn tick(
         &mut self,
         slice: &Slice,
@@ -63,7 +67,7 @@ impl ArbiterClient {
             let is_ours =
                 limiter.is_divided(slice) && !slice.region().is_divided_by_agent(limiter.gpu.device, now);
             let holds = is_ours && leases.renew(&Uuid(limiter.gpu.uuid), now);
-            // A new arbiter begins without a past.
+            // An arbiter whose lease was lost is dropped: another one has divided the GPU since, so what this one knows is old.
             *arbiter = arbiter.take().filter(|_| holds).or_else(|| holds.then(Arbiter::default));
         }
         if !self.holds_any() {
@@ -80,7 +84,9 @@ impl ArbiterClient {
         }
     }
 
-    /// Opens the leases, unless that was tried within [`AGAIN`]. Opens them again if other slices find a different file.
+    /// Opens the leases, unless that was tried within [`AGAIN`]. Opens them again if other slices find a different file. Example:
+    /// an administrator removes the file, and a new slice makes another one. Each file would have a holder of its own, and both
+    /// would divide the GPU.
     fn open(&mut self, slice: &Slice, limiters: &[DeviceLimiter], now: Monotonic) {
         if now.since(self.tried_at) < AGAIN && self.tried_at != Monotonic::BEGIN {
             return;

@@ -32,7 +32,7 @@ pub(crate) struct ProgramSampler {
 }
 
 impl ProgramSampler {
-    /// Closes NVML, and forgets the programs.
+    /// Closes NVML, and forgets the programs: they may have ended when NVML is asked again.
     pub(crate) fn close(&mut self) {
         (self.open, self.strangers) = (None, UnknownProcesses::default());
     }
@@ -42,7 +42,11 @@ impl ProgramSampler {
         self.strangers.note_members(publishers, now);
     }
 
-    /// Asks NVML, if that is due. Returns how the time of a slice without co-tenants is then measured.
+    /// Asks NVML, if that is due. Returns how the time of a slice without co-tenants is then measured. `None`: nothing is new, or
+    /// another process of the slice asks.
+    ///
+    /// The sampler lease makes one process of the slice ask. It is renewed at each question, and another process takes it over
+    /// after 1.5 s of silence. So a process that is killed leaves the slice without a sampler for that time only.
     pub(crate) fn tick(&mut self, slice: &Slice, gpu: SliceDevice, now: Monotonic) -> Option<Measured> {
         if self.next == Monotonic::BEGIN {
             // Opening NVML delays all other processes on the machine that open it: a program that ends sooner does not pay for

@@ -33,9 +33,10 @@ const ABSENT_AFTER: WallTime = WallTime::from_millis(2_000);
 /// Most time that is settled at once: a larger difference is taken for a wrong clock.
 const MOST_SETTLED: GpuTime = GpuTime::from_millis(200);
 
-/// The replay of one device.
+/// The replay of one device. The worker advances it, and the thread that asks NVML reads its sight and writes what it has found.
 #[derive(Debug, Default)]
 pub(crate) struct SlicingReplay {
+    /// `None` while another process of the slice is elected.
     elected: Option<ElectedReplay>,
     /// Instant at which something is due next.
     next: Monotonic,
@@ -64,7 +65,7 @@ pub(super) enum Sight {
 struct ElectedReplay {
     slicing: Slicing,
     split: Split,
-    /// Place up to which the ring of each region has been read, by the number of its slice.
+    /// Place up to which the ring of each region has been read, by the number of its slice. 0: the ring of relayed intervals.
     read: BTreeMap<u64, u64>,
     /// Co-tenants in the directory or with locks that are present: the number of the region, and the instant at which the slice
     /// last published.
@@ -86,7 +87,8 @@ struct ElectedReplay {
 }
 
 impl SlicingReplay {
-    /// Returns the slice's sight as of the last step.
+    /// Returns the slice's sight as of the last step. Takes the publishers out, so that each question to NVML gets those since
+    /// the one before.
     pub(super) fn sight(&mut self) -> Sight {
         let elected = self.elected.as_mut().filter(|_| self.has_cotenants);
         match elected.map(|elected| core::mem::take(&mut elected.publishers)) {
@@ -103,6 +105,9 @@ impl SlicingReplay {
 
     /// Publishes new intervals of the slice for slices of other directories, if this process is elected. They come at once, because
     /// this process may sleep when the next step is due.
+    ///
+    /// The lease is renewed before, because another process may have been elected meanwhile. If both published, the others would
+    /// get each interval twice.
     pub(super) fn publish(&mut self, slice: &Slice, gpu: SliceDevice) {
         let Some(elected) = &mut self.elected else { return };
         let now = clock::now();
@@ -115,7 +120,8 @@ impl SlicingReplay {
         }
     }
 
-    /// Renews the lease of the elected process. Without the lease, forgets the replay and returns false.
+    /// Renews the lease of the elected process. Without the lease, forgets the replay and returns false. The process that has the
+    /// lease settles the same time. If this one went on, the slice would be charged or refunded twice.
     fn is_elected(&mut self, slice: &Slice, gpu: SliceDevice, now: Monotonic) -> bool {
         let is_elected = slice.member().renew_sampler_lease(gpu.device, now, PATIENCE);
         if !is_elected {
@@ -139,6 +145,10 @@ impl SlicingReplay {
         !self.listens
     }
 
+    /// Does one step: reads new intervals, replays the time up to which all work is published, and settles it.
+    ///
+    /// Without co-tenants nothing is settled, but the replay moves on in time. Otherwise a co-tenant that comes after an hour
+    /// would let the replay settle that hour.
     fn step(
         &mut self,
         slice: &Slice,
@@ -166,7 +176,7 @@ impl SlicingReplay {
             elected.slicing.skip(elected.published_until(now));
         }
         if self.has_cotenants && !has_cotenants {
-            // The factor holds until NVML says something else.
+            // Steps without co-tenants write no factor. The old one would charge the slice for a part of its use only.
             slice.member().set_correction(gpu.device, ONE);
         }
         if has_cotenants != self.has_cotenants {
@@ -194,6 +204,9 @@ impl ElectedReplay {
     }
 
     /// Reads the intervals that all slices have published since the last call.
+    ///
+    /// A co-tenant may be seen in three ways, and is counted once. Relayed intervals and those in locks come from the same slices
+    /// of other directories, so locks are read only without the agent. The locks of slices of this directory are left out.
     fn read(&mut self, slice: &Slice, gpu: SliceDevice, cotenants: &mut Cotenants, now: Monotonic) {
         let own = slice.region().path();
         self.present.retain(|_, published_at| is_recent(*published_at, now));
@@ -242,7 +255,8 @@ impl ElectedReplay {
         }
     }
 
-    /// Returns the slice's intervals since the last call, if slices of other directories read its locks.
+    /// Returns the slice's intervals since the last call, if slices of other directories read its locks. The place in the ring
+    /// moves on in any case: a slice that appears later gets no old intervals.
     fn unpublished(&mut self, slice: &Slice, gpu: SliceDevice, now: Monotonic) -> Vec<Interval> {
         let new = slice.region().new_intervals(gpu.device, Origin::Slice, &mut self.locked, now);
         let is_read = self.locks.as_ref().is_some_and(IntervalLocks::has_others);
@@ -281,6 +295,9 @@ impl ElectedReplay {
     }
 
     /// Returns the number of the region whose slice asks NVML. `None`: the node agent asks.
+    ///
+    /// All slices apply the same rule, so they agree without a message. Where the asking slice has ended, none asks until it
+    /// counts as absent, after [`ABSENT_AFTER`].
     fn asker(&self, slice: &Slice, now: Monotonic) -> Option<u64> {
         let first = self.present.keys().copied().chain([slice.region().file_number()]).min();
         first.filter(|_| !is_recent(self.relayed_at, now))
@@ -303,7 +320,8 @@ impl ElectedReplay {
         is_recent(self.relayed_at, now) || !self.present.is_empty()
     }
 
-    /// Returns the instant up to which all work is published by now.
+    /// Returns the instant up to which all work is published by now. If the replay went further, it would give the turns of work
+    /// that is published later to other contexts. The relay and the locks take longer than a common directory.
     fn published_until(&self, now: Monotonic) -> Monotonic {
         let behind = if is_recent(self.locked_at, now) {
             LOCKED_BEHIND
@@ -316,6 +334,9 @@ impl ElectedReplay {
     }
 
     /// Replays the new intervals, and settles the difference to what was charged.
+    ///
+    /// The factor is only a guess for the next charges, and the difference corrects it afterwards. So a wrong factor makes a
+    /// charge late, and the mean does not depend on it. A step covers about 20 ms, so a difference beyond 200 ms is cut.
     fn settle(&mut self, slice: &Slice, gpu: SliceDevice, now: Monotonic) {
         let (member, device) = (slice.member(), gpu.device);
         let to = self.published_until(now);

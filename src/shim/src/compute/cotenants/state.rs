@@ -15,7 +15,11 @@ use gpuslice_region::Uuid;
 use parking_lot::Mutex;
 use std::path::PathBuf;
 
-/// State about co-tenants. Only the worker and the thread that asks NVML wait for its locks.
+/// State about co-tenants. The worker and the thread that asks NVML wait for its locks, and so does a launching thread that ticks
+/// because the worker does not run.
+///
+/// `samplers` is locked before `replays`, and `replays` or `arbiter` before `slices`. The thread that asks NVML holds `samplers`
+/// during the question, and the others for moments only. So the worker goes on while NVML takes long.
 #[derive(Debug)]
 pub(crate) struct CotenantState {
     slices: Mutex<Cotenants>,
@@ -53,7 +57,8 @@ impl CotenantState {
         asks.count() > 0 || is_measured_by_nvml
     }
 
-    /// Publishes new intervals of the slice for slices of other directories.
+    /// Publishes new intervals of the slice for slices of other directories. If another thread has the replays, the next tick
+    /// publishes them.
     pub(crate) fn publish(&self, usage: &UsageState) {
         let Some(mut replays) = self.replays.try_lock() else { return };
         for (replay, limiter) in replays.iter_mut().zip(&usage.limiters) {
@@ -62,6 +67,7 @@ impl CotenantState {
     }
 
     /// Replays the time slicing on a device, if that is due. Returns true if this slice asks NVML what programs use the device.
+    /// True also where nothing is replayed, and while another thread has the replays: [`ask_nvml`](Self::ask_nvml) decides again.
     fn replay_device(&self, usage: &UsageState, at: usize) -> bool {
         let (Some(mut replays), Some(limiter)) = (self.replays.try_lock(), usage.limiters.get(at)) else {
             return true;
@@ -71,6 +77,9 @@ impl CotenantState {
     }
 
     /// Asks NVML which programs use the GPUs, and what launches cost that events do not measure, if that is due.
+    ///
+    /// Called by the thread that asks NVML, and by a ticking thread where that one does not run. The lock of the replays is held
+    /// only between questions. If it were held during one, the worker could publish and replay nothing.
     pub(crate) fn ask_nvml(&self, usage: &UsageState) {
         if usage.timing.are_used() {
             usage.nvml_only.iter().for_each(NvmlOnly::stop);
@@ -103,7 +112,8 @@ impl CotenantState {
         }
     }
 
-    /// Tells the slice what NVML says of programs on a device that publish nothing.
+    /// Tells the slice what NVML says of programs on a device that publish nothing. Beside co-tenants the replay writes the
+    /// source of the time, so this function writes it only without them.
     fn tell_programs(&self, usage: &UsageState, at: usize, measured: Measured, has_cotenants: bool) {
         let are_there = measured.source.is_beside_programs();
         if let Some(replay) = self.replays.lock().get_mut(at) {
@@ -116,7 +126,8 @@ impl CotenantState {
         }
     }
 
-    /// Reads the grants of the arbiters, and divides those GPUs whose arbiter leases this process holds.
+    /// Reads the grants of the arbiters, and divides those GPUs whose arbiter leases this process holds. Each process reads the
+    /// grants, because the arbiter may be a process of another slice.
     pub(crate) fn arbitrate(&self, usage: &UsageState) {
         let now = clock::now();
         usage.limiters.iter().for_each(|limiter| limiter.read_grant(usage, now));
@@ -148,7 +159,8 @@ impl CotenantState {
 }
 
 /// Returns true if a thread of this process waits for a share in which other slices have a part. Perhaps no other process is left
-/// to be the arbiter.
+/// to be the arbiter. Then the worker keeps ticking although no work is under way. Otherwise the thread would wait by an old
+/// grant although the GPU is idle.
 pub(crate) fn needs_arbiter(usage: &UsageState) -> bool {
     usage
         .limiters
