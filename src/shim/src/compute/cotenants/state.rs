@@ -15,8 +15,8 @@ use gpuslice_region::Uuid;
 use parking_lot::Mutex;
 use std::path::PathBuf;
 
-/// State about co-tenants. The worker and the thread that asks NVML wait for its locks, and so does a launching thread that ticks
-/// because the worker does not run.
+/// State about co-tenants. The worker and the thread that asks NVML wait for its locks. If the worker does not run, launching
+/// threads tick in its place, and wait for them, too.
 ///
 /// `samplers` is locked before `replays`, and `replays` or `arbiter` before `slices`. The thread that asks NVML holds `samplers`
 /// during the question, and the others for moments only. So the worker goes on while NVML takes long.

@@ -112,7 +112,7 @@ impl DeviceUsage {
         usage.member().count_launches(device, batch.closed.run.launches().into());
         let plain = batch.closed.run.plain();
         let ran = MeasuredBatch { plain, length: verdict.length, until, after: verdict.after };
-        // If another batch overruns too, the next poll reports it again.
+        // If another batch overruns too, a later poll reports it again.
         if batch.is_overrun {
             usage.member().clear_overrun(device);
         }
@@ -125,7 +125,7 @@ impl DeviceUsage {
 
     /// Returns true if a batch waited for a launch on another device. If there is enough evidence, couples the two devices.
     ///
-    /// The driver does not tell that a kernel waits. Two facts together tell it: the batch ran far longer than its estimate, and
+    /// The driver does not tell that a kernel waits. Two facts together tell it. The batch ran far longer than its estimate, and
     /// it ended when a throttled launch on the other device was admitted. The caller then teaches the estimates a shorter time.
     /// Otherwise a collective of 1 ms that waited for 100 ms would move its estimate towards 100 ms.
     fn detect_coupling(
@@ -162,7 +162,7 @@ impl DeviceUsage {
         let (Some(until), Some(device)) = (until, usage.device(batch.closed.device)) else { return };
         let length = until.since(began);
         let ran = MeasuredBatch { plain: batch.closed.run.plain(), length, until, after: WallTime::ZERO };
-        // Reported again at each poll: other devices take a report that is not renewed for the end of the overrun.
+        // Reported again while the batch runs on: a report that is not renewed for 5 ms counts as the end of the overrun.
         if !batch.closed.is_unknown && ran.may_wait() {
             usage.member().note_overrun(device, now);
             batch.is_overrun = true;

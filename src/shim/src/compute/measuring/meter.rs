@@ -81,8 +81,8 @@ impl Meter {
         self.submitted.lock().push(batch);
     }
 
-    /// Polls the events of pending batches, after a poll of another thread if there is one. Returns how many batches have ended,
-    /// and how many streams launches no longer wait for.
+    /// Polls the events of pending batches, after a poll of another thread if there is one. Returns the number of batches that
+    /// have ended, and of streams that were just found to wait for something other than the GPU.
     pub(crate) fn poll_events(&self, usage: &UsageState) -> usize {
         self.poll_locked(self.state.lock(), usage)
     }

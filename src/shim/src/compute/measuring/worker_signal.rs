@@ -98,9 +98,7 @@ impl WorkerSignal {
     }
 
     /// Ends the polling by the calling thread. If its role has ended by time, this may end the role of its successor, and a third
-    /// thread may become a poller. That costs a few polls: [`Meter::try_poll_events`] lets one thread poll at a time.
-    ///
-    /// [`Meter::try_poll_events`]: super::meter::Meter::try_poll_events
+    /// thread may become a poller. That costs a few wake-ups: the lock of the meter's state lets one thread poll at a time.
     pub(crate) fn stop_polling(&self) {
         self.poller_until.set(Monotonic::BEGIN);
     }

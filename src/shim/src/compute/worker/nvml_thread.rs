@@ -1,8 +1,8 @@
 //! The thread that asks NVML.
 //!
 //! Example: NVML takes 300 ms to start, because other processes start it too. The worker goes on polling timing events
-//! meanwhile. If it waited for NVML itself, work in flight would not be charged for that time, and kernels that wait for each
-//! other would not be seen.
+//! meanwhile. If it waited for NVML itself, work in flight would not be charged for that time. Kernels that wait for each other
+//! would not be seen.
 //!
 //! The thread starts when the worker first wants an answer. All signals except `SIGBUS` are blocked in it, because they are the
 //! program's. If it cannot be started, the worker asks NVML.

@@ -14,8 +14,8 @@ const CREDIT_KEPT: WallTime = WallTime::from_millis(50);
 
 /// Does one tick. Returns true if anything is left to do.
 ///
-/// The order makes each step see the results of the step before: batches of idle threads are closed, the poll measures them, and
-/// the report and the arbiter see the new figures. Where the worker does not run, several threads may tick at once.
+/// The order makes each step see the results of the step before. Batches of idle threads are closed, then the poll measures them.
+/// The report and the arbiter see the new figures. Where the worker does not run, several threads may tick at once.
 pub(crate) fn tick(compute: &'static Compute) -> bool {
     let now = clock::now();
     compute.hold_limits(now);
