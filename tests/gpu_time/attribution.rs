@@ -321,6 +321,20 @@ fn processes_of_slices_that_see_each_other_are_no_such_programs() {
 }
 
 #[test]
+fn the_factor_of_a_process_that_dies_with_its_co_tenant_ends() {
+    let bench = Bench::simulated().with("SIMGPU_NVML_PIDS", "none");
+    let mut elected = begin(apart(&bench, "here").start());
+    let mut cotenant = begin(apart(&bench, "there").start());
+    until(&bench, |measured, factor| {
+        measured == Measured::by(Source::Replayed) && (ONE / 10..ONE * 9 / 10).contains(&factor)
+    });
+    let _successor = begin(apart(&bench, "here").start());
+    cotenant.kill();
+    elected.kill();
+    until(&bench, is(untold(Why::NotSupported)));
+}
+
+#[test]
 fn slices_whose_driver_is_a_file_of_their_image_do_not_find_each_other() {
     let (bench, image) = (Bench::simulated(), driver_copy());
     let _here = begin(apart(&bench, "here").start());

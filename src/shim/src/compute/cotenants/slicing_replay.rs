@@ -63,6 +63,8 @@ pub(super) enum Sight {
 /// State of the replay while this process is elected.
 #[derive(Debug)]
 struct ElectedReplay {
+    /// Instant of the election.
+    elected_at: Monotonic,
     slicing: Slicing,
     split: Split,
     /// Place up to which the ring of each region has been read, by the number of its slice. 0: the ring of relayed intervals.
@@ -175,8 +177,9 @@ impl SlicingReplay {
         } else {
             elected.slicing.skip(elected.published_until(now));
         }
-        if self.has_cotenants && !has_cotenants {
-            // Steps without co-tenants write no factor. The old one would charge the slice for a part of its use only.
+        // Steps without co-tenants write no factor. The last one would charge the slice for a part of its use only. It may be of
+        // an earlier elected process that died together with the co-tenants.
+        if !has_cotenants && elected.has_looked_long(now) && slice.region().correction(gpu.device) != ONE {
             slice.member().set_correction(gpu.device, ONE);
         }
         if has_cotenants != self.has_cotenants {
@@ -189,6 +192,7 @@ impl SlicingReplay {
 impl ElectedReplay {
     fn new(slice: &Slice, gpu: SliceDevice, now: Monotonic) -> Self {
         Self {
+            elected_at: now,
             slicing: Slicing::new(now),
             split: Split::from(slice.region().correction(gpu.device)),
             read: BTreeMap::new(),
@@ -313,6 +317,11 @@ impl ElectedReplay {
         if self.locks.as_mut().is_some_and(|locks| locks.tell_programs(are_there).is_err()) {
             self.locks = None;
         }
+    }
+
+    /// Returns true if this process has been elected for so long that it knows all co-tenants.
+    fn has_looked_long(&self, now: Monotonic) -> bool {
+        !is_recent(self.elected_at, now)
     }
 
     /// Returns true if co-tenants have published intervals lately.

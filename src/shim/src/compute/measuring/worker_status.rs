@@ -28,9 +28,10 @@ impl WorkerStatus {
         self.0.load(Ordering::Acquire) == STARTED
     }
 
-    /// Returns true if the caller is the first, and has to start the thread.
+    /// Returns true if the caller is the first, and has to start the thread. A later caller changes nothing: the first one may
+    /// have [failed](Self::set_failed) meanwhile.
     pub(crate) fn try_start(&self) -> bool {
-        self.0.swap(STARTED, Ordering::AcqRel) == NOT_STARTED
+        self.0.compare_exchange(NOT_STARTED, STARTED, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
     /// Notes that the thread cannot be started.
