@@ -5,6 +5,13 @@
 //! belongs to a batch between two timing events. The library's own thread (`worker`) polls the events, charges the
 //! measured time and settles the difference (`measuring`). `gpuslice_policy::compute` has all the arithmetic.
 //!
+//! Three kinds of threads meet here:
+//!
+//! - A thread that launches has its own state, behind a lock that costs it next to nothing (`threads::slot`). It never waits for
+//!   the worker's lock, because the driver may block the worker for long.
+//! - The worker takes the state of a thread that has stopped launching, and closes its batches.
+//! - A thread that ends a stream or a context takes the states of other threads, one after the other, and closes batches there.
+//!
 //! Folders, lowest first. A module imports from its own folder and from folders earlier in this list;
 //! `tests/dependencies` checks that.
 //!

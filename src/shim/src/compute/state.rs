@@ -12,6 +12,9 @@ use core::ops::Deref;
 use gpuslice_policy::config::CoreMeter;
 
 /// State of the GPU time that a process uses. Made once; never dropped.
+///
+/// It is never dropped because the worker, the C library's destructors and the slots of threads keep references to it. A forked
+/// child makes its own: the parent's other threads do not exist in the child, and locks that they held stay locked there.
 #[derive(Debug)]
 pub(crate) struct Compute {
     measuring: MeasuringState,
@@ -52,7 +55,8 @@ impl Compute {
         &self.measuring
     }
 
-    /// Acquires the calling thread's state. None inside a launch that is under way already.
+    /// Acquires the calling thread's state. None inside a launch that is under way already. The caller then forwards the call to
+    /// the driver and changes nothing.
     #[inline]
     pub(super) fn acquire_own(&'static self) -> Option<OwnerGuard> {
         self.threads.acquire_own(&self.measuring)

@@ -23,6 +23,12 @@ const MEASURED: u32 = 16;
 const LARGE: u64 = 64 << 10;
 
 /// Makes a copy on the device or a fill, which is not paced.
+///
+/// A copy of known duration leaves the open batch open, and counts in it as a gap. A copy that is to be measured gets a batch of
+/// its own. If each copy closed the batch, a program that copies between small kernels would get two events for each kernel.
+///
+/// The library's work before and after the call is in two phases, because a phase must not contain the driver's call. During that
+/// call the program may launch from a callback of the driver, and that launch must not count as the library's own.
 pub(super) fn unpaced(compute: &'static Compute, launch: &Launch, call: impl FnOnce() -> Status) -> Status {
     let Some(mut held) = compute.acquire_own() else { return call() };
     let at = stream_for(&mut held, compute, launch.stream);
@@ -36,6 +42,7 @@ pub(super) fn unpaced(compute: &'static Compute, launch: &Launch, call: impl FnO
         held.copies = held.copies.wrapping_add(1);
         let known = compute.estimates.look_up(&mut held.cache, &launch.key);
         let known = known.filter(|known| known.is_certain());
+        // None: this copy is measured, because its duration is not certain or because it is the sixteenth.
         let taken_for = known.filter(|_| !held.copies.is_multiple_of(MEASURED));
         if taken_for.is_none() {
             held.begin_copy(compute, at, &launch.key, known.unwrap_or(Estimate::NONE));
@@ -65,6 +72,9 @@ pub(super) fn unpaced(compute: &'static Compute, launch: &Launch, call: impl FnO
 }
 
 /// Makes a copy from or to the host. `is_sync`: the program waits for it, and so for the work before it in the stream.
+///
+/// A small copy stays between the kernels of a batch, because two events would take about as long. A large one may wait for the
+/// host's memory, and the kernels would be charged for that.
 pub(crate) fn host_copy(
     compute: &'static Compute,
     (stream, bytes, is_sync): (Stream, u64, bool),
@@ -87,6 +97,9 @@ pub(crate) fn ends_run(compute: &'static Compute, stream: Stream) {
 }
 
 /// Closes the calling thread's batches on a stream, and on streams that wait for it.
+///
+/// Other threads' batches on the stream stay open: to close them would mean to wait for their launches. They contain the copy or
+/// the wait, and their measurement is too long by that.
 fn end_batch(compute: &'static Compute, stream: Stream) {
     let close = || {
         if let Some(mut held) = compute.acquire_own() {

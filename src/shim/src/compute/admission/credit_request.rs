@@ -32,6 +32,9 @@ const RECHECK_COUPLED: WallTime = WallTime::from_millis(2);
 const STUCK: WallTime = WallTime::from_millis(1_000);
 
 /// The request of a thread for credit on one device, over all of its waits.
+///
+/// The region has one request for each process and device. So one thread of a process requests at a time, under the lock of the
+/// process's credit. The thread keeps the lock across its waits for the share, and the others wait for the lock.
 #[derive(Debug)]
 pub(super) struct CreditRequest {
     compute: &'static Compute,
@@ -83,8 +86,11 @@ impl CreditRequest {
     /// Takes credit for a launch, or waits. True: the thread's lease was filled. False: the caller tries again.
     ///
     /// The order is from cheap to dear: credit of the process, a debt for overlap, the region. One thread of the
-    /// process asks the region at a time. A thread that gets a lease usually fills the process's credit for the other
-    /// threads, too.
+    /// process asks the region at a time. A thread that gets a lease for overlapping launches leaves the rest of it in the
+    /// process's credit, for the other threads.
+    ///
+    /// The debt for overlap comes before the wait for the lock. Example: eight threads launch side by side, and one of them waits
+    /// for the share with the lock. The others may still end their round; otherwise their streams would idle.
     pub(super) fn acquire_credit(
         &mut self,
         held: &mut OwnerGuard,
@@ -128,6 +134,10 @@ impl CreditRequest {
     }
 
     /// Lets other threads of this process request.
+    ///
+    /// A request that has waited is published in the region, and is withdrawn before the lock is released. The next thread
+    /// publishes its own in the same words. If the withdrawal came later, it would remove that one, and no refund would wake its
+    /// thread.
     pub(super) fn release(&mut self) {
         if self.guard.is_some() && !self.throttled.is_zero() {
             self.compute.member().withdraw_request(self.limiter.gpu.device);
@@ -147,6 +157,10 @@ impl CreditRequest {
     ///
     /// On a single stream nothing overlaps. A slice that must yield takes nothing in advance. The risk is a prediction that is
     /// wrong, and the budget of overdrafts bounds it.
+    ///
+    /// Two bounds apply in turn. The sum `beside` is of the process, and stays within one launch until the next payment. The
+    /// budget is of the slice. If the budget refuses, the sum is not taken back: the error is on the safe side, and the payment
+    /// clears it.
     fn overdraw(&self, held: &mut OwnerGuard, estimate: &Estimate) -> bool {
         let limiter = self.limiter;
         if limiter.streams.load(Ordering::Relaxed) < 2 || limiter.must_yield() {
@@ -170,6 +184,10 @@ impl CreditRequest {
     }
 
     /// Waits while another thread of this process requests, or requests beside a thread that never came back.
+    ///
+    /// A thread may leave its wait by `longjmp` with the lock held, and nothing ever releases that lock. Without this way out all
+    /// other threads of the process would wait for ever. Threads that request without the lock share one request in the region.
+    /// One may withdraw the request of another, which then wakes up by its own time limit instead of a refund.
     fn request_unserialised(&mut self, held: &mut OwnerGuard, shortfall: Shortfall) -> bool {
         let lock = &self.limiter.credit;
         if !lock.is_abandoned(clock::now()) {
@@ -186,9 +204,14 @@ impl CreditRequest {
 
     /// Asks the region for `amount` of the slice's time, of which the launch itself needs `launch`. Returns the time
     /// that was paid; none after a wait.
+    ///
+    /// If the slice has no time, the launch may still be admitted as debt, for a kernel that may wait for it. The region is asked
+    /// first, because a launch that can be paid must not use the budget of overdrafts. Such a debt is of the launch. For a
+    /// shorter launch it is up to one millisecond, and not a whole turn.
     fn request(&mut self, held: &mut OwnerGuard, amount: GpuTime, launch: GpuTime) -> Option<GpuTime> {
         let (member, device) = (self.compute.member(), self.limiter.gpu.device);
-        // Read before the request, so that no wake-up in between is missed.
+        // Read before the request, so that no wake-up in between is missed: a process that refunds time after the request changes
+        // the number, and the sleep ends at once.
         let sequence = member.wake_sequence(device);
         // Small launches are not requested one by one, because a kernel that waits for them is charged meanwhile.
         let least = launch.max(amount.min(lease::MOST_ALONE));
@@ -218,6 +241,9 @@ impl CreditRequest {
     ///
     /// Two changes wake no thread, so the sleep is bounded: a process dies with time paid or requested; or another device, which
     /// has a wake-up word of its own, waits for this one.
+    ///
+    /// After the sleep the thread looks for dead processes itself. Perhaps all threads that could find one sleep here: the dead
+    /// process would then keep its prepaid time and its turn.
     fn sleep(&mut self, held: &mut OwnerGuard, sequence: u32, until: Monotonic, now: Monotonic) {
         let (member, device) = (self.compute.member(), self.limiter.gpu.device);
         held.close_all(self.compute);
@@ -235,6 +261,11 @@ impl CreditRequest {
     /// Returns true if no batch of the process has ended for [`STUCK`] while work is under way: that work may wait for this
     /// launch. Then the launch is admitted as debt, if the budget of overdrafts pays for it. Without events running work is
     /// not charged, so the launch is admitted when the slice's debt is paid.
+    ///
+    /// Example: a kernel spins until another kernel of the process has written a flag. The first is charged as it runs. So the
+    /// slice's debt grows faster than the share pays it, and the second would never be admitted.
+    ///
+    /// The time starts again whenever a batch ends, because then the GPU gets on without this launch.
     fn poll_stuck(&mut self, now: Monotonic) -> bool {
         let completions = self.limiter.completions.load(Ordering::Relaxed);
         let may_be_stuck = self.compute.is_anything_under_way() && self.compute.timing.are_used();
@@ -252,6 +283,10 @@ impl CreditRequest {
         }
     }
 
+    /// Waits, and adds the time to that for which the launch was throttled.
+    ///
+    /// It adds a nanosecond at least. [`release`](Self::release) withdraws the request only if the thread has waited, and a clock
+    /// that shows no progress must not hide a wait.
     fn timed<T>(&mut self, wait: impl FnOnce() -> T) -> T {
         let before = clock::now();
         let done = wait();

@@ -40,7 +40,10 @@ impl LaunchTicket {
     const NONE: Self = Self { stream: 0, device: 0, estimate: Estimate::NONE, is_known: false };
 }
 
-/// Returns true if launches are paced now. If they are paced no more, this function closes open batches.
+/// Returns true if launches are paced now. If they are not, this function closes the calling thread's open batches.
+///
+/// An administrator may change the share at any time, so each launch asks. Each thread closes its own batches at its next launch.
+/// The worker closes those of threads that do not launch.
 #[inline(always)]
 pub(crate) fn is_to_pace(compute: &'static Compute) -> bool {
     if compute.is_pacing() {
@@ -54,6 +57,12 @@ pub(crate) fn is_to_pace(compute: &'static Compute) -> bool {
 
 /// Makes a call that submits work, in a process whose launches are paced. The thread waits until the work is admitted,
 /// calls the driver, and records the work for the measurement.
+///
+/// The thread keeps its state across the driver's call. Otherwise the worker could close the batch between the payment and the
+/// launch. The closing event would lie before the launch, and the launch would not be measured.
+///
+/// A launch inside this launch finds the state taken and goes to the driver unpaid. Example: the driver calls a function of the
+/// program, and that function launches too. To wait for the state would be to wait for itself.
 #[inline]
 pub(crate) fn gate(
     compute: &'static Compute,
@@ -78,6 +87,9 @@ pub(crate) fn gate(
 
 /// Makes a call that submits work to several streams at once, in a process whose launches are paced. The thread pays for the
 /// launches one after the other.
+///
+/// A launch that gets no ticket goes with the others, unpaid: the driver's call cannot be divided. If the call fails, the thread
+/// gets the credit of all of them back.
 pub(crate) fn gate_all(
     compute: &'static Compute,
     launches: impl FnOnce() -> Vec<Launch>,
@@ -85,7 +97,8 @@ pub(crate) fn gate_all(
 ) -> Status {
     let launches = enter_or(launches, Vec::new());
     let Some(mut held) = compute.acquire_own() else { return call() };
-    // All launches are paid for before any joins a batch, because a thread that waits closes its batches.
+    // All launches are paid for before any joins a batch, because a thread that waits closes its batches: one that was opened for
+    // the first launch would be closed, without that launch, while the thread waits for the second.
     let prepaid = launches.iter().filter_map(|launch| {
         let mut ticket = LaunchTicket::NONE;
         prepay(&mut held, compute, launch, &mut ticket).map(|_| (launch, ticket))
@@ -121,6 +134,9 @@ fn enter(
 ///
 /// The usual launch writes no word that other threads write too, and no word that they often read. So threads do not slow each
 /// other down. Shared words that it reads, such as the version of the estimate, seldom change.
+///
+/// The order of the conditions matters: the lease is spent last. If the queue were checked after it, a launch that has to wait
+/// would have paid already. The slow path would pay a second time.
 #[inline(always)]
 fn prepay(
     held: &mut OwnerGuard,
@@ -152,6 +168,9 @@ fn prepay(
 }
 
 /// Pays for a launch if the thread's credit does not suffice, or if the cost of the launch is unknown.
+///
+/// If the device is not paced any more, it closes the stream's batch instead. The launch goes to the driver without a ticket, and
+/// must not lie between the events of the batch.
 #[cold]
 #[inline(never)]
 fn prepay_slowly(
@@ -176,6 +195,12 @@ fn prepay_slowly(
 }
 
 /// Returns a note that the launch may load code: it is the first one of its function in this context.
+///
+/// A driver that loads code holds the lock of the context until the GPU's queue is empty. While the note exists, the worker does
+/// not read events of that context. Otherwise a kernel of one second would block the worker for that second, also for other
+/// contexts.
+///
+/// The function is marked before the call. So a second thread that launches it meanwhile leaves no note; the first one's serves.
 fn code_load(
     held: &OwnerGuard,
     compute: &'static Compute,
@@ -219,6 +244,9 @@ fn prepare(held: &mut OwnerGuard, compute: &'static Compute, launch: &Launch, ti
 }
 
 /// Counts a launch in its batch after the driver's call, or gives its credit back.
+///
+/// The launch counts after the call, because the driver may refuse it. No other thread has closed the batch since `place`,
+/// because this thread has kept its state.
 #[inline(always)]
 fn leave(
     held: &mut OwnerGuard,
@@ -257,6 +285,8 @@ fn leave_slowly(
     }
     if !is_known {
         let begin = || {
+            // Before the batch is submitted: if the worker took an unknown launch off before it was counted, the count would stay
+            // too high. Later launches of unknown cost could then wait for 50 ms in vain.
             let limiter = compute.limiters.get(*device);
             limiter.into_iter().for_each(|limiter| limiter.begin_unknown(compute, &launch.key));
         };
@@ -283,6 +313,7 @@ fn not_measured(compute: &'static Compute, launch: &Launch, ticket: &LaunchTicke
 fn close_before_unpaced(compute: &'static Compute) {
     let close = || {
         if let Some(mut held) = compute.acquire_own() {
+            // First, because their streams may have ended: `close_all` would record events in these.
             held.give_up_pending();
             held.close_all(compute);
         }

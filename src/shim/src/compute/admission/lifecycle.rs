@@ -8,6 +8,9 @@ use gpuslice_driver::types::CUstream;
 use gpuslice_policy::compute::cost::estimate::Key;
 
 /// Notes, before the driver is called, that a stream begins to record its calls instead of running them.
+///
+/// Batches on it are closed before, while an event can still be recorded. Later an event would spoil the program's capture, so
+/// the batches could not be measured.
 pub(crate) fn capture_begins(compute: &'static Compute, stream: CUstream) {
     close_everywhere(compute, |state| state.stream.is_named(stream));
 }
@@ -18,6 +21,10 @@ pub(crate) fn forget(compute: &Compute, key: &Key) {
 }
 
 /// Notes that a stream is about to be destroyed.
+///
+/// The batches are closed first, and the end is counted afterwards. A thread that sees the new number forgets streams without an
+/// open batch. A batch that could not be closed is marked by then, so the thread gives it up and records nothing in the ended
+/// stream.
 pub(crate) fn stream_ends(compute: &'static Compute, stream: CUstream) {
     close_everywhere(compute, |state| state.stream.is_named(stream));
     compute.contexts.count_end();
@@ -31,6 +38,12 @@ pub(crate) fn context_seen(compute: &Compute, context: usize) {
 
 /// Notes that a context, or one use of it, is about to be destroyed: its events are not polled meanwhile. Returns the context's
 /// number; none if nothing was launched in it.
+///
+/// The batches are closed before the last poll, so that the poll sees their events as well. If the worker polled during the
+/// destruction, it would use events that the driver is freeing.
+///
+/// Whether the context really ends is known only from the driver's status. So nothing is forgotten here:
+/// [`context_left`] decides.
 pub(crate) fn context_ends(compute: &'static Compute, context: usize) -> Option<u64> {
     let pool = compute.timing.pools.known(context)?;
     close_everywhere(compute, |state| state.pool == pool);
@@ -46,6 +59,9 @@ pub(crate) fn code_load_begins(compute: &'static Compute, context: usize) -> Opt
 
 /// Notes that a green context is about to be destroyed. `view` is the handle that it has as a context. Batches on its default
 /// streams are closed. Work in flight continues in the primary context, and so do the events that time it.
+///
+/// The context has a number only if its own events time it. Without one there is no event to forget, and the count alone makes
+/// the threads look up their streams again.
 pub(crate) fn view_ends(compute: &'static Compute, view: usize) -> Option<u64> {
     close_everywhere(compute, |state| state.context == view);
     compute.contexts.count_end();
@@ -54,6 +70,10 @@ pub(crate) fn view_ends(compute: &'static Compute, view: usize) -> Option<u64> {
 
 /// Notes that the call that may destroy a context has returned. `ended`: the context and its events are gone.
 /// Otherwise the context remains, for other users.
+///
+/// The order is: forget the events, count the end, let the meter go on. A thread that sees the count finds no events of the
+/// context any more, and gives up its batch in it. The meter goes on last, and leaves the context's batches unmeasured. If it
+/// went on first, it would read events that do not exist.
 pub(crate) fn context_left(compute: &'static Compute, pool: u64, ended: bool) {
     if ended {
         // This comes first: from here on no thread gets an event of the context.
@@ -66,6 +86,10 @@ pub(crate) fn context_left(compute: &'static Compute, pool: u64, ended: bool) {
 /// Closes batches of all threads on the streams that `is_meant` accepts, except batches that only their own threads can close.
 /// Waits for a launch in progress: its thread may have an open batch on the stream too, and would record the end in a stream that
 /// is gone.
+///
+/// Threads without anything to close are passed over, because each access makes all threads of the process pass a fence. The
+/// program orders its launches on a stream before the end of the stream. So a batch that this check could miss is not on the
+/// stream.
 fn close_everywhere(compute: &'static Compute, is_meant: impl Fn(&StreamState) -> bool) {
     for slot in compute.threads.all() {
         let is_mine = slot.is_mine();

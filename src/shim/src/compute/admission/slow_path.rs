@@ -23,6 +23,9 @@ const RECHECK_QUEUE: Duration = Duration::from_millis(20);
 
 /// Waits until a launch is admitted, and pays for it. Returns the estimate by which it was paid, and whether that is
 /// known. None: the launch goes to the driver unpaid.
+///
+/// The request is ended on each way out. A request that stayed published would count as a process that waits for its turn, and
+/// other processes would wait for it.
 #[cold]
 pub(super) fn admit(
     held: &mut OwnerGuard,
@@ -55,6 +58,12 @@ struct Admission {
 impl Admission {
     /// Tries until the launch is paid for; each turn ends in a wait. Because anything may change during a wait, each turn reads
     /// everything again.
+    ///
+    /// The three checks follow in this order: is the cost known, has the queue room, is there credit. Credit comes last, because
+    /// a thread that has paid must not wait any more. Its paid time would be missing to the other processes meanwhile.
+    ///
+    /// `completions` is read before the checks. A batch that ends after a check changes the number, so the wait returns at once.
+    /// If it were read afterwards, the thread would miss that end, and sleep for too long beside an idle GPU.
     fn admit(&mut self, held: &mut OwnerGuard, launch: &Launch) -> Option<(Estimate, bool)> {
         let compute = self.compute;
         loop {
@@ -93,6 +102,9 @@ impl Admission {
     }
 
     /// Closes the thread's batches and waits for `until`. Other threads of the process and other slices may request meanwhile.
+    ///
+    /// The thread does not wait for credit here. If it kept the lock of the credit and the published request, no other thread of
+    /// the process could pay. And other processes would wait for the turn of one that cannot use it.
     fn wait(&mut self, held: &mut OwnerGuard, until: impl FnOnce()) {
         self.request.release();
         held.close_all(self.compute);
@@ -100,6 +112,12 @@ impl Admission {
     }
 
     /// Returns true if this launch of unknown cost may run beside the unknown launches that are under way.
+    ///
+    /// A launch of unknown cost is prepaid by a guess, so the bound limits the debt that a bad guess leaves. Two cases are
+    /// exempt. After 50 ms a launch goes all the same, because those under way may take long or wait for it. Without events no
+    /// measurement comes.
+    ///
+    /// The launch is counted only after its call, so threads that ask at the same time may exceed the bound together.
     fn may_go_unknown(&self, launch: &Launch) -> bool {
         let is_late = clock::now().since(self.began) >= UNKNOWN_WAIT;
         let limiter = self.request.limiter();
@@ -115,6 +133,12 @@ impl Admission {
 
     /// Returns how long a launch of this cost has to wait for queued work at most. None if it need not wait, also
     /// because the queue is about to be empty.
+    ///
+    /// With the usual bound 20 ms of work are queued, so the thread may sleep until the worker announces an end. With a reduced
+    /// bound only a few milliseconds or one launch are queued. A thread that woke up at the end of that work would leave the GPU
+    /// idle while it launches. So it wakes 0.3 ms before the predicted end, and launches then.
+    ///
+    /// If more than about one such launch is queued even then, the thread waits until the worker announces an end.
     fn queue_wait(&self, cost: GpuTime) -> Option<Duration> {
         let limiter = self.request.limiter();
         if limiter.admits(cost) {

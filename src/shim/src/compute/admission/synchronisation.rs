@@ -24,6 +24,9 @@ pub(crate) enum Waits {
 }
 
 /// Makes a call in which the program waits for the GPU.
+///
+/// After the wait, events of unknown launches are polled at once. The next launch can then pay by a measurement, and need not
+/// wait for the worker's tick. A program that ends now would leave the launch charged as if it still ran.
 pub(crate) fn waits(compute: &'static Compute, what: Waits, call: impl FnOnce() -> Status) -> Status {
     if !compute.is_pacing() {
         return call();
@@ -36,6 +39,9 @@ pub(crate) fn waits(compute: &'static Compute, what: Waits, call: impl FnOnce() 
 }
 
 /// Makes a call after which streams are empty, and notes that.
+///
+/// The thread gives up its state during the call, because the wait may take minutes. The worker closes the thread's batches
+/// meanwhile; with an open batch the slice would be charged only after the wait.
 fn timed(compute: &'static Compute, what: Waits, call: impl FnOnce() -> Status) -> Status {
     if let Some(mut held) = compute.acquire_own() {
         held.enter_driver(CycleInstant::now());

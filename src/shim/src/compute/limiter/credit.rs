@@ -24,14 +24,19 @@ const ABANDONED: WallTime = WallTime::from_millis(2_000);
 const TRY_EVERY: u32 = 16;
 
 /// The lock of a process's credit on one device.
+///
+/// Threads try the mutex and never block in it. They wait on `releases` instead, a futex word. A signal handler may take a
+/// waiting thread out of its wait by `longjmp`. The kernel forgets such a waiter, but the mutex's own queue would still contain
+/// it.
 #[derive(Debug, Default)]
 pub(crate) struct CreditLock {
     credit: Mutex<ProcessCredit>,
-    /// Instant of the holder's last renewal.
+    /// Instant of the holder's last renewal. Written by the holder, read by threads that find the lock taken.
     renewed_at: TimeWord<Monotonic>,
     /// Number of releases; wraps.
     releases: AtomicU32,
-    /// Number of threads that wait for a release.
+    /// Number of threads that wait for a release. Too high after a thread has left its wait by `longjmp`: then releases wake in
+    /// vain.
     waiters: AtomicU32,
 }
 
@@ -40,7 +45,9 @@ pub(crate) struct CreditLock {
 pub(crate) struct ProcessCredit {
     /// The time itself.
     pub(crate) lease: Lease,
+    /// Number of requests that were paid; wraps.
     requests: u32,
+    /// Instant of the last of them.
     added_at: Monotonic,
 }
 
@@ -61,7 +68,14 @@ impl CreditLock {
         self.credit.try_lock().map(|credit| CreditGuard { credit, _release: Release(self) })
     }
 
-    /// Locks. Waits for another thread to release it, for `most` at most.
+    /// Locks. Waits for another thread to release it, for `most` at most. None also if a third thread is faster.
+    ///
+    /// The order is: read the number of releases, count this waiter, try the lock, sleep while the number is unchanged. The
+    /// releasing thread frees the lock, raises the number, and then reads the waiters. If it frees the lock after the try, it
+    /// sees the waiter and wakes it. If this thread does not sleep yet, the changed number keeps it awake.
+    ///
+    /// If the number were read after the try, a release in between would be missed. The thread would then sleep for all of
+    /// `most`, although the lock is free.
     pub(crate) fn try_lock_for(&self, most: Duration) -> Option<CreditGuard<'_>> {
         let releases = self.releases.load(Ordering::SeqCst);
         // SeqCst: either the thread that releases the lock sees this waiter, or this thread finds it free.
@@ -111,6 +125,9 @@ impl DerefMut for CreditGuard<'_> {
 
 impl ProcessCredit {
     /// Returns the least amount to request so that overlapping launches can go together. `streams`: streams in use on the device.
+    ///
+    /// Launches that are paid one by one never run side by side, so their estimates never show that they could. So one request in
+    /// [`TRY_EVERY`] pays for a group as a trial. If they do not overlap, the process has taken up to ten launches in advance.
     pub(crate) fn least_for_overlap(&self, estimate: &Estimate, streams: usize) -> GpuTime {
         if streams < 2 {
             return GpuTime::ZERO;
@@ -125,6 +142,9 @@ impl ProcessCredit {
     }
 
     /// Takes out all credit, if nothing was added for `kept`.
+    ///
+    /// The caller returns it to the slice. Otherwise credit for a group of launches would stay with a process that has stopped
+    /// launching. Other processes of the slice would wait for that time.
     pub(crate) fn take_unspent(&mut self, now: Monotonic, kept: WallTime) -> GpuTime {
         if now.since(self.added_at) < kept { GpuTime::ZERO } else { self.lease.end() }
     }

@@ -22,35 +22,45 @@ use parking_lot::Mutex;
 use std::os::unix::ffi::OsStrExt;
 
 /// A device and the work that this process has queued on it.
+///
+/// Launching threads and the worker read and write these atomics without a lock. Each is right by itself, but two of them may be
+/// of different instants. Example: a launch reads the queued time before a batch ends, and the bound after the arbiter's grant
+/// has changed. Such a launch is admitted a moment too early or too late, and the slice pays for it all the same.
+///
+/// "Poll" below is a poll of timing events: by the worker, or by a thread that waits and polls in its place.
 #[derive(Debug)]
 pub(crate) struct DeviceLimiter {
     /// The device.
     pub(crate) gpu: SliceDevice,
     /// Credit that all threads of the process may spend.
     pub(crate) credit: CreditLock,
-    /// Instant at which a thread last checked that the region is still there.
+    /// Instant at which a thread last checked that the region is still there. Shared, so that many waiting threads check it as
+    /// seldom as one.
     pub(crate) region_checked_at: TimeWord<Monotonic>,
-    /// Number of batches that have ended, or whose end no thread will see; wraps.
+    /// Number of batches that have ended, or whose end no thread will see; wraps. A thread without credit reads it again and
+    /// again, and so learns whether work of its process still ends.
     pub(crate) completions: AtomicU32,
     /// Streams in use, as of the last poll of events.
     pub(crate) streams: AtomicUsize,
-    /// Predicted time of closed batches that have not been seen to end.
+    /// Predicted time of closed batches that have not been seen to end. The thread that closes a batch adds, a poll subtracts.
+    /// Each launch reads it.
     pub(crate) queued: TimeWord<GpuTime>,
     /// Launches of these batches.
     queued_launches: AtomicU32,
-    /// Instant at which the last of these batches is predicted to end.
+    /// Instant at which the last of these batches is predicted to end. It is only raised, so it may lie ahead of the GPU.
     pub(crate) busy_until: TimeWord<Monotonic>,
     /// True if the GPU was at work on a batch at the last poll of events.
     pub(crate) is_running: AtomicBool,
-    /// GPU time of launches beside other work that were admitted without credit since the last payment: see [`Beside`].
+    /// GPU time of launches beside other work that go without credit, since the last payment: see [`Beside`]. A launch that the
+    /// budget of overdrafts then refuses counts too.
     ///
     /// [`Beside`]: gpuslice_policy::compute::limiter::overdraft::Beside
     pub(crate) beside: TimeWord<GpuTime>,
-    /// Room that co-tenants leave for queued work, as of the worker's last tick.
+    /// Room that co-tenants leave for queued work, as of the worker's last tick. The tick writes it.
     pub(crate) room: TimeWord<GpuTime>,
-    /// True if no other process of the slice uses the device, as of the last request for time.
+    /// True if no other process of the slice uses the device, as of the last request for time. Written by threads that request.
     is_alone: AtomicBool,
-    /// Bound of queued time for short launches. It follows from `room` and `is_alone`.
+    /// Bound of queued time for short launches. It follows from `room` and `is_alone`, and spares each launch to read both.
     queue_bound: TimeWord<GpuTime>,
     /// Bound of launches in flight on a stream.
     launch_bound: u32,
@@ -107,7 +117,8 @@ impl DeviceLimiter {
         self.room.get() < queue_bound::LEAST
     }
 
-    /// Reads the room that the arbiter's grant leaves. A grant that is too old is dropped.
+    /// Reads the room that the arbiter's grant leaves. A grant that is too old is dropped: otherwise a slice would keep the small
+    /// room that a dead arbiter has left it.
     pub(crate) fn read_grant(&self, slice: &Slice, now: Monotonic) {
         let room = slice.region().expire_grant(self.gpu.device, now).unwrap_or(GpuTime::MAX);
         self.room.set(room);
@@ -120,6 +131,8 @@ impl DeviceLimiter {
         self.update_bound();
     }
 
+    /// Computes the bound from its two words. If two threads do so at once, the later write may rest on an old word. The next
+    /// tick of the worker computes it again, so such a bound holds for about a millisecond.
     fn update_bound(&self) {
         let bound = queue_bound::least(self.room.get(), self.is_alone.load(Ordering::Relaxed));
         self.queue_bound.set(bound);
@@ -131,6 +144,10 @@ impl DeviceLimiter {
     }
 
     /// Returns true if a launch of this cost may follow the work that is queued.
+    ///
+    /// It reserves nothing, so several threads may be admitted by the same reading. Open batches do not count either. Both errors
+    /// are bounded: a batch is closed after about 2 ms of work, or 10 ms if its launches are chained, and then counts. An exact
+    /// count would be a word that all threads write in each launch.
     #[inline]
     pub(crate) fn admits(&self, cost: GpuTime) -> bool {
         let bound = self.queue_bound.get();
@@ -145,6 +162,9 @@ impl DeviceLimiter {
     }
 
     /// Adds a closed batch to the queue.
+    ///
+    /// The usual batch only adds, and the worker publishes the sum at its next tick. In two cases a millisecond is too late: the
+    /// queue was empty, or its bound is reduced.
     pub(crate) fn enqueue(&self, slice: &Slice, run: &Batch) {
         let before = self.add_to_queue(run);
         if before.is_zero() || self.has_reduced_bound() {
@@ -174,6 +194,8 @@ impl DeviceLimiter {
         }
     }
 
+    /// Sets the instant at which the queue is expected to be empty. It is not raised but replaced, because each ended batch
+    /// corrects it. A wrong value from two threads at once lasts until the next batch is closed or ends.
     fn expect_end(&self, at: Monotonic) {
         self.queue_ends.set(at);
     }
@@ -189,6 +211,9 @@ impl DeviceLimiter {
     }
 
     /// Notes that a batch ended at `ended`, or that no thread will see its end. `queued`: the batch, if it was still in the queue.
+    ///
+    /// With a reduced bound the expected end is computed anew from the end that was seen. Otherwise errors of the estimates would
+    /// add up. The next launch would then come too late and leave the GPU idle, or so early that others wait for it.
     pub(crate) fn complete(&self, queued: Option<&Batch>, ended: Monotonic) {
         self.completions.fetch_add(1, Ordering::Relaxed);
         let left = queued.map_or_else(|| self.queued.get(), |run| self.dequeue(run));
@@ -197,7 +222,8 @@ impl DeviceLimiter {
         }
     }
 
-    /// Takes a batch out of the queue. Returns the predicted time that is left.
+    /// Takes a batch out of the queue. Returns the predicted time that is left. A batch must be in the queue when this is called:
+    /// `queued_launches` would wrap below 0, and streams could seem full that are not.
     fn dequeue(&self, run: &Batch) -> GpuTime {
         self.queued_launches.fetch_sub(run.launches(), Ordering::Relaxed);
         let by = run.prepaid();
@@ -208,6 +234,9 @@ impl DeviceLimiter {
 
     /// Takes a batch out of the queue that waits for something other than the GPU, so that no launch waits for it.
     /// `holds_unknown`: launches of unknown cost wait for its measurement.
+    ///
+    /// Example: a stream waits for a host callback, which runs only after the program has launched on another stream. If the
+    /// blocked batches still counted, that launch would wait for them, and both would stand still.
     pub(crate) fn mark_blocked(&self, run: &Batch, holds_unknown: bool) {
         self.dequeue(run);
         if holds_unknown {
@@ -221,6 +250,9 @@ impl DeviceLimiter {
     }
 
     /// Notes that a launch of unknown cost has gone to the driver.
+    ///
+    /// The region is told under the lock. Otherwise the worker could find no unknown launch, let this thread write, and then
+    /// clear the mark. If the process died then, the launch's time would not be charged to the slice.
     pub(crate) fn begin_unknown(&self, slice: &Slice, key: &Key) {
         let mut unknown = self.unknown.lock();
         unknown.add(key);

@@ -2,6 +2,9 @@
 //!
 //! Each thread keeps copies of the estimates that it uses. A version counts up when an estimate changes, so that a thread sees
 //! without a lock that its copy is old. Several keys have one version, so a thread may read a copy again though nothing changed.
+//!
+//! The thread that polls timing events writes estimates when a batch was measured: usually the worker. Launching threads read
+//! them, and write one only when a key comes to mean other work.
 #![allow(
     clippy::disallowed_types,
     reason = "words of this process alone: `region::sync` is for words shared between processes"
@@ -27,11 +30,11 @@ const ESTIMATES: usize = 16 << 10;
 pub(crate) struct Estimates {
     /// Made by the first launch that is paced, because it is large.
     table: OnceBox<Mutex<EstimateTable>>,
-    /// Each counts up whenever an estimate of its keys has changed.
+    /// Each counts up whenever an estimate of its keys has changed: after the change, and a reader reads it before the estimate.
     versions: [AtomicU64; EPOCHS],
     /// Instant at which one of its keys last came to mean other work.
     invalidated_at: [TimeWord<Monotonic>; EPOCHS],
-    /// Number of batches that turned out to have gaps.
+    /// Number of batches that turned out to have gaps. Each thread's sampler reads it.
     gaps: AtomicU64,
 }
 
@@ -72,7 +75,11 @@ impl Estimates {
         }
     }
 
-    /// Notes that a key means other work from now on.
+    /// Notes that a key means other work from now on. Example: the program has updated an executable graph.
+    ///
+    /// Batches of the former work may still be in flight, and would be learned afterwards. So the instant is kept, and
+    /// [`learn`](Self::learn) compares it with the opening of the batch. The instant is written before the table is locked. So
+    /// a batch that is learned later sees it, and the estimate of one that is learned before is invalidated here.
     pub(crate) fn invalidate(&self, key: &Key) {
         if let Some(invalidated_at) = self.invalidated_at.get(epoch_of(key.id())) {
             invalidated_at.set(now());
@@ -83,13 +90,17 @@ impl Estimates {
         self.bump_version(key.id());
     }
 
-    /// Returns true if a key meant other work when a batch was opened at `opened`.
+    /// Returns true if a key meant other work when a batch was opened at `opened`. Also true if another key with the same version
+    /// did: then the next measurement replaces an estimate that it could have refined.
     fn was_invalidated(&self, key: &Key, opened: Monotonic) -> bool {
         let invalidated_at = self.invalidated_at.get(epoch_of(key.id()));
         invalidated_at.is_some_and(|invalidated_at| invalidated_at.get() >= opened)
     }
 
     /// Returns the estimate of a key. The thread's cache keeps a copy.
+    ///
+    /// The version is read before the table. If it were read afterwards, an estimate that changed in between would be kept under
+    /// the new version. The thread would pay by the old estimate until the next change.
     pub(crate) fn look_up(&self, cache: &mut Recent, key: &Key) -> Option<Estimate> {
         let version = self.version(key);
         if let Some(known) = cache.find(key, version) {

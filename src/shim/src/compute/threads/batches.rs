@@ -19,6 +19,16 @@ use gpuslice_policy::time::{GpuTime, WallTime};
 impl ThreadState {
     /// Returns true if a launch with the estimate `known` joins the open batch of its stream, as most launches do. Otherwise the
     /// caller [prepares](Self::prepare_batch) a batch before the launch.
+    ///
+    /// The launch does not simply join for one of these reasons:
+    /// - the launch is long or uncertain, and is measured alone;
+    /// - the host has paused, so two events pass within the pause;
+    /// - the batch is old;
+    /// - a batch of a stream that was empty may be open, or one of the legacy default stream that this stream waits for;
+    /// - the sampler may want to measure the launch alone.
+    ///
+    /// It runs in each launch, so it decides by words of this thread alone. It may answer false too often; then `prepare_batch`
+    /// looks closer and may continue the same batch.
     #[inline(always)]
     pub(crate) fn joins_open_batch(
         &mut self,
@@ -39,6 +49,7 @@ impl ThreadState {
             && (kind == Kind::Chained || !self.batching.sampler.is_due(known));
         if joins {
             self.batching.sampler.passes();
+            // After a wait for the stream, `note_first` counts the time up to the launch's return. It would count twice.
             if stream.empty_since.is_none() {
                 open.gaps = open.gaps.plus(gap);
             }
@@ -65,6 +76,7 @@ impl ThreadState {
         let does_block = measuring.timing.launches_block;
         self.batching.set_event_cost(measuring.timing.cost());
         let Some(stream) = self.streams.get(at) else { return };
+        // Read before any batch is closed, because each close adds to `outside`.
         let gap = self.outside.minus(stream.outside_at_launch);
         let pause = gap.wall_time();
         let mut timing =
@@ -94,6 +106,9 @@ impl ThreadState {
         }
     }
 
+    /// Opens a batch for the next launch, or adds the host's pause to the one that is open.
+    ///
+    /// After a wait for the stream the pause is not added: `note_first` counts the whole time up to the launch's return.
     fn open_or_continue(&mut self, measuring: &MeasuringState, at: usize, timing: Timing, gap: Cycles) {
         let Some(stream) = self.streams.get_mut(at) else { return };
         match &mut stream.open {
@@ -114,6 +129,9 @@ impl ThreadState {
     ///
     /// An event in the legacy default stream waits for all work that was put into such streams before it, and delays all work
     /// that follows. So the event is recorded where the program itself changes from one stream to another.
+    ///
+    /// Otherwise the event would come later, for example when the worker closes the old batch. Two streams that run side by side
+    /// would then wait for each other at that point, although the program does not ask for that.
     pub(crate) fn close_legacy(&mut self, measuring: &MeasuringState) {
         if core::mem::take(&mut self.batching.has_legacy) {
             self.close_where(measuring, |stream| stream.stream.is_legacy());
@@ -121,6 +139,9 @@ impl ThreadState {
     }
 
     /// Opens the batch of a copy that is measured and not paid for.
+    ///
+    /// Its prepaid time is zero, because nothing was taken from the lease. The kernels before it get an event of their own first:
+    /// otherwise the copy's time would go into their estimates.
     pub(crate) fn begin_copy(&mut self, measuring: &MeasuringState, at: usize, key: &Key, known: Estimate) {
         self.close(measuring, at, CycleInstant::now());
         let Some(stream) = self.streams.get_mut(at) else { return };
@@ -133,6 +154,9 @@ impl ThreadState {
     }
 
     /// Closes the batch of a copy after the call. `is_made`: the driver has accepted the copy.
+    ///
+    /// If it has not, the opening event goes back to its pool first. Without it no closing event is recorded, and no estimate
+    /// learns that a copy takes no time.
     pub(crate) fn end_copy(&mut self, measuring: &MeasuringState, at: usize, is_made: bool) {
         let now = CycleInstant::now();
         if let Some(stream) = self.streams.get_mut(at)
@@ -146,7 +170,8 @@ impl ThreadState {
         self.close(measuring, at, now);
     }
 
-    /// Marks the open batch of a stream as one launch of unknown cost.
+    /// Marks the open batch of a stream as one launch of unknown cost. Called before the launch is added, because the addition
+    /// fills the batch and submits it.
     pub(crate) fn mark_unknown(&mut self, at: usize) {
         if let Some(open) = self.streams.get_mut(at).and_then(|stream| stream.open.as_mut()) {
             open.is_unknown = true;
@@ -154,6 +179,9 @@ impl ThreadState {
     }
 
     /// Adds a launch to the open batch of its stream, after the call, and closes a full batch. None if no batch is open.
+    ///
+    /// The launch is added after the call, because only then it is known that work was submitted. The thread keeps its state
+    /// across the call, so no other thread closes the batch in between.
     #[inline(always)]
     pub(crate) fn note_launch(
         &mut self,
@@ -176,6 +204,10 @@ impl ThreadState {
         Some(())
     }
 
+    /// Closes a full batch in a phase of its own, unless a chained launch is likely to follow.
+    ///
+    /// The caller is outside any phase, and the close calls the driver and allocates. The instant `left` is read again: the close
+    /// is the library's time, and would otherwise count as a pause of the program.
     #[cold]
     #[inline(never)]
     fn close_full(&mut self, measuring: &MeasuringState, at: usize, kind: Kind, now: CycleInstant) {
@@ -189,10 +221,16 @@ impl ThreadState {
     }
 
     /// Closes the open batch of a stream, and submits it.
+    ///
+    /// The batch needs to know for how long the stream may have been idle. Example: a thread launches 1 ms of kernels, and
+    /// computes for 9 ms before the worker closes the batch. The events are 10 ms apart, and the slice must not pay for 9 of
+    /// them. The idle time has three parts: pauses between launches, slow launches of a busy period, and the time since the last
+    /// launch.
     pub(crate) fn close(&mut self, measuring: &MeasuringState, at: usize, now: CycleInstant) {
         let stream = self.streams.get_mut(at);
         let Some(stream) = stream.filter(|stream| stream.open.is_some()) else { return };
         if stream.empty_since.is_none() {
+            // The time until now counts as outside the driver. What follows are calls of the driver.
             self.outside = self.outside.plus(now.since(self.left));
             self.left = now;
         }
@@ -213,6 +251,9 @@ impl ThreadState {
     }
 
     /// Closes all batches, before the thread waits.
+    ///
+    /// An open batch would get its closing event after the wait, and the slice could pay for the wait as for GPU time. Example:
+    /// after a kernel of 1 ms the thread has no credit for 100 ms. The two events would be 101 ms apart.
     #[cold]
     pub(crate) fn close_all(&mut self, measuring: &MeasuringState) {
         self.close_where(measuring, |_| true);
@@ -244,6 +285,8 @@ impl ThreadState {
 
     /// Gives up the open batches, because streams have ended while no thread could close the batches on them. No event may be
     /// recorded there any more, and their prepaid time stands.
+    ///
+    /// The streams stay in the list with their places, because a launch of this thread may be under way with such a place.
     pub(crate) fn give_up(&mut self, measuring: &MeasuringState) {
         for stream in &mut self.streams {
             if let Some(open) = stream.open.take() {
@@ -253,6 +296,9 @@ impl ThreadState {
     }
 
     /// Drops all batches of a thread that has ended: batches that only it could close are not measured.
+    ///
+    /// The caller has closed all others before. The note of a code load is dropped too. A thread that an exception took out of
+    /// its launch may have left it, and the context's events would never be polled again.
     pub(crate) fn abandon(&mut self, measuring: &MeasuringState) {
         self.code_load = None;
         self.streams.drain(..).for_each(|stream| stream.abandon(measuring));
@@ -260,9 +306,15 @@ impl ThreadState {
 
     /// Notes that the host is back from a wait for the streams that `is_meant` accepts: they are empty. It entered the driver at
     /// `self.left`.
+    ///
+    /// The wait counts differently for two kinds of streams. The other streams may have been empty all the time, so the whole
+    /// wait counts as a pause of the host. The awaited streams had work until the wait ended. Only the part of the wait beyond
+    /// their predicted work may have been idle.
+    ///
+    /// If the wait were a pause for all of them, the time in which an awaited kernel runs would count as idle.
     pub(crate) fn host_synchronised(&mut self, is_meant: impl Fn(&StreamState) -> bool) {
         let now = CycleInstant::now();
-        // The other streams may have been empty during the whole wait.
+        // The other streams may have been empty during the whole wait, so it is added to the time outside the driver.
         let inside = now.since(self.left);
         self.enter_driver(now);
         for stream in self.streams.iter_mut().filter(|stream| is_meant(stream)) {
@@ -271,6 +323,7 @@ impl ThreadState {
                 let all = since.map(|since| since.spell.left(since.inside(now, stream.outside_at_launch)));
                 run.waited(all.unwrap_or_else(|| inside.wall_time()));
             }
+            // `waited` accounts for this wait, so the next gap of the stream begins after it.
             stream.outside_at_launch = stream.outside_at_launch.plus(inside);
             stream.empty_since = Some(now);
         }

@@ -60,6 +60,9 @@ impl Batching {
     }
 
     /// Tells the sampler of batches that had gaps. `gaps`: the number of all threads' batches with gaps, so far.
+    ///
+    /// Batches are measured by another thread, later. So each thread keeps the count that it has seen, and passes the increase
+    /// on. The count is of the process, because threads of one program usually launch alike.
     pub(crate) fn note_gaps(&mut self, gaps: u64) {
         self.sampler.gaps(gaps.saturating_sub(self.gaps_counted));
         self.gaps_counted = gaps;

@@ -1,4 +1,8 @@
 //! Occupancy of a slot: its owner ends, the worker clears the slot, and another thread may reuse it.
+//!
+//! The states follow each other in one direction: living, ended, free, living. The owner makes the first step, the thread that
+//! has cleared the state makes the second, and the new owner makes the third. The last two steps happen under one lock, that of
+//! the registry's free slots.
 #![allow(
     clippy::disallowed_types,
     reason = "words of this process alone: `region::sync` is for words shared between processes"
@@ -9,6 +13,7 @@ use core::sync::atomic::{AtomicBool, Ordering, fence};
 /// The owner of a slot: living, ended, or none.
 #[derive(Debug, Default)]
 pub(crate) struct Occupancy {
+    /// Set by the owner at its end, unset by the next owner.
     has_ended: AtomicBool,
     /// True if the slot was cleared after the owner's end, and has no owner.
     is_free: AtomicBool,
@@ -27,6 +32,11 @@ impl Occupancy {
 
     /// Returns true if the owner has ended, for a thread that has set `remote_active`. A new owner clears the mark of the end
     /// before it reads `remote_active`.
+    ///
+    /// The former owner needs no barrier, because it published its end with release. But a new owner may enter at this moment.
+    /// Each side writes its word, executes a full fence, and reads the other's word. So either this function sees the new owner,
+    /// or the new owner sees `remote_active` and waits. Without the fences the worker could return credit that the new owner
+    /// spends.
     pub(super) fn has_ended_fenced(&self) -> bool {
         fence(Ordering::SeqCst);
         self.has_ended()
@@ -39,11 +49,15 @@ impl Occupancy {
     }
 
     /// Marks a cleared slot as free. Returns true if this call has freed it.
+    ///
+    /// Several threads may clear one slot, because threads that wait do the worker's tick if the worker cannot be started. The
+    /// exchange lets one of them free it. A slot that has a new owner by now is not freed: its `has_ended` is unset. Otherwise
+    /// two threads would own it.
     pub(super) fn try_free(&self) -> bool {
         self.has_ended() && !self.is_free.swap(true, Ordering::AcqRel)
     }
 
-    /// Gives the slot a new owner.
+    /// Gives the slot a new owner. The caller holds the lock of the free slots.
     pub(super) fn reuse(&self) {
         self.is_free.store(false, Ordering::Release);
         self.has_ended.store(false, Ordering::Release);

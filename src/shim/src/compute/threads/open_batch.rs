@@ -28,7 +28,9 @@ pub(crate) struct OpenBatch {
 }
 
 impl OpenBatch {
-    /// Notes that the first launch has left the driver at `now`.
+    /// Notes that the first launch has left the driver at `now`. The stream may have been idle from the opening event until then.
+    ///
+    /// The `delay` is taken off: for that long the event itself waited behind an earlier one and had not passed.
     pub(crate) fn lead(&mut self, now: CycleInstant) {
         self.run.lead(now.since(self.since).wall_time().saturating_sub(self.delay));
     }

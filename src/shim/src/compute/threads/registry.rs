@@ -20,6 +20,7 @@ use std::num::NonZeroUsize;
 /// The slots of a process.
 #[derive(Debug, Default)]
 pub(crate) struct ThreadRegistry {
+    /// All slots that were ever made, with and without an owner. The list only grows.
     all: Mutex<Vec<&'static ThreadSlot>>,
     /// Slots that were cleared after their threads had ended.
     free: Mutex<Vec<&'static ThreadSlot>>,
@@ -40,6 +41,11 @@ impl ThreadRegistry {
     }
 
     /// Gives the calling thread a slot.
+    ///
+    /// The slot is in the list before the thread can launch. Otherwise a thread that destroys a stream could miss its open batch.
+    ///
+    /// A phase surrounds this function, because it allocates. Example: the program's allocator launches inside the allocation.
+    /// That launch finds the phase, gets no slot, and goes to the driver unpaid; without the phase it would register without end.
     #[cold]
     fn register(&self, measuring: &'static MeasuringState) -> Option<&'static ThreadSlot> {
         let register = || {
@@ -67,6 +73,9 @@ impl ThreadRegistry {
     }
 
     /// Frees the slot of a thread that has ended, after its state was cleared: another thread may reuse it.
+    ///
+    /// The check and the push are under the lock that [`register`](Self::register) holds while it reuses a slot. Slots are reused
+    /// because none is ever freed. Otherwise a program that makes a thread for each task would grow by a slot for each.
     pub(crate) fn clear(&self, slot: &'static ThreadSlot) {
         let mut free = self.free.lock();
         if slot.occupancy.try_free() {
@@ -81,6 +90,10 @@ impl ThreadRegistry {
 
     /// Returns the part of a lease that one thread takes. If very many threads launch, the credit that they hold together must
     /// not make them all wait.
+    ///
+    /// Up to 15 threads take whole leases. Of 64 threads each takes an eighth, so they hold 8 leases together. The count is as
+    /// old as the worker's last tick, which matters little: a lease that is too large comes back when the thread does not spend
+    /// it.
     pub(crate) fn part_of_lease(&self, lease: GpuTime) -> GpuTime {
         /// Number of threads that may hold whole leases.
         const WHOLE: usize = 8;
@@ -96,6 +109,12 @@ fn stack_pointer() -> usize {
 }
 
 /// Has the C library call [`ended`] when this thread ends. If that fails, the slice loses the thread's last credit.
+///
+/// A destructor of the thread-local itself would not do: Rust refuses access to it once it has run, but a later destructor of the
+/// program may still launch. The C library calls the destructors of keys for some rounds, while keys have values. So a slot that
+/// such a launch registers is ended too.
+///
+/// The word is the key plus 1, because 0 is a valid key. The largest number marks a failure.
 fn watch_end(slot: &'static ThreadSlot) {
     static KEY: OnceNonZeroUsize = OnceNonZeroUsize::new();
     let key = KEY.get_or_init(|| {
@@ -113,6 +132,9 @@ fn watch_end(slot: &'static ThreadSlot) {
 }
 
 /// Notes that the calling thread ends. A launch in a later destructor registers again.
+///
+/// The thread forgets the slot before it marks its end. From the mark on the worker may clear the slot, and another thread may
+/// own it. If this thread still had it, both could hold the state at once.
 unsafe extern "C" fn ended(slot: *mut libc::c_void) {
     // SAFETY: `slot` is the pointer that `watch_end` gave, and slots are never freed.
     let slot = unsafe { &*slot.cast::<ThreadSlot>() };

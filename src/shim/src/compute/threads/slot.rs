@@ -30,23 +30,28 @@ std::thread_local! {
 }
 
 /// Slot of a thread. Never freed: a thread-local points to it, and a thread that has ended may come back in a destructor.
+///
+/// Only the owner writes `owner_active`, `entry_sp` and `owner_epoch`. They are atomic because other threads read the slot too.
+/// The owner changes them by a plain load and store. A locked instruction would cost the usual launch about as much as a fence.
 #[derive(Debug)]
 pub(crate) struct ThreadSlot {
-    /// True if the owner is in a launch. Written by the owner alone.
+    /// True if the owner is in a launch. Written by the owner alone, before it reads `remote_active`.
     owner_active: AtomicBool,
-    /// True if another thread has the state, or requests it.
+    /// True if another thread has the state, or requests it. Set by an exchange, so one such thread at a time has it. That thread
+    /// reads `owner_active` afterwards.
     remote_active: AtomicBool,
     /// True if the owner executes a fence of its own in each launch, whether or not `os::asymmetric_fence` works.
     owner_fences: AtomicBool,
     /// True if another thread wanted to close batches and could not access the state.
     close_pending: AtomicBool,
-    /// Stack pointer of the owner when it acquired the state.
+    /// Stack pointer of the owner when it acquired the state. It tells a nested launch from one that `longjmp` has left.
     entry_sp: AtomicUsize,
     /// Number of acquisitions by the owner; wraps.
     owner_epoch: AtomicU64,
-    /// Owner's epoch at the worker's last tick.
+    /// Owner's epoch at the worker's last tick. Written in [`scan`](Self::scan) only.
     scanned_epoch: AtomicU64,
-    /// Owner's epoch when other threads were last known to have nothing to do in this slot.
+    /// Owner's epoch when other threads were last known to have nothing to do in this slot. Written by a thread that has the
+    /// state.
     clean_epoch: AtomicU64,
     pub(crate) occupancy: Occupancy,
     /// State of GPU time that the slot belongs to: a forked child has another.
@@ -90,6 +95,10 @@ impl<const IS_OWNER: bool> DerefMut for StateGuard<IS_OWNER> {
 impl<const IS_OWNER: bool> StateGuard<IS_OWNER> {
     /// Gives up batches that another thread had to close and could not, because the state was in use: their streams may have
     /// ended since.
+    ///
+    /// The mark does not name a stream, so all open batches of the thread are given up, also those on streams that live. To close
+    /// them instead would record events. Example: the handle of a destroyed stream may name a new stream by now. The event would
+    /// then measure the work of that stream.
     pub(crate) fn give_up_pending(&mut self) {
         if self.slot.close_pending.swap(false, Ordering::Acquire) {
             let measuring = self.slot.measuring;
@@ -109,10 +118,19 @@ impl<const IS_OWNER: bool> Drop for StateGuard<IS_OWNER> {
 
 impl OwnerGuard {
     /// Ends the access during `wait`, and begins it again.
+    ///
+    /// A launch may wait for seconds for its share. If the thread kept its state meanwhile, another thread that destroys a stream
+    /// would wait for milliseconds. And the worker could not take back the thread's credit.
+    ///
+    /// `wait` runs outside the phase, because a signal handler may leave it by `longjmp`: see [`reentrancy::leave_during`]. Then
+    /// this function does not return, and the thread's next launch finds `owner_active` unset.
+    ///
+    /// After the wait the caller reads everything again. Example: the worker may have given the rest of the thread's lease back.
     pub(crate) fn unlocked<T>(&mut self, wait: impl FnOnce() -> T) -> T {
         self.slot.owner_active.store(false, Ordering::Release);
         let done = reentrancy::leave_during(wait);
         let mut tries = 0;
+        // Another thread has the state only for as long as it closes batches, so this thread waits without a bound.
         while !self.slot.try_enter() {
             pause(&mut tries);
         }
@@ -123,6 +141,9 @@ impl OwnerGuard {
 
 impl RemoteGuard {
     /// Ends the access. Other threads have nothing to do here until the owner acquires the state again.
+    ///
+    /// The epoch is written before the guard is dropped: until then the owner cannot enter, so no entry is missed. If it were
+    /// written afterwards, a launch in between would count as clean. The worker would not close its batch until the next launch.
     pub(crate) fn leave_clean(self) {
         self.slot.clean_epoch.store(self.slot.owner_epoch.load(Ordering::Relaxed), Ordering::Relaxed);
     }
@@ -158,6 +179,11 @@ impl ThreadSlot {
     }
 
     /// Acquires the state for its owner. None inside a launch of the owner that is under way.
+    ///
+    /// The usual launch needs no exchange and no fence here. `sp` is the caller's stack pointer.
+    ///
+    /// A thread can meet its own launch. Example: the driver calls the program's allocator in a launch, and the allocator
+    /// launches too. A second guard would let both change the same batch, so the inner launch goes to the driver unpaid.
     #[inline]
     pub(super) fn acquire_own(&'static self, sp: usize) -> Option<OwnerGuard> {
         if (self.owner_active.load(Ordering::Relaxed) || !self.try_enter()) && !self.wait_or_nested(sp) {
@@ -169,6 +195,13 @@ impl ThreadSlot {
     }
 
     /// Enters as the owner, which is not active. False if another thread has the state.
+    ///
+    /// The write comes before the read, with a fence between them. If the processor swapped the two, the owner and another thread
+    /// could each miss the other's flag, and both would change the state. `asymmetric_fence::light` is a fence of the compiler
+    /// alone, while the other thread's `heavy` makes this thread pass a real one.
+    ///
+    /// The flag is taken back on failure, although the owner wants to go on. Otherwise the other thread would see it, give up
+    /// without having closed anything, and the batches would stay open.
     #[inline]
     fn try_enter(&self) -> bool {
         self.owner_active.store(true, Ordering::Relaxed);
@@ -189,6 +222,11 @@ impl ThreadSlot {
 
     /// Waits while the state is in use. Returns true once the owner has it: another thread has left it, or a launch of the owner
     /// never returned (`longjmp` out of it) and its stack frame is gone.
+    ///
+    /// Two cases leave `owner_active` set. A nested launch has a lower stack pointer than the outer one, because stacks grow
+    /// down. A launch with a higher one runs in a frame that a `longjmp` has returned to. Without this second case a program that
+    /// jumps out of one launch would never be paced again. The flag was set during the whole jump, so no other thread has the
+    /// state.
     #[cold]
     fn wait_or_nested(&self, sp: usize) -> bool {
         let mut tries = 0;
@@ -208,6 +246,17 @@ impl ThreadSlot {
     }
 
     /// Acquires the state for another thread, if no thread uses it.
+    ///
+    /// The first read of `owner_active` decides nothing. It spares the interruption of all threads, and spares the owner a wait,
+    /// where the owner is active anyway.
+    ///
+    /// The exchange keeps two such threads apart. Example: the worker closes a batch while a thread destroys its stream; without
+    /// the exchange both would take the batch out of the state. After the fence the second read decides. If it finds the owner,
+    /// this function drops the guard, which unsets `remote_active`. So of the two sides this one gives way, and the owner goes
+    /// on.
+    ///
+    /// None also if the kernel refuses the barrier and the owner has not confirmed a fence of its own: then the read proves
+    /// nothing.
     fn try_acquire_remote(&'static self) -> Option<RemoteGuard> {
         if self.owner_active.load(Ordering::Relaxed) {
             return None;
@@ -227,6 +276,10 @@ impl ThreadSlot {
 
     /// Acquires the state for the worker, if there may be anything to do and the owner has not launched since the last tick. Each
     /// access makes all threads of the process pass a fence.
+    ///
+    /// So the worker leaves alone a thread that launches all the time, whose own launches close its batches. It also leaves alone
+    /// a thread that has nothing to close and no credit. Otherwise a process with 100 idle threads would pay for 100 barriers a
+    /// millisecond. A thread that has ended is never clean: its slot still has to be freed.
     pub(crate) fn scan(&'static self) -> RemoteAccess {
         // Relaxed: the next tick sees a launch that this read misses.
         let epoch = self.owner_epoch.load(Ordering::Relaxed);
@@ -249,6 +302,9 @@ impl ThreadSlot {
     /// Acquires the state for a thread that ends a stream or a context. Waits while the owner is inside the driver for a moment,
     /// or another thread has the state. None if that takes too long, and inside a launch of the calling thread itself, which
     /// would never end meanwhile. Then the next guard [gives up](StateGuard::give_up_pending) the batches.
+    ///
+    /// The wait is bounded, because a launch stays in the driver while the queue of its stream is full. Example: that stream
+    /// waits for a word in memory which the calling thread writes only after this call.
     pub(crate) fn acquire_remote(&'static self) -> Option<RemoteGuard> {
         let mut tries = 0;
         loop {

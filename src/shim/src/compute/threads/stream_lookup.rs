@@ -8,6 +8,12 @@ use crate::os::reentrancy::enter_or;
 
 /// Returns the place of a call's stream among the streams of its thread. None if the call is captured, or if the driver does not
 /// tell the stream's context. Must not be called within a phase: its rare parts are phases of their own.
+///
+/// The usual launch compares one shared number with the thread's own copy, and so learns that no stream has ended. Without that a
+/// thread could take a new stream for an ended one that had the same handle. Example: the new stream is in another context, where
+/// the driver refuses the events.
+///
+/// A place is valid until the thread calls this function again, which may forget streams.
 #[inline(always)]
 pub(crate) fn stream_for(
     held: &mut OwnerGuard,
@@ -33,6 +39,9 @@ fn first_use(held: &mut OwnerGuard, measuring: &'static MeasuringState, stream: 
 }
 
 /// Handles an open capture or an ended stream. False: the call is captured and costs nothing.
+///
+/// The number is read once more with acquire. So this thread sees the mark that another thread has left before it counted the
+/// end. The marked batches are given up first: streams with an open batch are not forgotten, and an ended stream must be.
 #[cold]
 fn is_to_run(held: &mut OwnerGuard, measuring: &'static MeasuringState, stream: Stream) -> bool {
     let look = || {

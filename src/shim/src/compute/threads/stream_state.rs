@@ -34,7 +34,8 @@ pub(crate) struct StreamState {
     pub(crate) context: usize,
     /// Context whose events time it: the primary context if the stream's context is green.
     event_context: usize,
-    /// Number of `event_context`.
+    /// Number of `event_context`. A context that ends takes its number with it, so a later context at the same address is
+    /// another.
     pub(crate) pool: u64,
     /// Device, as a place among the limiters; none if nothing is paced.
     pub(crate) device: Option<usize>,
@@ -44,7 +45,8 @@ pub(crate) struct StreamState {
     pub(crate) outside_at_launch: Cycles,
     /// Instant of the last launch.
     pub(crate) launched_at: CycleInstant,
-    /// Instant since which the stream is known to be empty.
+    /// Instant since which the stream is known to be empty, because the host has waited for it. None from the next batch
+    /// or launch on.
     pub(crate) empty_since: Option<CycleInstant>,
     /// Start of the busy period, if the stream was known to be empty before.
     pub(crate) busy_since: Option<BusySince>,
@@ -140,6 +142,12 @@ impl StreamState {
 
     /// Notes that the first launch since the batch was opened, or since the stream was empty, has left the driver. `has_ended`:
     /// the launch left the driver only after its kernel had ended.
+    ///
+    /// The kernel begins at some point of the launch's call, which the host cannot see. So the time up to the return may have
+    /// been idle. Example: a launch takes 300 us because the driver loads code first. The slice must not pay for that.
+    ///
+    /// If the launch waited for its kernel, that time is the kernel's own and stays in the measurement. A kernel of unknown cost
+    /// is the exception: its code may have been loaded before.
     #[cold]
     pub(crate) fn note_first(&mut self, now: CycleInstant, has_ended: bool) {
         let Some(open) = &mut self.open else { return };
@@ -157,6 +165,10 @@ impl StreamState {
     }
 
     /// Opens a batch: records its opening event, unless events fail.
+    ///
+    /// Only a batch that other threads can close counts as under way. While anything is under way, the worker ticks each
+    /// millisecond to close it. A thread that leaves a batch open on its own default stream would otherwise keep the worker awake
+    /// for ever.
     pub(crate) fn new_batch(&mut self, measuring: &MeasuringState, timing: Timing) -> OpenBatch {
         let (opened, before) = (clock::now(), CycleInstant::now());
         let start = measuring.timing.are_used().then(|| self.record(measuring)).and_then(Result::ok);
@@ -216,6 +228,9 @@ impl StreamState {
 
     /// Returns true if the events of the stream are of another context than the stream. Because the driver has refused that, all
     /// threads look their streams up again.
+    ///
+    /// The same status comes from a stream that has ended, so the function looks whether the two contexts differ. If they do,
+    /// this batch is lost, and the next one on the stream is timed by events of the green context itself.
     fn separate_if_green(&self, measuring: &MeasuringState) -> bool {
         let is_green = self.event_context != self.context;
         if is_green {
@@ -232,6 +247,11 @@ impl StreamState {
 
     /// Records the closing event of a batch, and submits the batch to the meter. `closed`: the instant of the closing; none if no
     /// event may be recorded any more. A batch without both events is not measured.
+    ///
+    /// An empty batch gets no closing event: its launch has failed or was never made. Its opening event goes back to the pool.
+    ///
+    /// Without a measurement the slice keeps what it has paid by the estimate, and launches that wait for an unknown one go on.
+    /// Otherwise they would wait for 50 ms for a measurement that never comes.
     pub(crate) fn submit(
         &mut self,
         measuring: &MeasuringState,
@@ -260,6 +280,10 @@ impl StreamState {
         }
     }
 
+    /// Hands a batch with both events to the meter.
+    ///
+    /// A host that loses its processor between the close and the closing event lengthens the measurement. Example: a kernel runs
+    /// for 1 ms, and the host stands still for 5 ms. The time from the close to the return of the driver shows that.
     fn submit_measured(
         &mut self,
         measuring: &MeasuringState,

@@ -1,6 +1,8 @@
 //! State of one thread that launches: its credit, its copies of estimates and its streams.
 //!
 //! Its instants are of the time stamp counter, which costs a launch less than the monotonic clock.
+//!
+//! The state has no atomics. One thread at a time has it, through a guard of its slot ([`slot`](super::slot)).
 
 use super::batching::Batching;
 use super::stream_state::StreamState;
@@ -22,7 +24,8 @@ pub(crate) struct ThreadState {
     pub(crate) cache: Recent,
     /// Instant at which the host last left the driver.
     pub(crate) left: CycleInstant,
-    /// Sum of the host's time outside the driver.
+    /// Sum of the host's time outside the driver. Each stream keeps the sum as of its last launch. The difference tells for how
+    /// long the host could not have given it work.
     pub(crate) outside: Cycles,
     /// The streams that the thread launches on.
     pub(crate) streams: Vec<StreamState>,
@@ -62,6 +65,9 @@ impl ThreadState {
     }
 
     /// Returns the place of a stream among those of this thread, if the thread has launched on it.
+    ///
+    /// A default stream is another stream in each context, under the same handle. So the current context counts too, if the
+    /// program has had several. With one context the driver is not asked, because that costs a tenth of a launch's budget.
     #[inline(always)]
     pub(crate) fn find_stream(&mut self, usage: &UsageState, stream: Stream) -> Option<usize> {
         let is_asked = stream.is_default() && !usage.contexts.is_only_one();
@@ -93,6 +99,12 @@ impl ThreadState {
 
     /// Forgets streams without an open batch, because streams have ended; a stream is looked up again when it is used. An open
     /// batch in a context that has ended is not measured.
+    ///
+    /// The number of ends does not tell which stream has ended, so all are looked up again. That is rare and costs some calls of
+    /// the driver. A stream with an open batch lives: the batches of an ended stream were closed or given up before. The
+    /// exception is a thread's own default stream in an ended context, whose batch no other thread can close.
+    ///
+    /// The places of the remaining streams change.
     pub(crate) fn forget_ended(&mut self, measuring: &MeasuringState, ends: u64) {
         for stream in &mut self.streams {
             if measuring.timing.pools.context_of(stream.pool).is_none()
