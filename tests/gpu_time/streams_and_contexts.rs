@@ -66,6 +66,15 @@ fn where_no_thread_can_be_started_a_launch_that_is_left_by_a_jump_keeps_nobody()
 }
 
 #[test]
+fn launches_after_one_that_is_left_by_a_jump_inside_the_driver_are_paid() {
+    let bench = Bench::simulated().with("SIMGPU_FAULTS", "cuLaunchKernel=delay:400ms@2");
+    let host = bench.host("paced_streams", &["left-inside", "20ms", "30"]);
+    let outcome = host.loaded().set("GPU_CORE_PERCENT", "30").run();
+    outcome.contains(&["left 1"]);
+    assert!(number(&outcome, "took ") > 1_500, "600 ms of kernels at 30 %: {outcome}");
+}
+
+#[test]
 fn streams_and_threads_may_end_while_others_launch() {
     at_30(&["storm", "20us", "150"]).contains(&["failed 0, wait 0"]);
 }

@@ -114,6 +114,23 @@ static void jumps(int count) {
     say("took %llu ms", (now() - began) / MS);
 }
 
+// A signal handler leaves a launch inside of the driver by a jump. The later launches come from the same depth of the stack.
+static void left_inside(int count) {
+    pthread_t self = pthread_self(), other;
+    volatile int is_left = 0;
+    signal(SIGUSR1, jump);
+    launch(stream), gpu.cuCtxSynchronize();
+    pthread_create(&other, NULL, interrupts, &self);
+    if (sigsetjmp(out, 1)) is_left = 1;
+    else launch(stream);
+    pthread_join(other, NULL);
+    u64 began = now();
+    for (int i = 0; i < count; i++) launch(stream);
+    gpu.cuCtxSynchronize();
+    say("left %d", is_left);
+    say("took %llu ms", (now() - began) / MS);
+}
+
 static void *one_of_many(void *nothing) {
     void *own = NULL;
     cu.cuCtxSetCurrent(context);
@@ -585,6 +602,7 @@ int main(int count, char **words) {
     else if (!strcmp(what, "sealed")) sealed();
     else if (!strcmp(what, "green")) green(count > 3 ? words[3] : "stream");
     else if (!strcmp(what, "jumps")) jumps(number);
+    else if (!strcmp(what, "left-inside")) left_inside(number);
     else if (!strcmp(what, "side-by-side")) side_by_side();
     else if (!strcmp(what, "one-held-up")) one_held_up();
     else if (!strcmp(what, "aside")) now_and_then_aside(number);
