@@ -224,7 +224,7 @@ impl ThreadSlot {
     /// never returned (`longjmp` out of it) and its stack frame is gone.
     ///
     /// Two cases leave `owner_active` set. A nested launch has a lower stack pointer than the outer one, because stacks grow
-    /// down. A launch with a higher one runs in a frame that a `longjmp` has returned to. Without this second case a program that
+    /// down. A launch with the same or a higher one runs after a `longjmp`: in the same loop, for example. Without this second case a program that
     /// jumps out of one launch would never be paced again. The flag was set during the whole jump, so no other thread has the
     /// state.
     #[cold]
@@ -232,7 +232,7 @@ impl ThreadSlot {
         let mut tries = 0;
         loop {
             if self.owner_active.load(Ordering::Relaxed) {
-                return self.entry_sp.load(Ordering::Relaxed) < sp;
+                return self.entry_sp.load(Ordering::Relaxed) <= sp;
             }
             if self.try_enter() {
                 return true;
