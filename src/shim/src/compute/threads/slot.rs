@@ -224,9 +224,9 @@ impl ThreadSlot {
     /// never returned (`longjmp` out of it) and its stack frame is gone.
     ///
     /// Two cases leave `owner_active` set. A nested launch has a lower stack pointer than the outer one, because stacks grow
-    /// down. A launch with the same or a higher one runs after a `longjmp`: in the same loop, for example. Without this second case a program that
-    /// jumps out of one launch would never be paced again. The flag was set during the whole jump, so no other thread has the
-    /// state.
+    /// down. A launch with the same or a higher one runs after a `longjmp`: in the same loop, for example. Without this second
+    /// case a program that jumps out of one launch would never be paced again. The flag was set during the whole jump, so no
+    /// other thread has the state.
     #[cold]
     fn wait_or_nested(&self, sp: usize) -> bool {
         let mut tries = 0;
