@@ -41,10 +41,10 @@ pub(crate) fn grant(bench: &Bench, slice: usize) -> u64 {
     monitor.grant(monitor.devices()[0].device)
 }
 
-/// Returns the rate of a grant, in thousandths of the GPU.
-fn rate(grant: u64) -> u16 {
+/// Returns the sum of the rates that the slices of `programs` are granted, in thousandths of the GPU.
+fn rates(bench: &Bench, programs: &[(usize, Living)]) -> u16 {
     let own = RateLimit::new(Permille::FULL, GpuTime::MAX);
-    grant_word::decode(grant, own).0.rate().get()
+    programs.iter().map(|(slice, _)| grant_word::decode(grant(bench, *slice), own).0.rate().get()).sum()
 }
 
 /// Starts a program with work in a slice of its own. The program works until it is killed.
@@ -97,14 +97,11 @@ pub(crate) fn replacements(slices: usize) -> Vec<Replaced> {
             programs.iter().all(has_grant) && holder(&bench) != 0
         });
         // While the programs start, each may have the whole GPU.
-        let all = || programs.iter().map(|(slice, _)| rate(grant(&bench, *slice))).sum::<u16>();
-        wait("each slice has the whole GPU", || {
-            all() * (programs.len() as u16 - 1) / (programs.len() as u16) < NEARLY_ALL
-        });
+        let count = programs.len() as u16;
+        wait("each slice has the whole GPU", || rates(&bench, &programs) * (count - 1) / count < NEARLY_ALL);
         let mut turns = (0..programs.len()).cycle();
         let (at, since) = turns.find_map(|at| Some((at, stopped_arbiter(&bench, &programs[at].1)?))).unwrap();
         let (_, mut program) = programs.swap_remove(at);
-        let rest = || programs.iter().map(|(slice, _)| rate(grant(&bench, *slice))).sum::<u16>();
         let word = holder(&bench);
         program.kill();
         wait("no process takes the lease of the dead arbiter", || ![0, word].contains(&holder(&bench)));
@@ -114,7 +111,7 @@ pub(crate) fn replacements(slices: usize) -> Vec<Replaced> {
         }
         let mut divided = Instant::now();
         wait("the other slices do not get the part of the dead slice", || {
-            if rest() < NEARLY_ALL {
+            if rates(&bench, &programs) < NEARLY_ALL {
                 divided = Instant::now();
             }
             divided.elapsed() >= STAYS

@@ -39,6 +39,14 @@ fn until_both_measure(node: &mut Node, source: Source) {
     node.until(&format!("both have {source:?}"), |node| (sources(node) == [source; 2]).then_some(()));
 }
 
+/// Starts a node with busy programs [apart](busy_apart), and waits until its agent relays between the slices.
+fn node_that_relays() -> (Node, [(Living, TempDir); 2]) {
+    let mut node = Node::start(&TWO.replace("priority = \"high\"\n", ""));
+    let programs = busy_apart(&node);
+    until_both_measure(&mut node, Source::Replayed);
+    (node, programs)
+}
+
 /// Returns how each slice measures its time.
 fn sources(node: &Node) -> Vec<Source> {
     let source = |slice| {
@@ -69,9 +77,7 @@ fn slices_of_private_folders_hold_their_shares_while_the_agent_relays() {
     if !may_have_containers() {
         return;
     }
-    let mut node = Node::start(&TWO.replace("priority = \"high\"\n", ""));
-    let _programs = busy_apart(&node);
-    until_both_measure(&mut node, Source::Replayed);
+    let (mut node, _programs) = node_that_relays();
     let told = shares(&node);
     println!("shares: {told:?} of 30 and 70");
     assert!((25.0..=32.0).contains(&told[0]) && (65.0..=72.0).contains(&told[1]), "{told:?} of 30 and 70");
@@ -89,9 +95,7 @@ fn slices_of_private_folders_hear_from_the_agent_of_a_program_that_publishes_not
     if !may_have_containers() {
         return;
     }
-    let mut node = Node::start(&TWO.replace("priority = \"high\"\n", ""));
-    let _programs = busy_apart(&node);
-    until_both_measure(&mut node, Source::Replayed);
+    let (mut node, _programs) = node_that_relays();
     let mut program = neighbour(&node.bench);
     until_both_measure(&mut node, Source::ReplayedWhole);
     program.kill();
