@@ -116,14 +116,13 @@ pub struct Sampler {
     count: u32,
     /// The count at which a launch is measured alone, or checks whether it can be.
     due: u32,
-    /// Duration from which each of the next `left` launches is measured alone. Set after a batch with gaps.
-    alone_from: WallTime,
+    /// Number of next launches of [`AFTER_GAPS`] and more that are measured alone.
     left: u32,
 }
 
 impl Default for Sampler {
     fn default() -> Self {
-        Self { count: 0, due: SAMPLED - 1, alone_from: WallTime::MAX, left: 0 }
+        Self { count: 0, due: SAMPLED - 1, left: 0 }
     }
 }
 
@@ -135,7 +134,8 @@ impl Sampler {
     /// empty stream look as if the kernel had taken 10 us. So a small kernel waits until its stream is known to be
     /// busy, or known to be empty after a wait. It waits for at most `LATEST` launches.
     pub fn launch(&mut self, estimate: &Estimate, may_be_empty: impl FnOnce() -> bool) -> bool {
-        let is_due = self.count >= SAMPLED - 1 || estimate.plain >= self.alone_from;
+        let is_alone = self.is_alone(estimate);
+        let is_due = self.count >= SAMPLED - 1 || is_alone;
         let waits = is_due && estimate.plain < AFTER_GAPS && self.count < LATEST && may_be_empty();
         self.passes();
         if waits {
@@ -145,12 +145,7 @@ impl Sampler {
         if self.count >= SAMPLED {
             (self.count, self.due) = (0, SAMPLED - 1);
         }
-        if estimate.plain >= self.alone_from {
-            self.left = self.left.saturating_sub(1);
-            if self.left == 0 {
-                self.alone_from = WallTime::MAX;
-            }
-        }
+        self.left = self.left.saturating_sub(u32::from(is_alone));
         is_due
     }
 
@@ -158,7 +153,13 @@ impl Sampler {
     #[inline]
     #[must_use]
     pub fn is_due(&self, estimate: &Estimate) -> bool {
-        self.count >= self.due || estimate.plain >= self.alone_from
+        self.count >= self.due || self.is_alone(estimate)
+    }
+
+    /// Returns true if a launch with this estimate is measured alone because of a batch with gaps.
+    #[inline]
+    fn is_alone(&self, estimate: &Estimate) -> bool {
+        self.left > 0 && estimate.plain >= AFTER_GAPS
     }
 
     /// Counts a launch that was not chosen.
@@ -172,7 +173,7 @@ impl Sampler {
         if batches > 0 {
             let batches = u32::try_from(batches).unwrap_or(u32::MAX);
             self.count = self.count.saturating_add(batches.saturating_mul(GAPPY));
-            (self.alone_from, self.left) = (AFTER_GAPS, GAPPY);
+            self.left = GAPPY;
         }
     }
 }
