@@ -4,10 +4,12 @@
 //! answer while it is fresh.
 
 use gpuslice_policy::compute::attribution::nvml_windows::Use;
+use gpuslice_policy::config::parse_uuid_text;
+use gpuslice_region::Uuid;
 use gpuslice_slices::figures::printable;
 use gpuslice_slices::nvml::{Nvml, NvmlDevice, NvmlMachine, NvmlTimeout, PROHIBITED, SHARED};
 use serde::Serialize;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -63,6 +65,8 @@ struct GpuReading {
     driver: Option<String>,
     gpus: Vec<Gpu>,
     at: Option<Instant>,
+    /// Time at which the use of the GPUs by process was last asked for.
+    wanted_at: Option<Instant>,
 }
 
 /// The GPUs of the node, for all threads.
@@ -83,12 +87,26 @@ impl Gpus {
         seen.gpus.into_iter().map(told).collect()
     }
 
-    /// Returns the GPUs of the last answer, if it is later than the one at `last`. Then `last` becomes its time.
-    pub(crate) fn newer(&self, last: &mut Option<Instant>) -> Option<Vec<Gpu>> {
-        let seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_newer = seen.at.is_some() && seen.at > *last;
+    /// Returns the use of the GPUs by process in the last answer, if it is later than the one at `last`. Then `last` becomes its
+    /// time. A GPU for which NVML does not tell the use is left out.
+    ///
+    /// NVML is asked for the use while this function is called: the question takes milliseconds, and all processes of the
+    /// machine that ask NVML wait meanwhile.
+    pub(crate) fn newer_uses(&self, last: &mut Option<Instant>) -> Option<HashMap<Uuid, Vec<Use>>> {
+        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.wanted_at = Some(Instant::now());
+        if seen.at <= *last {
+            return None;
+        }
         *last = seen.at;
-        is_newer.then(|| seen.gpus.clone())
+        let of = |gpu: &Gpu| Some((Uuid(parse_uuid_text(&gpu.uuid)?), gpu.uses.clone()?));
+        Some(seen.gpus.iter().filter_map(of).collect())
+    }
+
+    /// Returns true if another thread has lately asked for the [use of the GPUs](Self::newer_uses).
+    fn wants_uses(&self) -> bool {
+        let seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.wanted_at.is_some_and(|at| at.elapsed() < FRESH)
     }
 
     fn seen(&self) -> GpuReading {
@@ -111,7 +129,7 @@ impl Gpus {
 
     /// Asks NVML until it fails to answer.
     fn ask(&self, mut nvml: Nvml, stop: &Receiver<()>, mut asked: impl FnMut()) {
-        let (mut linked, mut users, mut newest) = (Linked::default(), Users::default(), BTreeMap::new());
+        let (mut linked, mut users, mut uses) = (Linked::default(), Users::default(), Uses::default());
         while let Some(machine) = nvml.machine() {
             nvml.refresh();
             let mut gpus = looked_at(&nvml, &machine);
@@ -120,7 +138,11 @@ impl Gpus {
             for gpu in &mut gpus {
                 gpu.nvlink = linked.to(&gpu.uuid);
                 gpu.users = users.of(&gpu.uuid);
-                gpu.uses = uses(&nvml, &gpu.uuid, &mut newest);
+            }
+            if self.wants_uses() {
+                gpus.iter_mut().for_each(|gpu| gpu.uses = uses.look(&nvml, &gpu.uuid));
+            } else {
+                uses = Uses::default();
             }
             if !nvml.is_alive() {
                 return;
@@ -135,8 +157,15 @@ impl Gpus {
 
     /// Takes an answer of one GPU and the use of its processes.
     #[cfg(test)]
-    pub(crate) fn answer(&self, uuid: &str, uses: Vec<Use>) {
-        self.take(None, vec![Gpu { uuid: format!("GPU-{uuid}"), uses: Some(uses), ..Gpu::default() }]);
+    pub(crate) fn answer(&self, uuid: &[u8; 16], uses: Vec<Use>) {
+        self.take(
+            None,
+            vec![Gpu {
+                uuid: gpuslice_policy::config::gpu_uuid_text(uuid),
+                uses: Some(uses),
+                ..Gpu::default()
+            }],
+        );
     }
 
     /// Remembers an answer. A GPU that was listed before and is missing now has fallen off the bus, and loses its
@@ -222,17 +251,26 @@ impl Users {
     }
 }
 
-/// Returns the use of a GPU by process since the last call. `newest` has the time of the last sample of each GPU.
-///
-/// The first answer may be of the last ten seconds, and name processes that have ended. It tells only the time.
-fn uses(nvml: &Nvml, uuid: &str, newest: &mut BTreeMap<String, u64>) -> Option<Vec<Use>> {
-    let before = newest.get(uuid).copied();
-    let samples = nvml.samples(&nvml.device(bare(uuid))?, before.unwrap_or(0))?;
-    let last = samples.iter().map(|sample| sample.stamp).chain(before).max().unwrap_or(0);
-    newest.insert(uuid.to_owned(), last);
-    let uses =
-        samples.iter().map(|sample| Use { pid: sample.pid, stamp: sample.stamp, percent: sample.percent });
-    Some(before.map(|_| uses.collect()).unwrap_or_default())
+/// The use of the GPUs by process: for each GPU the time of NVML's last sample, by NVML's clock in microseconds.
+#[derive(Debug, Default)]
+struct Uses(BTreeMap<String, u64>);
+
+impl Uses {
+    /// Returns the use of a GPU by process since the last call.
+    ///
+    /// The first answer may be of the last ten seconds, and name processes that have ended. It tells only the time.
+    fn look(&mut self, nvml: &Nvml, uuid: &str) -> Option<Vec<Use>> {
+        let before = self.0.get(uuid).copied();
+        let samples = nvml.samples(&nvml.device(bare(uuid))?, before.unwrap_or(0))?;
+        let last = samples.iter().map(|sample| sample.stamp).chain(before).max().unwrap_or(0);
+        self.0.insert(uuid.to_owned(), last);
+        let uses = samples.iter().map(|sample| Use {
+            pid: sample.pid,
+            stamp: sample.stamp,
+            percent: sample.percent,
+        });
+        Some(before.map(|_| uses.collect()).unwrap_or_default())
+    }
 }
 
 /// Returns the part of a UUID's text that a region has.

@@ -38,7 +38,7 @@ impl Division {
             let arbiter = self.arbiters.entry(gpu).or_default();
             let mut cotenants: Vec<&mut Cotenant> = slices
                 .ready()
-                .filter(|slice| slice.devices.iter().any(|known| known.gpu == gpu))
+                .filter(|slice| slice.on(gpu).is_some())
                 .take(MOST_SLICES)
                 .map(|slice| &mut slice.cotenant)
                 .collect();

@@ -42,8 +42,8 @@ const IDLE_AFTER: WallTime = WallTime::from_millis(1_000);
 ///
 /// While all regions are in one folder, the thread sleeps until the next list: those slices see each other without it.
 /// Otherwise the thread makes rounds. Each round divides. It opens regions, tells of programs and relays only if that is
-/// due, because the division may need shorter pauses. If the thread is late, the slices keep their own limits. After a tenth of a second
-/// without the agent, the processes divide the GPU themselves again.
+/// due, because the division may need shorter pauses. If the thread is late, the slices keep their own limits. After a
+/// tenth of a second without the agent, the processes divide the GPU themselves again.
 pub(crate) fn serve(places: &Receiver<Vec<RegionPlace>>, gpus: &Gpus) {
     let (mut slices, mut division) = (CotenantSlices::default(), Division::default());
     let mut programs = Programs::default();

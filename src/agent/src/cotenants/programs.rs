@@ -1,20 +1,21 @@
 //! Tells slices of programs that use their GPU and publish nothing.
 //!
 //! Example: a container without the library runs beside two slices in private folders. The driver gives it turns, and the slices
-//! count them as their own. Slices of one folder [ask NVML](gpuslice_policy::compute::attribution::strangers) themselves. For slices
-//! that the agent relays to, the agent asks, once for the node, and writes the time of its finding into their regions.
+//! count them as their own. Slices of one folder [ask NVML](gpuslice_policy::compute::attribution::strangers) themselves.
+//! For slices that the agent relays to, the agent asks, once for the node, and writes the time of its finding into their regions.
 
 use super::slices::{CotenantSlice, CotenantSlices};
-use crate::gpus::{Gpus, bare};
+use crate::gpus::Gpus;
 use gpuslice_policy::compute::attribution::strangers::UnknownProcesses;
 use gpuslice_policy::time::Monotonic;
+use gpuslice_region::Uuid;
 use std::collections::HashMap;
 use std::time::Instant;
 
 /// The processes that publish nothing, by GPU.
 #[derive(Debug, Default)]
 pub(super) struct Programs {
-    by_gpu: HashMap<String, UnknownProcesses>,
+    by_gpu: HashMap<Uuid, UnknownProcesses>,
     /// Time of NVML's last answer.
     answered_at: Option<Instant>,
 }
@@ -22,22 +23,23 @@ pub(super) struct Programs {
 impl Programs {
     /// Looks at NVML's answer, if there is a new one, and records findings in the regions of the slices.
     pub(super) fn look(&mut self, gpus: &Gpus, slices: &mut CotenantSlices, now: Monotonic) {
-        let Some(answer) = gpus.newer(&mut self.answered_at) else { return };
-        self.by_gpu.retain(|uuid, _| answer.iter().any(|gpu| bare(&gpu.uuid) == uuid));
-        for gpu in answer {
-            let Some(uses) = gpu.uses else { continue };
-            let uuid = bare(&gpu.uuid).to_owned();
-            let on_gpu =
-                |slice: &&mut CotenantSlice| slice.devices.iter().any(|known| known.gpu.to_string() == uuid);
-            let members: Vec<_> = slices.ready().filter(on_gpu).flat_map(|slice| members(slice)).collect();
-            let found = self.by_gpu.entry(uuid.clone()).or_default();
+        let Some(answer) = gpus.newer_uses(&mut self.answered_at) else { return };
+        self.by_gpu.retain(|gpu, _| answer.contains_key(gpu));
+        for (gpu, uses) in answer {
+            let members: Vec<_> = slices
+                .ready()
+                .filter(|slice| slice.on(gpu).is_some())
+                .flat_map(|slice| members(slice))
+                .collect();
+            let found = self.by_gpu.entry(gpu).or_default();
             found.look(&uses, members, now);
             if !found.are_there() {
                 continue;
             }
             for slice in slices.ready() {
-                let on_gpu = slice.devices.iter().filter(|known| known.gpu.to_string() == uuid);
-                on_gpu.for_each(|known| slice.cotenant.region().note_programs(known.device, now));
+                if let Some(known) = slice.on(gpu) {
+                    slice.cotenant.region().note_programs(known.device, now);
+                }
             }
         }
     }
@@ -56,7 +58,7 @@ mod tests {
     use crate::cotenants::puppet::{GPU, Puppet, slices};
     use gpuslice_policy::compute::attribution::nvml_windows::Use;
     use gpuslice_policy::time::WallTime;
-    use gpuslice_region::{Uuid, now};
+    use gpuslice_region::now;
 
     const SECOND: WallTime = WallTime::from_millis(1_000);
 
@@ -71,7 +73,7 @@ mod tests {
         let mut look = |pids: &[u32], second: u64| {
             let at = start + second * SECOND;
             let uses = pids.iter().map(|pid| Use { pid: *pid, stamp: 1, percent: 50 }).collect();
-            gpus.answer(&GPU.to_string(), uses);
+            gpus.answer(&GPU.0, uses);
             programs.look(&gpus, &mut slices, at);
             // The same answer counts once.
             programs.look(&gpus, &mut slices, at);

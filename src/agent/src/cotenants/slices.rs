@@ -97,6 +97,11 @@ impl CotenantSlice {
         Self { folder, file, number, contexts, cotenant, state: (0, 0), devices: Vec::new() }
     }
 
+    /// Returns its state on a GPU. None: it does not have the GPU.
+    pub(super) fn on(&self, gpu: Uuid) -> Option<&DeviceState> {
+        self.devices.iter().find(|known| known.gpu == gpu)
+    }
+
     /// Finds the devices of the region, if another process has made it anew or added one.
     fn find_devices(&mut self) {
         let region = self.cotenant.region();
