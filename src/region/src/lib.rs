@@ -74,6 +74,7 @@ pub use {
         names, operator,
         probe::probe_path,
         sigbus_forwarding,
+        space::file_space,
     },
     handle::{
         calls::Calls,

@@ -19,6 +19,12 @@ pub(crate) fn device_time(device: usize) -> Range<usize> {
     start..start.saturating_add(size).min(SIZE)
 }
 
+/// Returns the bytes that the file of a region with this number of devices takes.
+#[must_use]
+pub fn file_space(devices: usize) -> usize {
+    device_time(devices).start
+}
+
 /// Allocates space for `bytes` of a file.
 pub(crate) fn take_space(file: &File, bytes: Range<usize>) -> io::Result<()> {
     let [start, length] =

@@ -13,8 +13,11 @@ use crate::{
         terms::{load_repaired, terms, terms_of},
     },
     handle::{device::Device, region::Region},
-    layout::{compute_words::IntervalRing, constants::UNLIMITED},
-    sync::clock,
+    layout::{
+        compute_words::{ControlWords, IntervalRing},
+        constants::UNLIMITED,
+    },
+    sync::{atomics::Word64, clock},
 };
 
 /// Time for which a record of [programs that publish nothing](Region::note_programs) holds: 3 s. The agent looks once a second.
@@ -94,11 +97,7 @@ impl Region {
     /// [`PATIENCE`](grant_word::PATIENCE).
     #[must_use]
     pub fn is_divided_by_agent(&self, device: Device, now: Monotonic) -> bool {
-        let divided_at = self
-            .layout()
-            .time(device.index())
-            .map_or(Monotonic::BEGIN, |time| time.control.0.divided_at.get());
-        divided_at != Monotonic::BEGIN && now.since(divided_at) < grant_word::PATIENCE
+        self.is_recent(device, |control| &control.divided_at, grant_word::PATIENCE, now)
     }
 
     /// Records that programs which publish nothing use the GPU at the instant `now`. The node agent calls it.
@@ -112,9 +111,20 @@ impl Region {
     /// nothing use the GPU.
     #[must_use]
     pub fn has_programs(&self, device: Device, now: Monotonic) -> bool {
+        self.is_recent(device, |control| &control.programs_at, PROGRAMS_FOR, now)
+    }
+
+    /// Tells whether an instant that the node agent writes is there, and less than `holds` ago.
+    fn is_recent(
+        &self,
+        device: Device,
+        word: impl FnOnce(&ControlWords) -> &Word64<Monotonic>,
+        holds: WallTime,
+        now: Monotonic,
+    ) -> bool {
         let time = self.layout().time(device.index());
-        let programs_at = time.map_or(Monotonic::BEGIN, |time| time.control.0.programs_at.get());
-        programs_at != Monotonic::BEGIN && now.since(programs_at) < PROGRAMS_FOR
+        let at = time.map_or(Monotonic::BEGIN, |time| word(&time.control.0).get());
+        at != Monotonic::BEGIN && now.since(at) < holds
     }
 
     /// Removes a grant that is too old. Returns the largest queue of a process, if the grant has one.

@@ -6,21 +6,13 @@ use super::probe::ProbedGpu;
 use crate::slices;
 use crate::system;
 use gpuslice_policy::config::Config;
-use gpuslice_region::layout::FIGURES;
-use gpuslice_region::{Monitor, RegionError, Trust, detached, names, probe_path};
+use gpuslice_region::{Monitor, RegionError, Trust, detached, file_space, names, probe_path};
 use gpuslice_slices::figures;
 use gpuslice_slices::overcommit::Committed;
 use gpuslice_slices::process;
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-
-/// Returns the bytes that a region of one device takes: all parts before the compute ledger, and one part of the ledger.
-fn region_bytes() -> u64 {
-    let figure =
-        |name: &str| FIGURES.iter().find(|(known, _)| *known == name).map_or(0, |(_, figure)| *figure);
-    u64::try_from(figure("time.offset").saturating_add(figure("time.size"))).unwrap_or(u64::MAX)
-}
 
 /// State of a region's path.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -144,8 +136,8 @@ fn is_of_others(error: &RegionError) -> bool {
 pub(super) fn examine(regions: &Regions, gpus: &[ProbedGpu]) -> Vec<Finding> {
     let path = regions.path.display();
     let mut findings = vec![folder(regions)];
-    if regions.trial.is_ok() && regions.room.is_some_and(|room| room.free < region_bytes().saturating_mul(2))
-    {
+    let two_regions = u64::try_from(file_space(1).saturating_mul(2)).unwrap_or(u64::MAX);
+    if regions.trial.is_ok() && regions.room.is_some_and(|room| room.free < two_regions) {
         findings.push(Finding::warning(
             "region.room",
             format!("there is room for one more region at most where {path} is"),
