@@ -1,4 +1,4 @@
-//! Whether a worker thread that broke counts as one that does not run.
+//! Whether a worker thread that broke, or could not start, counts as one that does not run.
 //!
 //! The library's own modules are in no library that a test can be linked with, so these are taken in as sources.
 
@@ -24,4 +24,13 @@ fn a_worker_that_panics_does_not_run() {
     assert!(status.is_running());
     status.run(|| resume_unwind(Box::new(())));
     assert!(!status.is_running() && !status.is_unstarted());
+}
+
+#[test]
+fn a_worker_that_could_not_start_is_not_started_by_a_later_caller() {
+    let status = WorkerStatus::default();
+    assert!(status.try_start());
+    status.set_failed();
+    assert!(!status.try_start());
+    assert!(!status.is_running());
 }
