@@ -17,13 +17,17 @@ const WHO: u64 = 0xffff;
 /// Holder and time share one word, so a compare-and-swap cannot take a lease that was renewed meanwhile. A time in the
 /// future is wrong, and its holder counts as silent. If two processes take over at once, one compare-and-swap fails,
 /// and its process tries again later.
+///
+/// Two threads of the holder may renew at once. The one whose compare-and-swap fails finds the other's renewal, and the process
+/// keeps the lease. Otherwise that thread would take its process for deposed, and forget what it has replayed.
 fn renew_lease(sampler: &SamplerWords, slot: usize, now: Monotonic, patience: WallTime) -> bool {
     let word = sampler.lease.get();
     let (who, since) = (word & WHO, Monotonic::from_nanos(word & !WHO));
     let me = number(slot);
     let is_silent = now.since(since) >= patience.max(WallTime::from_nanos(WHO)) || since > now;
     let is_mine = who == me && since <= now;
-    (who == 0 || is_mine || is_silent) && sampler.lease.replace(word, (now.nanos() & !WHO) | me)
+    let is_free = who == 0 || is_mine || is_silent;
+    is_free && (sampler.lease.replace(word, (now.nanos() & !WHO) | me) || sampler.lease.get() & WHO == me)
 }
 
 /// Ends the lease of a dead process.

@@ -304,6 +304,18 @@ fn where_the_last_to_write_wins_two_ask() {
     two_want_to_ask(SILENT);
 }
 
+#[test]
+fn two_threads_that_renew_the_lease_of_their_process_keep_it() {
+    model(|| {
+        let world = paid(0, [true; SLOTS]);
+        assert!(world.layout.renew_sampler_lease(DEVICE, 0, NOW, PATIENCE));
+        let later = NOW.saturating_add(PATIENCE);
+        let other = beside(&world, move |world| world.layout.renew_sampler_lease(DEVICE, 0, later, PATIENCE));
+        let is_kept = world.layout.renew_sampler_lease(DEVICE, 0, later, PATIENCE);
+        assert!(other.join().unwrap() && is_kept, "the process was deposed");
+    });
+}
+
 /// The lease holder has died. One process reaps it while another one takes over.
 fn one_takes_over_while_the_dead_is_deposed() {
     model(|| {
