@@ -79,6 +79,18 @@ fn a_lock_that_is_not_renewed_is_abandoned() {
 }
 
 #[test]
+fn a_lock_is_not_abandoned_before_its_holder_renews_it() {
+    let lock = CreditLock::default();
+    let late = SECOND + WallTime::from_millis(60_000);
+    let first = lock.try_lock().unwrap();
+    assert!(!lock.is_abandoned(late), "the first holder has just locked");
+    lock.renew(SECOND);
+    drop(first);
+    let _second = lock.try_lock().unwrap();
+    assert!(!lock.is_abandoned(late), "the second holder has just locked");
+}
+
+#[test]
 fn credit_that_is_not_spent_is_taken_out_after_a_while() {
     let lock = CreditLock::default();
     let mut credit = lock.try_lock().unwrap();

@@ -20,6 +20,8 @@ use parking_lot::{Mutex, MutexGuard};
 /// A holder renews its lock each second at least. A holder that has not for this long never came back from its
 /// wait (`longjmp` out of a signal handler). Because it must not block the others, they request without the lock.
 const ABANDONED: WallTime = WallTime::from_millis(2_000);
+/// Renewal of a lock that no thread holds, or whose holder has not renewed it yet: such a lock is not abandoned.
+const NOT_RENEWED: Monotonic = Monotonic::from_nanos(u64::MAX);
 /// Each 16th request of a process tries whether launches overlap.
 const TRY_EVERY: u32 = 16;
 
@@ -28,10 +30,11 @@ const TRY_EVERY: u32 = 16;
 /// Threads try the mutex and never block in it. They wait on `releases` instead, a futex word. A signal handler may take a
 /// waiting thread out of its wait by `longjmp`. The kernel forgets such a waiter, but the mutex's own queue would still contain
 /// it.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct CreditLock {
     credit: Mutex<ProcessCredit>,
-    /// Instant of the holder's last renewal. Written by the holder, read by threads that find the lock taken.
+    /// Instant of the holder's last renewal. Written by the holder, read by threads that find the lock taken. [`NOT_RENEWED`]
+    /// before the holder's first renewal.
     renewed_at: TimeWord<Monotonic>,
     /// Number of releases; wraps.
     releases: AtomicU32,
@@ -56,16 +59,27 @@ pub(crate) struct ProcessCredit {
 pub(crate) struct CreditGuard<'a> {
     // Fields drop in this order: the thread that is woken finds the lock free.
     credit: MutexGuard<'a, ProcessCredit>,
-    _release: Release<'a>,
+    release: Release<'a>,
 }
 
 #[derive(Debug)]
 struct Release<'a>(&'a CreditLock);
 
+impl Default for CreditLock {
+    fn default() -> Self {
+        Self {
+            credit: Mutex::default(),
+            renewed_at: TimeWord::new(NOT_RENEWED),
+            releases: AtomicU32::new(0),
+            waiters: AtomicU32::new(0),
+        }
+    }
+}
+
 impl CreditLock {
     /// Locks, unless another thread holds it.
     pub(crate) fn try_lock(&self) -> Option<CreditGuard<'_>> {
-        self.credit.try_lock().map(|credit| CreditGuard { credit, _release: Release(self) })
+        self.credit.try_lock().map(|credit| CreditGuard { credit, release: Release(self) })
     }
 
     /// Locks. Waits for another thread to release it, for `most` at most. None also if a third thread is faster.
@@ -96,6 +110,15 @@ impl CreditLock {
     /// Returns true if the holder never came back.
     pub(crate) fn is_abandoned(&self, now: Monotonic) -> bool {
         now.since(self.renewed_at.get()) >= ABANDONED
+    }
+}
+
+impl Drop for CreditGuard<'_> {
+    /// The next holder begins without a renewal: by the one of this holder it could seem abandoned at once. The mutex is released
+    /// afterwards, so this write does not meet a renewal of the next holder.
+    fn drop(&mut self) {
+        let Release(lock) = &self.release;
+        lock.renewed_at.set(NOT_RENEWED);
     }
 }
 
