@@ -4,6 +4,7 @@
 mod attribution;
 mod collectives;
 mod hosts;
+mod jumps;
 mod measuring;
 mod pacing;
 mod processes;

@@ -3,7 +3,7 @@
 use super::hosts::{at_30, busy, kernels, number, paced};
 use crate::support::bench::Bench;
 use crate::support::outcome::Outcome;
-use crate::support::{compiler, timed};
+use crate::support::timed;
 use gpuslice_region::{Monitor, Trust};
 use std::time::{Duration, Instant};
 
@@ -45,33 +45,6 @@ fn a_context_that_ends_after_the_meter_waits_for_nobody() {
     let outcome = at_30(&["exit"]);
     outcome.contains(&["launched 0"]);
     assert!(number(&outcome, "destroyed 0 in ") < 50, "{outcome}");
-}
-
-#[test]
-fn a_launch_that_is_left_by_a_jump_while_it_waits_keeps_nobody() {
-    let outcome = at_30(&["jumps", "20ms", "3"]);
-    outcome.contains(&["launched 0"]);
-    assert!(number(&outcome, "took ") < 15_000, "{outcome}");
-}
-
-#[test]
-fn where_no_thread_can_be_started_a_launch_that_is_left_by_a_jump_keeps_nobody() {
-    // The first launch that waits is left while it looks at events.
-    let bench = Bench::simulated().with("SIMGPU_FAULTS", "cuEventQuery=delay:300ms");
-    let host =
-        bench.host("paced_streams", &["jumps", "20ms", "3"]).preload(&compiler::wrapper("wrap_threads"));
-    let outcome = host.loaded().set("GPU_CORE_PERCENT", "95").run();
-    assert!(outcome.err.contains("no thread can be started"), "{outcome}");
-    outcome.contains(&["launched 0"]);
-}
-
-#[test]
-fn launches_after_one_that_is_left_by_a_jump_inside_the_driver_are_paid() {
-    let bench = Bench::simulated().with("SIMGPU_FAULTS", "cuLaunchKernel=delay:400ms@2");
-    let host = bench.host("paced_streams", &["left-inside", "20ms", "30"]);
-    let outcome = host.loaded().set("GPU_CORE_PERCENT", "30").run();
-    outcome.contains(&["left 1"]);
-    assert!(number(&outcome, "took ") > 1_500, "600 ms of kernels at 30 %: {outcome}");
 }
 
 #[test]

@@ -7,8 +7,6 @@
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <signal.h>
 #include <stddef.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
@@ -84,51 +82,6 @@ static void at_exit(void) {
     work = kernel("100us");
     say("launched %d", launch(NULL));
     usleep(5000);
-}
-
-static sigjmp_buf out;
-static void jump(int number) { siglongjmp(out, number); }
-
-static void *interrupts(void *main_thread) {
-    usleep(100000);
-    pthread_kill(*(pthread_t *)main_thread, SIGUSR1);
-    return NULL;
-}
-
-// A signal handler leaves a launch that waits for the share by a jump, and the program never returns to the launch.
-static void jumps(int count) {
-    pthread_t self = pthread_self(), other;
-    signal(SIGUSR1, jump);
-    launch(stream), gpu.cuCtxSynchronize();
-    u64 began = now();
-    for (volatile int i = 0; i < count; i++) {
-        if (sigsetjmp(out, 1) == 0) {
-            pthread_create(&other, NULL, interrupts, &self);
-            while (!launch(stream)) {}
-            say("a launch failed");
-        }
-        pthread_join(other, NULL);
-    }
-    int failed = launch(stream);
-    say("launched %d", failed);
-    say("took %llu ms", (now() - began) / MS);
-}
-
-// A signal handler leaves a launch inside of the driver by a jump. The later launches come from the same depth of the stack.
-static void left_inside(int count) {
-    pthread_t self = pthread_self(), other;
-    volatile int is_left = 0;
-    signal(SIGUSR1, jump);
-    launch(stream), gpu.cuCtxSynchronize();
-    pthread_create(&other, NULL, interrupts, &self);
-    if (sigsetjmp(out, 1)) is_left = 1;
-    else launch(stream);
-    pthread_join(other, NULL);
-    u64 began = now();
-    for (int i = 0; i < count; i++) launch(stream);
-    gpu.cuCtxSynchronize();
-    say("left %d", is_left);
-    say("took %llu ms", (now() - began) / MS);
 }
 
 static void *one_of_many(void *nothing) {
@@ -601,8 +554,6 @@ int main(int count, char **words) {
     else if (!strcmp(what, "late")) late();
     else if (!strcmp(what, "sealed")) sealed();
     else if (!strcmp(what, "green")) green(count > 3 ? words[3] : "stream");
-    else if (!strcmp(what, "jumps")) jumps(number);
-    else if (!strcmp(what, "left-inside")) left_inside(number);
     else if (!strcmp(what, "side-by-side")) side_by_side();
     else if (!strcmp(what, "one-held-up")) one_held_up();
     else if (!strcmp(what, "aside")) now_and_then_aside(number);

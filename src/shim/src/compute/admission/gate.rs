@@ -99,9 +99,13 @@ pub(crate) fn gate_all(
     let Some(mut held) = compute.acquire_own() else { return call() };
     // All launches are paid for before any joins a batch, because a thread that waits closes its batches: one that was opened for
     // the first launch would be closed, without that launch, while the thread waits for the second.
+    let mut code_loads = Vec::new();
     let prepaid = launches.iter().filter_map(|launch| {
         let mut ticket = LaunchTicket::NONE;
-        prepay(&mut held, compute, launch, &mut ticket).map(|_| (launch, ticket))
+        let is_prepaid = prepay(&mut held, compute, launch, &mut ticket).is_some();
+        // The state has room for one note, and the next launch would overwrite it.
+        code_loads.extend(held.code_load.take());
+        is_prepaid.then_some((launch, ticket))
     });
     let mut tickets: Vec<_> = prepaid.collect();
     for (launch, ticket) in &mut tickets {
@@ -112,6 +116,7 @@ pub(crate) fn gate_all(
         }
     }
     let code = call();
+    enter_or(|| drop(code_loads), ());
     tickets.iter().for_each(|(launch, ticket)| leave(&mut held, compute, launch, ticket, code));
     code
 }

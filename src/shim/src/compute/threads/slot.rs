@@ -125,8 +125,12 @@ impl OwnerGuard {
     /// `wait` runs outside the phase, because a signal handler may leave it by `longjmp`: see [`reentrancy::leave_during`]. Then
     /// this function does not return, and the thread's next launch finds `owner_active` unset.
     ///
+    /// The stack pointer is written again after the wait, because the handler may launch too, from a deeper frame. With the
+    /// handler's stack pointer a launch nested in this one would count as one after a jump, and both would have the state.
+    ///
     /// After the wait the caller reads everything again. Example: the worker may have given the rest of the thread's lease back.
     pub(crate) fn unlocked<T>(&mut self, wait: impl FnOnce() -> T) -> T {
+        let sp = self.slot.entry_sp.load(Ordering::Relaxed);
         self.slot.owner_active.store(false, Ordering::Release);
         let done = reentrancy::leave_during(wait);
         let mut tries = 0;
@@ -134,6 +138,7 @@ impl OwnerGuard {
         while !self.slot.try_enter() {
             pause(&mut tries);
         }
+        self.slot.entry_sp.store(sp, Ordering::Relaxed);
         self.slot.count_entry();
         done
     }
@@ -186,12 +191,18 @@ impl ThreadSlot {
     /// launches too. A second guard would let both change the same batch, so the inner launch goes to the driver unpaid.
     #[inline]
     pub(super) fn acquire_own(&'static self, sp: usize) -> Option<OwnerGuard> {
-        if (self.owner_active.load(Ordering::Relaxed) || !self.try_enter()) && !self.wait_or_nested(sp) {
-            return None;
+        if self.owner_active.load(Ordering::Relaxed) || !self.try_enter() {
+            return self.wait_or_nested(sp);
         }
+        Some(self.begin_access(sp))
+    }
+
+    /// Begins the access of the owner, whose flag is set.
+    #[inline]
+    fn begin_access(&'static self, sp: usize) -> OwnerGuard {
         self.entry_sp.store(sp, Ordering::Relaxed);
         self.count_entry();
-        Some(StateGuard { slot: self })
+        StateGuard { slot: self }
     }
 
     /// Enters as the owner, which is not active. False if another thread has the state.
@@ -220,26 +231,34 @@ impl ThreadSlot {
         self.owner_epoch.store(self.owner_epoch.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
     }
 
-    /// Waits while the state is in use. Returns true once the owner has it: another thread has left it, or a launch of the owner
-    /// never returned (`longjmp` out of it) and its stack frame is gone.
+    /// Waits while the state is in use. Acquires it once another thread has left it, and if a launch of the owner never returned
+    /// (`longjmp` out of it) and its stack frame is gone. None inside a launch that is under way.
     ///
     /// Two cases leave `owner_active` set. A nested launch has a lower stack pointer than the outer one, because stacks grow
     /// down. A launch with the same or a higher one runs after a `longjmp`: in the same loop, for example. Without this second
     /// case a program that jumps out of one launch would never be paced again. The flag was set during the whole jump, so no
     /// other thread has the state.
+    ///
+    /// A note of a code load that the lost launch has left is dropped. Otherwise the events of its context would not be polled
+    /// until the thread meets another launch of unknown cost.
     #[cold]
-    fn wait_or_nested(&self, sp: usize) -> bool {
+    fn wait_or_nested(&'static self, sp: usize) -> Option<OwnerGuard> {
         let mut tries = 0;
         loop {
             if self.owner_active.load(Ordering::Relaxed) {
-                return self.entry_sp.load(Ordering::Relaxed) <= sp;
+                if sp < self.entry_sp.load(Ordering::Relaxed) {
+                    return None;
+                }
+                let mut guard = self.begin_access(sp);
+                reentrancy::enter_or(|| guard.code_load = None, ());
+                return Some(guard);
             }
             if self.try_enter() {
-                return true;
+                return Some(self.begin_access(sp));
             }
             // This thread itself may have the state: the program's allocator launches while the thread closes batches.
             if reentrancy::is_inside() {
-                return false;
+                return None;
             }
             pause(&mut tries);
         }
@@ -321,6 +340,15 @@ impl ThreadSlot {
             }
             pause(&mut tries);
         }
+    }
+
+    /// Ends the owner's use of the slot. The owner calls this at its end, outside any launch.
+    ///
+    /// The flag is unset because the thread may have left a launch by `longjmp`, and launched no more. With the flag set no other
+    /// thread could ever clear the slot: the thread's credit would be lost, and the worker would tick for ever.
+    pub(super) fn end(&self) {
+        self.owner_active.store(false, Ordering::Release);
+        self.occupancy.end();
     }
 
     /// Returns true if the calling thread owns the slot.
