@@ -107,16 +107,14 @@ impl Slice {
     pub fn lease(&self, me: usize, now: Monotonic) -> GpuTime {
         let others =
             self.seen(now).enumerate().filter(|(other, ask)| *other != me && !ask.wants.is_zero()).count();
-        let size = if others > 0 {
-            lease::turn_among(self.terms, others + 1)
-        } else if self.factor < correction::ONE || self.unattributed {
-            lease::turn(self.terms)
-        } else if self.asks.len() > 1 {
-            lease::size(self.terms)
-        } else {
-            lease::alone(self.terms)
+        let situation = lease::Situation {
+            terms: self.terms,
+            is_coupled: false,
+            has_cotenants: self.factor < correction::ONE || self.unattributed,
+            waiting: others,
+            is_alone: self.asks.len() == 1,
         };
-        lease::beside(size, self.ahead)
+        lease::size_for(&situation, 1, self.ahead)
     }
 
     /// Takes time for a process. On failure it returns the instant of the next try.

@@ -100,14 +100,14 @@ fn a_process_whose_first_launches_return_late_keeps_to_its_share() {
         let outcome = outcome(10, 1, (launches, us(late)), (3, 7));
         let name = format!("{launches} launches {late} us late");
         let terms = terms(100, 20);
-        let most = terms.gpu(S) + BURST + lease::alone(terms) + launches.max(1) * LENGTH;
+        let most = terms.gpu(S) + BURST + lease::MOST_ALONE + launches.max(1) * LENGTH;
         assert!(outcome.first_second <= most, "{name}: {outcome:?}");
         // Such a launch is charged for all time that it may have taken.
         assert!(
             outcome.served[0] + launches * us::<GpuTime>(late) >= terms.gpu(3 * S),
             "{name}: {outcome:?}"
         );
-        let longest = terms.wall(2 * lease::alone(terms) + us(launches * late));
+        let longest = terms.wall(2 * lease::MOST_ALONE + us(launches * late));
         assert!(outcome.wait <= longest, "{name}: {outcome:?}");
     }
 }

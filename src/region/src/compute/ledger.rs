@@ -84,33 +84,24 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         })
     }
 
-    /// Returns the smallest lease that a process should take, and whether it is alone. The lease is larger if each turn costs
-    /// more: with other waiting processes, or with co-tenants.
-    pub(crate) fn least_lease(&self, device: usize, slot: usize, now: Monotonic) -> lease::Least {
-        // A thread with credit left on one coupled device would launch there, and then wait for the device without
-        // credit.
-        if self.is_coupled(device, now) {
-            return lease::Least { time: lease::LEAST, is_alone: true };
-        }
+    /// Returns the conditions from which the size of a process's leases follows.
+    pub(crate) fn lease_situation(&self, device: usize, slot: usize, now: Monotonic) -> lease::Situation {
         let terms = self.terms(device);
-        let Some(time) = self.time(device) else {
-            return lease::Least { time: lease::size(terms), is_alone: true };
+        let is_coupled = self.is_coupled(device, now);
+        let Some(time) = self.time(device).filter(|_| !is_coupled) else {
+            let (has_cotenants, waiting, is_alone) = (false, 0, true);
+            return lease::Situation { terms, is_coupled, has_cotenants, waiting, is_alone };
         };
         let others =
             || self.requests(time, now).enumerate().filter(|(other, _)| *other != slot).map(|(_, ask)| ask);
-        let is_trimmed = correction::factor_of(time.control.0.correction_millionths.get()) < correction::ONE;
+        let is_corrected =
+            correction::factor_of(time.control.0.correction_millionths.get()) < correction::ONE;
         // Each turn costs the time of one switch if co-tenants cannot be observed, whatever its length.
         let measured = Measured::of_word(time.control.0.measure_source.get());
         let is_blind = measured.source.is_beside_programs() || measured.why.is_some();
         let waiting = others().filter(|ask| !ask.wants.is_zero()).count();
         let is_alone = waiting == 0 && others().all(|ask| ask.served.is_zero());
-        let time = match waiting {
-            0 if is_trimmed || is_blind => lease::turn(terms),
-            0 if is_alone => lease::alone(terms),
-            0 => lease::size(terms),
-            _ => lease::turn_among(terms, waiting.saturating_add(1)),
-        };
-        lease::Least { time, is_alone }
+        lease::Situation { terms, is_coupled, has_cotenants: is_corrected || is_blind, waiting, is_alone }
     }
 
     /// Takes `amount` of GPU time for `slot`. `Err`: the instant at which to try again. The request then

@@ -1,7 +1,7 @@
 //! GPU time of a member: requests, payments, settlement, and measurements.
 
 use gpuslice_policy::compute::coupling::{MeasuredBatch, ThrottledLaunch};
-use gpuslice_policy::compute::limiter::lease::Least;
+use gpuslice_policy::compute::limiter::lease::Situation;
 use gpuslice_policy::compute::measuring::peer_intervals::Interval;
 use gpuslice_policy::time::{GpuTime, GpuTimeChange, Monotonic, WallTime};
 
@@ -12,11 +12,11 @@ use crate::{
 };
 
 impl Member {
-    /// Returns the smallest lease that a process should take. It is larger if each turn costs more, and next to nothing on a
-    /// [coupled](Self::couple) device.
+    /// Returns the conditions from which the [size](gpuslice_policy::compute::limiter::lease::size_for) of this process's leases
+    /// follows.
     #[must_use]
-    pub fn least_lease(&self, device: Device, now: Monotonic) -> Least {
-        self.layout().least_lease(device.index(), self.slot(), now)
+    pub fn lease_situation(&self, device: Device, now: Monotonic) -> Situation {
+        self.layout().lease_situation(device.index(), self.slot(), now)
     }
 
     /// Takes `amount` of GPU time, if the slice has it and no other process comes first. One thread at a

@@ -5,7 +5,7 @@ use gpuslice_policy::compute::limiter::lease;
 use gpuslice_policy::time::{Monotonic, WallTime};
 use gpuslice_region::{Device, DeviceRequest, Member, Trust, Uuid};
 
-use crate::puppet::{UUID, directory, request};
+use crate::puppet::{UUID, directory, lease_size, request};
 use gpuslice_policy::time::literals::{ms, ns};
 
 const LIMIT: u64 = 1000;
@@ -36,7 +36,7 @@ fn who_could_go_waits_for_who_is_held_back_on_a_device_in_step() {
     let due = NOW + ms(100);
     assert_eq!(second.acquire_since(devices[1], ms(1), NOW + ms(1), due), Ok(()), "both can go");
     assert_eq!(
-        second.least_lease(devices[1], due).time,
+        lease_size(&second, devices[1], due),
         lease::LEAST,
         "nothing is left that goes without the other"
     );

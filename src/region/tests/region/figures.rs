@@ -12,7 +12,7 @@ use gpuslice_region::{
 };
 
 use crate::{
-    puppet::{directory, join, request},
+    puppet::{directory, join, lease_size, request},
     time::{figure, now, write},
 };
 
@@ -126,7 +126,7 @@ fn beside_neighbours_a_turn_is_leased() {
     let path = directory.path().join("region");
     let ((first, device), (second, _)) = (join(&path, LIMIT), join(&path, LIMIT));
     let turn = lease::turn(second.terms(device));
-    let least = || second.least_lease(device, NOW).time;
+    let least = || lease_size(&second, device, NOW);
     assert!(least() < turn, "alone");
     first.set_correction(device, 500_000);
     first.leave();

@@ -13,7 +13,7 @@ use gpuslice_region::{
     layout::{FIGURES, MAX_DEVICES, MAX_SLOTS},
 };
 
-use crate::puppet::{UUID, directory, join, request};
+use crate::puppet::{UUID, directory, join, lease_size, request};
 use gpuslice_policy::time::literals::ns;
 
 fn figure(name: &str) -> u64 {
@@ -186,7 +186,7 @@ fn use_all(member: &Member) {
 fn use_time(member: &Member, device: Device) {
     const NOW: Monotonic = Monotonic::from_nanos(1 << 50);
     let _ = (
-        member.least_lease(device, NOW).time,
+        lease_size(member, device, NOW),
         member.renew_sampler_lease(device, NOW, ns(1)),
         member.overlap_part(device, ns(1 << 40)),
     );

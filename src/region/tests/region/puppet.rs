@@ -10,6 +10,8 @@ use std::{
     process::{Child, ChildStdin, ChildStdout, Command, Stdio},
 };
 
+use gpuslice_policy::compute::limiter::{lease, queue_bound};
+use gpuslice_policy::time::{GpuTime, Monotonic};
 use gpuslice_region::{Device, DeviceRequest, Limits, Member, Trust, Uuid};
 
 use crate::{limits, quota, reader, time};
@@ -36,6 +38,11 @@ pub(crate) fn join(path: &Path, memory: u64) -> (Member, Device) {
     let (member, _) = Member::join(path, Trust::OwnerOnly, &[request(memory)]).unwrap();
     let device = member.device(&UUID).unwrap();
     (member, device)
+}
+
+/// Returns the size of the next lease of a process with one thread.
+pub(crate) fn lease_size(member: &Member, device: Device, now: Monotonic) -> GpuTime {
+    lease::size_for(&member.lease_situation(device, now), 1, queue_bound::MOST)
 }
 
 /// Another process. Killed when dropped.

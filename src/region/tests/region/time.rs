@@ -7,13 +7,13 @@ use std::{fs::OpenOptions, os::unix::fs::FileExt as _, path::Path};
 use gpuslice_policy::compute::attribution::correction;
 use gpuslice_policy::compute::attribution::source::{Measured, Source, Why};
 use gpuslice_policy::compute::limiter::fair_queue::PATIENCE;
-use gpuslice_policy::compute::limiter::lease::{self, Least};
+use gpuslice_policy::compute::limiter::lease;
 use gpuslice_policy::compute::limiter::token_bucket::MOST_DEBT;
 use gpuslice_policy::compute::measuring::peer_intervals::Interval;
 use gpuslice_policy::time::{GpuTime, GpuTimeChange, Monotonic, WallTime};
 use gpuslice_region::{Device, Limits, Member, Monitor, Origin, Reaped, Trust, layout::FIGURES};
 
-use crate::puppet::{Puppet, UUID, directory, join};
+use crate::puppet::{Puppet, UUID, directory, join, lease_size};
 use gpuslice_policy::time::literals::{ms, ns};
 
 const LIMIT: u64 = 1000;
@@ -160,21 +160,15 @@ fn who_had_less_goes_first_and_is_not_waited_for_long() {
     let due = NOW + ms(100);
     assert_eq!(second.acquire(device, ms(10), NOW), Err(due));
     assert_eq!(first.acquire(device, ms(1), due), Err(due + PATIENCE), "after the second");
-    assert_eq!(first.least_lease(device, NOW).time, lease::turn(first.terms(device)));
+    assert_eq!(lease_size(&first, device, NOW), lease::turn(first.terms(device)));
     assert_eq!(first.acquire(device, ms(1), due + PATIENCE), Ok(()), "it is late");
-    assert_eq!(first.least_lease(device, NOW).time, lease::turn(first.terms(device)));
+    assert_eq!(lease_size(&first, device, NOW), lease::turn(first.terms(device)));
     second.withdraw_request(device);
-    assert_eq!(
-        first.least_lease(device, NOW),
-        Least { time: lease::alone(first.terms(device)), is_alone: true }
-    );
+    assert_eq!(lease_size(&first, device, NOW), lease::MOST_ALONE);
     assert_eq!(second.acquire(device, ms(1), due + ms(100)), Ok(()));
-    assert_eq!(
-        first.least_lease(device, NOW),
-        Least { time: lease::size(first.terms(device)), is_alone: false }
-    );
+    assert_eq!(lease_size(&first, device, NOW), lease::MOST);
     second.leave();
-    assert_eq!(first.least_lease(device, NOW).time, lease::alone(first.terms(device)));
+    assert_eq!(lease_size(&first, device, NOW), lease::MOST_ALONE);
 }
 
 #[test]
@@ -385,8 +379,8 @@ fn more_is_taken_at_a_time_by_who_is_alone_and_where_each_taking_costs_a_turn() 
     let (member, device) = join(&path, LIMIT);
     let (other, _) = join(&path, LIMIT);
     let terms = member.terms(device);
-    let [alone, usual, turn] = [lease::alone(terms), lease::size(terms), lease::turn(terms)];
-    let sizes = || [&member, &other].map(|member| member.least_lease(device, NOW).time);
+    let [alone, usual, turn] = [lease::MOST_ALONE, lease::MOST, lease::turn(terms)];
+    let sizes = || [&member, &other].map(|member| lease_size(member, device, NOW));
     assert_eq!(sizes(), [alone, alone], "nobody has had anything");
     member.acquire(device, ms(100), NOW).unwrap();
     assert_eq!(sizes(), [alone, usual]);

@@ -5,13 +5,8 @@
 //!
 //! A lease trades two costs. A larger lease means fewer waits, fewer timing events, and fewer switches of the GPU
 //! between processes. A smaller lease means that other processes wait for a shorter time, and that a killed thread
-//! keeps less from its slice. The sizes follow:
-//!
-//! - [`size`]: the usual lease.
-//! - [`alone`]: no other process uses the slice.
-//! - [`turn`], [`turn_among`]: other processes wait, or co-tenants use the GPU.
-//! - [`together`]: launches overlap on several streams.
-//! - [`beside`]: a slice of high priority must not wait.
+//! keeps less from its slice. [`size_for`] decides. [`together`] is the payment for launches that overlap on several
+//! streams.
 
 use super::super::cost::estimate::Estimate;
 use super::queue_bound;
@@ -44,15 +39,63 @@ pub const LEAST: GpuTime = GpuTime::from_micros(20);
 /// Wall time that a lease may stand for: 4 ms. A killed thread keeps that much from its slice.
 const SPAN: WallTime = WallTime::from_millis(4);
 
-/// Returns the GPU time of the usual lease: 0.2 ms, and less at shares below 5 %.
+/// Number of threads that hold whole leases: 8. With more, each lease is smaller: the credit that the threads hold
+/// together must not make other processes wait.
+const WHOLE: usize = 8;
+
+/// Conditions of a process on a device, from which the size of its leases follows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Situation {
+    /// Rate and burst of the slice.
+    pub terms: RateLimit,
+    /// True if the device is [coupled](super::super::coupling) with another one. A thread with credit left there would
+    /// launch, and then wait on the other device without credit.
+    pub is_coupled: bool,
+    /// True if each lease costs a switch of the GPU, whatever its size: co-tenants use it.
+    pub has_cotenants: bool,
+    /// Number of other processes of the slice that wait for time.
+    pub waiting: usize,
+    /// True if no other process of the slice uses the device.
+    pub is_alone: bool,
+}
+
+/// Returns the GPU time that a thread takes in advance. `threads`: threads of the process that launch. `room`: what other
+/// slices leave for queued work.
+///
+/// | situation | size |
+/// |---|---|
+/// | the device is coupled | 20 us |
+/// | other processes of the slice wait | a [`turn`], or a part of one round of all that wait |
+/// | co-tenants use the GPU | a [`turn`] |
+/// | no other process uses the slice | 1 ms, and less at shares below 8 % |
+/// | otherwise | 0.2 ms, and less at shares below 5 % |
+///
+/// Up to 15 threads take the whole of it. Of 64 threads each takes an eighth, so they hold 8 leases together.
+///
+/// If a slice of high priority leaves less `room` than usual, a lease is 1 ms at most. A thread may spend its credit after the
+/// other slice's work has arrived.
 #[must_use]
-pub fn size(terms: RateLimit) -> GpuTime {
+pub fn size_for(situation: &Situation, threads: usize, room: GpuTime) -> GpuTime {
+    let Situation { terms, is_coupled, has_cotenants, waiting, is_alone } = *situation;
+    let size = match waiting {
+        _ if is_coupled => LEAST,
+        0 if has_cotenants => turn(terms),
+        0 if is_alone => alone(terms),
+        0 => usual(terms),
+        _ => turn_among(terms, waiting.saturating_add(1)),
+    };
+    let parts = threads.checked_div(WHOLE).unwrap_or(0).max(1);
+    let size = size.part(u64::try_from(parts).unwrap_or(1));
+    if room < queue_bound::LEAST { size.min(MOST_ALONE) } else { size }
+}
+
+/// Returns the GPU time of the usual lease: 0.2 ms, and less at shares below 5 %.
+fn usual(terms: RateLimit) -> GpuTime {
     terms.gpu(SPAN).clamp(LEAST, MOST)
 }
 
 /// Returns the GPU time of a lease where no other process uses the slice: 1 ms, and less at shares below 8 %.
-#[must_use]
-pub fn alone(terms: RateLimit) -> GpuTime {
+fn alone(terms: RateLimit) -> GpuTime {
     terms.gpu(SPAN_ALONE).clamp(LEAST, MOST_ALONE)
 }
 
@@ -65,7 +108,7 @@ pub fn alone(terms: RateLimit) -> GpuTime {
 /// less.
 #[must_use]
 pub fn turn(terms: RateLimit) -> GpuTime {
-    terms.gpu(TURN_SPAN).clamp(size(terms), TURN)
+    terms.gpu(TURN_SPAN).clamp(usual(terms), TURN)
 }
 
 /// One round of all processes that ask: 24 ms of GPU time. Each of eight processes gets 3 ms.
@@ -77,27 +120,9 @@ const ROUND: GpuTime = GpuTime::from_millis(24);
 /// With rounds of 16 ms, eight processes would take turns as long as one batch
 /// ([`FULL`](super::super::measuring::when_alone::FULL)). Each batch would then contain one switch of the GPU, and
 /// the slice would get 2 % less than its share.
-#[must_use]
-pub fn turn_among(terms: RateLimit, processes: usize) -> GpuTime {
+fn turn_among(terms: RateLimit, processes: usize) -> GpuTime {
     let part = ROUND.part(u64::try_from(processes).unwrap_or(u64::MAX));
-    turn(terms).min(part).max(size(terms))
-}
-
-/// Limits a lease of `size` where other slices leave less `room` for queued work than usual.
-/// A thread may spend its credit after the other slice's work has arrived, so the credit must be small: the largest
-/// lease of a process alone.
-#[must_use]
-pub fn beside(size: GpuTime, room: GpuTime) -> GpuTime {
-    if room < queue_bound::LEAST && size > MOST_ALONE { MOST_ALONE } else { size }
-}
-
-/// The least GPU time that a process should take.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Least {
-    /// The time.
-    pub time: GpuTime,
-    /// True if no other process of the slice uses the device.
-    pub is_alone: bool,
+    turn(terms).min(part).max(usual(terms))
 }
 
 /// Largest payment for launches that overlap: 16 ms. A window of one second moves by at
@@ -201,10 +226,10 @@ mod tests {
 
     #[test]
     fn a_lease_is_a_fifth_of_a_millisecond_and_less_at_small_shares() {
-        assert_eq!(size(terms(950)), MOST);
-        assert_eq!(size(terms(50)), MOST);
-        assert_eq!(size(terms(10)), ns(40_000));
-        assert_eq!(size(terms(0)), LEAST);
+        assert_eq!(usual(terms(950)), MOST);
+        assert_eq!(usual(terms(50)), MOST);
+        assert_eq!(usual(terms(10)), ns(40_000));
+        assert_eq!(usual(terms(0)), LEAST);
         assert_eq!([950, 50, 0].map(|share| alone(terms(share))), [MOST_ALONE, ns(600_000), LEAST]);
     }
 
@@ -224,10 +249,40 @@ mod tests {
         assert_eq!(turn_among(terms(10), 8), ns(600_000), "less at small shares");
     }
 
+    /// A process that shares its slice with others, none of which waits.
+    const USUAL: Situation = Situation {
+        terms: RateLimit::new(Permille::new(300).unwrap(), GpuTime::from_millis(20)),
+        is_coupled: false,
+        has_cotenants: false,
+        waiting: 0,
+        is_alone: false,
+    };
+
     #[test]
-    fn beside_others_who_must_not_wait_it_is_a_millisecond_at_most() {
-        assert_eq!([TURN, MOST].map(|size| beside(size, ns(3_000_000))), [MOST_ALONE, MOST]);
-        assert_eq!(beside(TURN, ns(u64::MAX)), TURN);
+    fn the_first_condition_that_holds_decides_the_size_of_a_lease() {
+        let size = |situation| size_for(&situation, 1, queue_bound::MOST);
+        assert_eq!(size(USUAL), MOST);
+        let alone = Situation { is_alone: true, ..USUAL };
+        assert_eq!(size(alone), MOST_ALONE);
+        let beside = Situation { has_cotenants: true, ..alone };
+        assert_eq!(size(beside), TURN);
+        let awaited = Situation { waiting: 7, ..beside };
+        assert_eq!(size(awaited), ns(3_000_000));
+        assert_eq!(size(Situation { is_coupled: true, ..awaited }), LEAST);
+    }
+
+    #[test]
+    fn many_threads_hold_eight_leases_together() {
+        let size = |threads| size_for(&USUAL, threads, queue_bound::MOST);
+        assert_eq!([0, 1, 15, 16, 64].map(size), [1, 1, 1, 2, 8].map(|parts| MOST.part(parts)));
+    }
+
+    #[test]
+    fn where_other_slices_leave_less_room_a_lease_is_a_millisecond_at_most() {
+        let beside = Situation { has_cotenants: true, ..USUAL };
+        let size = |situation, room| size_for(situation, 1, ns(room));
+        assert_eq!([&beside, &USUAL].map(|situation| size(situation, 3_000_000)), [MOST_ALONE, MOST]);
+        assert_eq!(size(&beside, u64::MAX), TURN);
     }
 
     #[test]

@@ -103,10 +103,9 @@ impl CreditRequest {
         }
         let Some(credit) = held.leases.get_mut(self.device) else { return true };
         let now = clock::now();
-        let least = member.least_lease(device, now);
-        self.limiter.set_alone(least.is_alone);
-        let room = self.limiter.room.get();
-        let size = lease::beside(self.compute.threads.part_of_lease(least.time), room);
+        let situation = member.lease_situation(device, now);
+        self.limiter.set_alone(situation.is_alone);
+        let size = lease::size_for(&situation, self.compute.threads.active(), self.limiter.room.get());
         let shortfall = Shortfall {
             with_lease: credit.shortfall(estimate.charged, size).max(GpuTime::NANOSECOND),
             launch: estimate.charged.saturating_sub(credit.left()).max(GpuTime::NANOSECOND),

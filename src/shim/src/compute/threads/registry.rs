@@ -12,7 +12,6 @@ use crate::compute::measuring::state::MeasuringState;
 use crate::os::reentrancy::enter_or;
 use core::ptr;
 use core::sync::atomic::{AtomicUsize, Ordering};
-use gpuslice_policy::time::GpuTime;
 use once_cell::race::OnceNonZeroUsize;
 use parking_lot::Mutex;
 use std::num::NonZeroUsize;
@@ -88,17 +87,12 @@ impl ThreadRegistry {
         self.active.store(active, Ordering::Relaxed);
     }
 
-    /// Returns the part of a lease that one thread takes. If very many threads launch, the credit that they hold together must
-    /// not make them all wait.
+    /// Returns the number of threads that launch, as of the worker's last tick.
     ///
-    /// Up to 15 threads take whole leases. Of 64 threads each takes an eighth, so they hold 8 leases together. The count is as
-    /// old as the worker's last tick, which matters little: a lease that is too large comes back when the thread does not spend
-    /// it.
-    pub(crate) fn part_of_lease(&self, lease: GpuTime) -> GpuTime {
-        /// Number of threads that may hold whole leases.
-        const WHOLE: usize = 8;
-        let parts = self.active.load(Ordering::Relaxed).checked_div(WHOLE).unwrap_or(0).max(1);
-        lease.part(u64::try_from(parts).unwrap_or(1))
+    /// The sizes of leases follow from it, and its age matters little: a lease that is too large comes back when the thread does
+    /// not spend it.
+    pub(crate) fn active(&self) -> usize {
+        self.active.load(Ordering::Relaxed)
     }
 }
 
@@ -139,7 +133,7 @@ unsafe extern "C" fn ended(slot: *mut libc::c_void) {
     // SAFETY: `slot` is the pointer that `watch_end` gave, and slots are never freed.
     let slot = unsafe { &*slot.cast::<ThreadSlot>() };
     SLOT.set(None);
-    slot.occupancy.end();
+    slot.end();
     // In a forked child that has not launched, the locks of the worker may be held by threads that the child does not have.
     let usage = &**slot.measuring;
     if (usage.of_this_process)().is_some_and(|own| ptr::eq(own, usage)) {
