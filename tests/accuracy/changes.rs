@@ -4,7 +4,7 @@ use crate::cell::points;
 use crate::course::{Course, Event, RunSpec, run};
 use crate::figures::{Terms, figures, jain, settling, share, sums};
 use crate::picture::{Line, draw};
-use crate::support::machine;
+use crate::support::{machine, timed};
 use crate::workloads::{Program, WORKLOADS};
 use crate::{note, seconds, variable, variant};
 use serde_json::json;
@@ -35,6 +35,15 @@ fn changing(name: &str, limits: &[u64], each: u64) -> Course {
     run_workload(name, limits[0], each * limits.len() as u64, events)
 }
 
+/// Fails if a claim does not hold, unless the machine was late: then the test is inconclusive.
+#[track_caller]
+fn judge(course: &Course, holds: bool, figures: &str) {
+    assert!(holds || course.host.is_late(), "{figures}");
+    if !holds {
+        timed::inconclusive(figures);
+    }
+}
+
 #[test]
 fn a_new_limit_holds_soon() {
     let _alone = machine();
@@ -57,7 +66,7 @@ fn a_new_limit_holds_soon() {
             }));
             // In the short run of the test suite it is enough that the limit holds at all.
             let soon = if each < 4 { usize::MAX } else { SOON };
-            assert!(held.is_some_and(|held| held <= soon) || course.host.is_late(), "{limit} %: {text}");
+            judge(&course, held.is_some_and(|held| held <= soon), &format!("{limit} %: {text}"));
         }
     }
 }
@@ -95,10 +104,10 @@ fn a_killed_process_leaves_the_share_to_the_others() {
     assert!(figures.mean <= 100 && figures.mean >= -target / 2, "{figures:?}");
     // The short run of the test suite is too short for exact figures.
     let is_exact = figures.mean.abs() <= 50 && figures.p95 <= 150;
-    assert!(is_exact || seconds < 10 || course.host.is_late(), "{figures:?}");
+    judge(&course, is_exact || seconds < 10, &format!("{figures:?}"));
     // A short run is too short for a share of which each process has an eighth.
     let even = if seconds < 10 { 950 } else { 990 };
-    assert!(course.host.is_late() || jain(&living) >= even, "{living:?}");
+    judge(&course, jain(&living) >= even, &format!("{living:?}"));
     // A dead process is no neighbour: the others pay for all of their time.
     assert!(charged >= -100, "charged {charged}");
 }

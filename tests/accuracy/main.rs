@@ -68,7 +68,7 @@ fn limits() -> Vec<u64> {
     wanted.map_or_else(|| LIMITS.to_vec(), |text| text.split(',').map(number).collect())
 }
 
-/// Prints a workload's part of the table. Returns the cells that miss without a known reason.
+/// Prints a workload's part of the table. Returns the cells that miss.
 fn rows(workload: &Workload, seconds: u64, variant: &Variant) -> Vec<String> {
     let (mut missed, mut unlimited) = (Vec::new(), None);
     let requests = workload.target == Target::Latency;
@@ -86,8 +86,11 @@ fn rows(workload: &Workload, seconds: u64, variant: &Variant) -> Vec<String> {
             Ok(cell) => {
                 println!("{}", cell.line());
                 note(&cell.json(seconds, variant));
-                let is_missed = !cell.misses.is_empty() && !cell.is_excused();
-                missed.extend(is_missed.then(|| format!("{} {limit}: {}", workload.name, cell.misses)));
+                let text = || format!("{} {limit}: {}", workload.name, cell.misses);
+                missed.extend(cell.is_missed().then(text));
+                if !cell.misses.is_empty() && !cell.is_missed() {
+                    support::timed::inconclusive(&text());
+                }
             }
             Err(said) => {
                 println!("{:<24}{limit:>4}  MISS it does not run: {}", workload.name, said.trim());
