@@ -18,7 +18,7 @@ const WINDOW: WallTime = WallTime::from_millis(40);
 /// Time before which a new window tells nothing: 10 ms.
 const YOUNG: WallTime = WallTime::from_millis(10);
 /// Time without progress after which work counts as that of a stopped process: 100 ms.
-const STOPPED: WallTime = WallTime::from_millis(100);
+pub const STOPPED: WallTime = WallTime::from_millis(100);
 /// Time until the next look for which queued work needs the GPU: 5 ms.
 const BACKLOG: WallTime = WallTime::from_millis(5);
 /// Time for which a slice of high priority stays active after its queue is empty: 0.5 ms. A program that waits

@@ -2,7 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use gpuslice_policy::arbiter::{self, Arbiter, SliceSettings, demand::SliceFigures, grant_word};
+use gpuslice_policy::arbiter::{
+    self, Arbiter, SliceSettings,
+    demand::{STOPPED, SliceFigures},
+    grant_word,
+};
 use gpuslice_policy::compute::limiter::queue_bound;
 use gpuslice_policy::time::{GpuTime, Monotonic, WallTime};
 use gpuslice_policy::units::Permille;
@@ -16,9 +20,6 @@ use crate::handle::{
 
 /// Interval between two searches for dead members of a slice. A dead member's work does not count.
 const REAP_EVERY: WallTime = WallTime::from_millis(250);
-/// Time after which a process without any change of its use counts as stopped: its work does not wait for the
-/// GPU.
-const STOPPED: WallTime = WallTime::from_millis(100);
 
 /// One of the slices among which an arbiter divides GPUs.
 #[derive(Debug)]
