@@ -208,7 +208,7 @@ fn the_usual_launch_makes_no_system_call() {
 }
 
 #[test]
-fn a_host_that_is_held_up_before_it_records_what_ends_a_run_does_not_pay_for_it() {
+fn a_host_that_is_delayed_before_it_records_the_end_of_a_batch_does_not_pay_for_it() {
     // The delay hits one of a batch's two events, and then the next event, which is the other one.
     let cases = [("1ms", 200, 200), ("1ms", 200, 201), ("100us", 2000, 30), ("100us", 2000, 31)];
     for (kernel, count, at) in cases {

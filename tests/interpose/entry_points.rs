@@ -151,7 +151,7 @@ fn a_library_that_looks_in_its_own_scope_first_is_refused_the_gpu_with_the_progr
 
 /// Drivers have no symbol versions, so a look-up by version finds nothing in them, with or without the library.
 #[test]
-fn what_is_looked_up_by_version_is_as_without_the_library() {
+fn a_look_up_by_version_answers_as_without_the_library() {
     let bench = Bench::simulated_without_contexts();
     let program = compiler::plain("doors");
     let linked =

@@ -58,7 +58,7 @@ fn wanted(policy: CorePolicy, limit: u16, priority: Priority) -> SliceSettings {
 }
 
 #[test]
-fn equal_slices_divide_by_weight_and_what_one_does_not_need_goes_to_the_others() {
+fn equal_slices_divide_by_weight_and_unneeded_time_goes_to_the_others() {
     assert_eq!(allotted(&[equal(100, WHOLE), equal(300, WHOLE)]), [WHOLE / 4, WHOLE * 3 / 4]);
     assert_eq!(allotted(&[equal(100, WHOLE), equal(300, WHOLE / 10)]), [WHOLE * 9 / 10, WHOLE / 10]);
     let three = [equal(1, WHOLE), equal(1, WHOLE), equal(2, WHOLE / 5)];
@@ -106,7 +106,7 @@ proptest! {
     }
 
     #[test]
-    fn nobody_gets_more_than_it_needs_or_may_have(claims in vec(claims(), 1..20)) {
+    fn no_slice_gets_more_than_it_needs_or_may_have(claims in vec(claims(), 1..20)) {
         for (claim, part) in claims.iter().zip(divide(&claims)) {
             prop_assert!(part.allotted <= need(claim));
             prop_assert!(part.could <= claim.limit && part.could >= part.allotted);
@@ -114,7 +114,7 @@ proptest! {
     }
 
     #[test]
-    fn nobody_starves(claims in vec(claims(), 1..20)) {
+    fn no_slice_starves(claims in vec(claims(), 1..20)) {
         let least = WHOLE / 10 / claims.len() as u64;
         for (claim, part) in claims.iter().zip(divide(&claims)) {
             let kept = need(claim).min(least);
@@ -152,7 +152,7 @@ proptest! {
     }
 
     #[test]
-    fn who_needs_more_takes_from_others_and_gives_to_none(claims in vec(claims(), 2..12), more in 0..WHOLE) {
+    fn a_slice_that_needs_more_takes_from_others_and_gives_to_none(claims in vec(claims(), 2..12), more in 0..WHOLE) {
         let before = allotted(&claims);
         let mut hungrier = claims.clone();
         hungrier[0].need = (hungrier[0].need + more).min(WHOLE);
@@ -277,7 +277,7 @@ const EQUAL: (CorePolicy, Priority) = (CorePolicy::Equal, Priority::Normal);
 const HIGH: (CorePolicy, Priority) = (CorePolicy::Equal, Priority::High);
 
 #[test]
-fn who_borrowed_saves_a_turn_and_who_did_not_its_burst() {
+fn a_borrower_saves_up_a_turn_and_other_slices_save_their_burst() {
     let borrows = |id, look| Figures { used: ns((1 - id) * look * STEP), ..Figures::default() };
     let given = looked_at(2000, EQUAL, borrows);
     assert_eq!([given[0].terms.burst(), given[1].terms.burst()], [ms(4), ms(20)]);
@@ -298,7 +298,7 @@ fn others_queue_and_save_up_little_beside_high_priority_busy_or_not() {
 }
 
 #[test]
-fn nobody_is_let_go_early_while_work_of_high_priority_is_under_way() {
+fn no_slice_goes_early_while_work_of_high_priority_is_queued() {
     // The last tenth of a millisecond of a request, beside a slice that waits.
     let ending = |queued: GpuTime| {
         move |id: u64, _: u64| match id {
@@ -347,7 +347,7 @@ fn high_priority_takes_the_gpu_at_the_look_that_finds_it_busy_and_leaves_it_at_t
 }
 
 #[test]
-fn what_is_kept_beside_high_priority_is_for_those_that_have_not_had_far_more() {
+fn the_part_kept_beside_high_priority_is_for_slices_that_have_not_had_far_more() {
     // The other slice has all of the GPU for 200 ms, and none from then on.
     let rate = |looks: u64| {
         let figures = |id: u64, look: u64| match id {
@@ -362,7 +362,7 @@ fn what_is_kept_beside_high_priority_is_for_those_that_have_not_had_far_more() {
 }
 
 #[test]
-fn who_waits_because_of_what_others_needed_is_no_sign_of_an_idle_gpu() {
+fn a_slice_that_waits_because_of_others_needs_is_no_sign_of_an_idle_gpu() {
     let figures = |id: u64, look: u64| {
         let is_high = id == 0;
         // The other slice has no more than its kept part.

@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changed_while_nobody_could_look_is_read_afterwards() {
+    fn a_change_during_the_rest_after_a_reading_is_read_afterwards() {
         let mut pace = ReadingSchedule::default();
         assert!(pace.looks(NOW) && pace.reads((0, 1), NOW));
         pace.has_read(NOW + ms(10));

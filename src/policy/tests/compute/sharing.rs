@@ -299,7 +299,7 @@ fn of_seed(seed: u64) -> Shared {
 }
 
 #[test]
-fn nobody_starves_or_passes_its_limit_and_the_gpu_is_busy_whatever_the_slices_are() {
+fn no_slice_starves_or_passes_its_limit_and_the_gpu_stays_busy() {
     for seed in 0..40 {
         let mut shared = of_seed(seed);
         shared.run(shared.world.now + 3 * S);

@@ -32,7 +32,7 @@ fn one_leaves_while_another_comes() {
 }
 
 #[test]
-fn who_comes_while_the_payer_leaves_pays() {
+fn a_process_that_comes_while_the_payer_leaves_pays() {
     one_leaves_while_another_comes();
 }
 
@@ -65,18 +65,18 @@ fn the_owner_leaves_while_somebody_sums(dies: bool) {
 }
 
 #[test]
-fn a_sum_never_misses_what_an_owner_hands_on() {
+fn a_sum_never_misses_memory_that_an_owner_hands_on() {
     the_owner_leaves_while_somebody_sums(false);
 }
 
 #[test]
-fn a_sum_never_misses_what_a_dead_owner_leaves() {
+fn a_sum_never_misses_memory_that_a_dead_owner_leaves() {
     the_owner_leaves_while_somebody_sums(true);
 }
 
 #[test]
 #[should_panic(expected = "nobody pays, or two do")]
-fn where_nobody_inherits_nobody_pays() {
+fn where_no_process_inherits_none_pays() {
     broken::make(Break::NoTransfer);
     the_owner_leaves_while_somebody_sums(false);
 }
@@ -100,7 +100,7 @@ fn a_payer_leaves_while_somebody_sums() {
 }
 
 #[test]
-fn a_sum_never_misses_what_an_payer_hands_on() {
+fn a_sum_never_misses_memory_that_a_payer_hands_on() {
     a_payer_leaves_while_somebody_sums();
 }
 
@@ -143,7 +143,7 @@ fn the_dead_ones_memory_leaves_while_somebody_asks() {
 }
 
 #[test]
-fn what_leaves_is_granted_to_nobody() {
+fn leaving_memory_is_granted_to_no_process() {
     the_dead_ones_memory_leaves_while_somebody_asks();
 }
 
@@ -168,13 +168,13 @@ fn somebody_is_charged_while_memory_leaves() {
 }
 
 #[test]
-fn what_leaves_is_not_counted_twice_for_the_most_that_was_held() {
+fn leaving_memory_is_not_counted_twice_in_the_peak() {
     somebody_is_charged_while_memory_leaves();
 }
 
 #[test]
 #[should_panic(expected = "counted twice")]
-fn where_what_leaves_counts_the_most_that_was_held_is_too_much() {
+fn where_leaving_memory_counts_the_peak_is_too_high() {
     broken::make(Break::PeakOfLeaving);
     somebody_is_charged_while_memory_leaves();
 }

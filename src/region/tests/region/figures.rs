@@ -21,7 +21,7 @@ const LIMIT: u64 = 1000;
 const NOW: Monotonic = Monotonic::from_nanos(1 << 50);
 
 #[test]
-fn a_region_that_is_made_anew_owes_what_it_owed_and_remembers_nothing_else() {
+fn a_region_that_is_made_anew_keeps_its_debt_and_remembers_nothing_else() {
     let directory = directory();
     let path = directory.path().join("region");
     let (member, device) = join(&path, LIMIT);
@@ -220,7 +220,7 @@ fn the_slice_remembers_its_peak_its_refusals_and_how_it_shares() {
 }
 
 #[test]
-fn what_contexts_hold_is_told_of_each_process_and_ends_with_it() {
+fn memory_of_contexts_is_reported_of_each_process_and_ends_with_it() {
     let directory = directory();
     let path = directory.path().join("region");
     let (watcher, device) = join(&path, LIMIT);

@@ -111,7 +111,7 @@ fn nothing_leaves_where_a_process_gives_its_place_back() {
 }
 
 #[test]
-fn a_region_that_is_made_anew_keeps_what_leaves_the_same_device() {
+fn a_region_that_is_made_anew_keeps_leaving_memory_of_the_same_device() {
     for (uuid, leaving) in [(request(LIMIT).uuid, HELD), (Uuid([8; 16]), 0)] {
         let directory = directory();
         let path = directory.path().join("region");

@@ -171,7 +171,7 @@ fn processes_that_fit_together_are_never_refused() {
 }
 
 #[test]
-fn what_others_only_try_to_take_refuses_nobody() {
+fn vain_requests_of_others_refuse_no_reservation() {
     let directory = directory();
     // One of the others fits beside the first process, and two never do, so all try in vain most of the time.
     let share = |index: usize| if index == 0 { 400 } else { 600 };

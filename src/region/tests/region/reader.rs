@@ -55,7 +55,7 @@ fn the_dead_are_told_from_the_living_without_being_cleared() {
 }
 
 #[test]
-fn what_members_mend_a_reader_only_reads() {
+fn a_reader_does_not_repair_words_that_members_repair() {
     let directory = directory();
     let path = directory.path().join("region");
     let (member, device) = join(&path, LIMIT);

@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_skipped_is_not_told_and_what_comes_behind_it_is() {
+    fn skipped_time_is_not_replayed_and_later_time_is() {
         let mut slicing = Slicing::new(START);
         let span =
             |start, end| Interval { start: START + ns(start), end: START + ns(end), ..Interval::default() };

@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_moves_an_estimate_by_a_quarter_of_its_error_in_what_the_key_had_of_it() {
+    fn a_batch_moves_an_estimate_by_a_quarter_of_its_error_in_the_part_of_the_key() {
         let key = Key::graph(1);
         let part = |charged| BatchPart { key, launches: 10, charged: ns(charged), plain: ns(charged) };
         let outcome = |measured, predicted| Outcome {

@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_shape_costs_what_its_function_does_by_blocks() {
+    fn an_unknown_shape_costs_as_much_per_block_as_its_function() {
         let mut table = EstimateTable::new(64);
         assert_eq!(table.prior(&shape(1, 1)).charged, FIRST_PRIOR);
         table.measure(&shape(1, 10), ns(1000), (ns(2000), ns(2000)));
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_moves_an_estimate_towards_what_its_launches_cost() {
+    fn a_batch_moves_an_estimate_towards_the_cost_of_its_launches() {
         let mut table = EstimateTable::new(64);
         let key = shape(1, 1);
         table.measure(&key, ns(1000), (ns(1000), ns(1000)));
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn who_had_to_make_room_is_told() {
+    fn the_key_that_made_room_is_returned() {
         let mut table = EstimateTable::new(WAYS);
         let keys: Vec<_> = (0..=WAYS as u64).map(Key::graph).collect();
         let told: Vec<_> = keys.iter().map(|key| table.measure(key, ns(5), (ns(5), ns(5)))[1]).collect();
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_teaches_nothing_about_what_was_never_measured_alone() {
+    fn a_batch_teaches_nothing_about_keys_that_were_never_measured_alone() {
         let mut table = EstimateTable::new(64);
         let (part, outcome) = run(shape(1, 1), 100, 100_000);
         table.measure_run(&part, &Outcome { charged: ns(200_000), plain: ns(200_000), ..outcome });

@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn beside_others_who_must_not_wait_it_is_a_millisecond_at_most() {
+    fn beside_threads_that_must_not_wait_a_lease_is_a_millisecond_at_most() {
         assert_eq!([TURN, MOST].map(|size| beside(size, ns(3_000_000))), [MOST_ALONE, MOST]);
         assert_eq!(beside(TURN, ns(u64::MAX)), TURN);
     }
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_is_what_lacks_and_at_least_a_lease() {
+    fn a_thread_takes_the_shortfall_and_at_least_a_lease() {
         let mut lease = Lease::NONE;
         lease.fill(ns(50_000));
         assert_eq!(lease.shortfall(ns(50_000), MOST), ns(0));

@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refund_takes_back_what_was_prepaid() {
+    fn a_refund_takes_back_prepaid_time() {
         let terms = terms(300, 20);
         let paid = prepay(NOW, NOW, ms(7), terms);
         assert_eq!(settle(paid, NOW + ms(1), charge(-7_000_000), terms), NOW);
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refund_wakes_who_would_sleep_on_and_nobody_else() {
+    fn a_refund_wakes_sleepers_that_would_sleep_on_and_no_others() {
         assert!(wakes(NOW + ms(5), NOW - ms(1), NOW));
         assert!(wakes(NOW + ms(5), NOW + ms(1), NOW));
         assert!(!wakes(NOW + ms(5), NOW + ms(5), NOW));

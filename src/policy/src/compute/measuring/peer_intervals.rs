@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lower_places_cover_is_not_charged_again() {
+    fn time_that_lower_places_cover_is_not_charged_again() {
         let (mut ring, mut reader, mut union) = (Ring::default(), Reader::default(), BusyUnion::new());
         ring.publish(100, 200);
         ring.publish(300, 400);
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn who_falls_behind_by_a_round_loses_what_was_written_over_and_goes_on() {
+    fn a_reader_a_round_behind_loses_overwritten_intervals_and_goes_on() {
         let (mut ring, mut reader, mut union) = (Ring::default(), Reader::default(), BusyUnion::new());
         for at in 0..10 {
             ring.publish(at * 100, at * 100 + 50);

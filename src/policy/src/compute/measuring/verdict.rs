@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_without_gaps_costs_what_was_measured_less_the_lead_where_the_stream_was_idle() {
+    fn a_batch_without_gaps_costs_its_measurement_less_the_lead_on_an_idle_stream() {
         let run = of(100, us(100));
         let verdict = Verdict {
             length: us(2400),
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn what_events_take_is_told_apart_from_what_launches_take() {
+    fn the_cost_of_events_is_separated_from_that_of_launches() {
         let judged = |measured, opening, event| {
             let verdict = of(100, ns(0)).judge(measured, opening, event);
             (verdict.length, verdict.events)
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_with_gaps_costs_what_was_predicted_within_what_is_possible() {
+    fn a_batch_with_gaps_costs_its_estimate_within_the_possible_range() {
         let length = |measured| of(100, us(1000)).judge(measured, Opening::Busy, ns(0)).length;
         assert_eq!(length(us(2500)), us(2000));
         assert_eq!(length(us(1500)), us(1500));
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_launch_takes_each_time_is_over_before_its_kernel_begins() {
+    fn the_usual_duration_of_a_launch_ends_before_its_kernel_begins() {
         let judged = |lead, measured| {
             let verdict = single(us(20), false, lead).judge(measured, Opening::Idle, ns(0));
             (verdict.length, verdict.held, verdict.lesson)

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn what_is_used_is_what_all_processes_hold_together() {
+fn used_memory_is_the_sum_over_all_processes() {
     let machine = machine(&[("SIMGPU_DEVICES", "2"), ("SIMGPU_MEMORY", "8GiB,4GiB")]);
     machine.process(100, 1, GIB);
     machine.process(200, 1, 3);
