@@ -328,8 +328,8 @@ fn words_are_set_back_alike_where_the_gpu_would_be_idle_and_only_there() {
     };
     assert!(looked_at(50, EQUAL, waiting(0)).iter().all(|given| given.wall_credit == ms(3)));
     assert!(looked_at(50, EQUAL, waiting(STEP)).iter().all(|given| given.wall_credit == ns(0)));
-    let nobody = looked_at(50, EQUAL, |id, _| Figures { owed: ms(3 + id), ..Figures::default() });
-    assert!(nobody.iter().all(|given| given.wall_credit == ns(0)), "nobody waits");
+    let without_waits = looked_at(50, EQUAL, |id, _| Figures { owed: ms(3 + id), ..Figures::default() });
+    assert!(without_waits.iter().all(|given| given.wall_credit == ns(0)), "no slice waits");
 }
 
 #[test]

@@ -282,7 +282,7 @@ mod tests {
         assert!(!other.renew(&GPU, NOW + PATIENCE.part(2)));
         assert!(one.renew(&GPU, NOW + PATIENCE.part(2)));
         other.release(&GPU);
-        assert!(!other.renew(&GPU, NOW + PATIENCE), "nobody gives back what another one has");
+        assert!(!other.renew(&GPU, NOW + PATIENCE), "no process gives back the lease of another");
         one.release(&GPU);
         assert!(other.renew(&GPU, NOW + PATIENCE));
         assert!(one.renew(&GPU, NOW + 2 * PATIENCE + ns(1 << 20)), "the other one is dead or stands still");

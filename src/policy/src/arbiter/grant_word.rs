@@ -183,7 +183,7 @@ mod tests {
         );
         assert!(
             claim_lease(claim_lease(0, 7, ns(NOW.nanos() * 2)).unwrap(), 8, NOW).is_some(),
-            "a time to come is nobody's"
+            "no arbiter writes a time to come"
         );
     }
 

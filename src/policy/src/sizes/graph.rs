@@ -273,7 +273,7 @@ mod tests {
             assert_eq!(pool.owed(), owed);
         }
         assert!(read(&mut pool, 8 * MIB));
-        assert_eq!(pool.owed(), 16 * MIB, "what nobody explains is not forgotten while the pool holds it");
+        assert_eq!(pool.owed(), 16 * MIB, "unexplained bytes are not forgotten while the pool holds them");
         assert!(read(&mut pool, 0));
         assert_eq!(pool.owed(), 8 * MIB);
     }

@@ -117,14 +117,14 @@ fn no_process_sleeps_through_a_refund() {
 }
 
 #[test]
-#[should_panic(expected = "nobody rang")]
+#[should_panic(expected = "no wake came")]
 fn without_the_fences_one_sleeps_through_a_refund() {
     broken::make(Break::NoFence);
     a_refund_comes_while_one_goes_to_sleep(false);
 }
 
 #[test]
-#[should_panic(expected = "nobody rang")]
+#[should_panic(expected = "no wake came")]
 fn a_process_that_listens_only_after_a_refusal_sleeps_through_a_refund() {
     a_refund_comes_while_one_goes_to_sleep(true);
 }
@@ -152,7 +152,7 @@ fn no_process_sleeps_through_a_change_of_terms() {
 }
 
 #[test]
-#[should_panic(expected = "nobody rang")]
+#[should_panic(expected = "no wake came")]
 fn a_process_that_listens_only_after_a_refusal_sleeps_through_a_change_of_terms() {
     other_terms_come_while_one_goes_to_sleep(true);
 }
@@ -260,7 +260,7 @@ fn one_tells_while_another_forgets() {
         // 4 ms of GPU time, at a quarter or at the whole.
         let expected = [(new, ms(16)), (0, ms(4))];
         let left = (world.layout.time[DEVICE].control.0.grant.get(), world.owed());
-        assert!(expected.contains(&left), "what is owed became another: {left:?}");
+        assert!(expected.contains(&left), "the debt became another: {left:?}");
     });
 }
 
@@ -270,7 +270,7 @@ fn setting_and_expiring_a_grant_leave_the_debt() {
 }
 
 #[test]
-#[should_panic(expected = "what is owed became another")]
+#[should_panic(expected = "the debt became another")]
 fn where_the_last_to_write_wins_setting_and_expiring_a_grant_change_the_debt() {
     broken::make(Break::LastWins);
     one_tells_while_another_forgets();
@@ -381,14 +381,14 @@ fn no_process_sleeps_through_an_overrun_that_waits_for_it() {
 }
 
 #[test]
-#[should_panic(expected = "nobody rang")]
+#[should_panic(expected = "no wake came")]
 fn without_the_fences_a_process_sleeps_through_an_overrun() {
     broken::make(Break::NoFence);
     a_run_is_overdue_while_one_goes_to_sleep(false);
 }
 
 #[test]
-#[should_panic(expected = "nobody rang")]
+#[should_panic(expected = "no wake came")]
 fn a_process_that_listens_only_after_a_refusal_sleeps_through_an_overrun() {
     a_run_is_overdue_while_one_goes_to_sleep(true);
 }
@@ -404,7 +404,7 @@ fn one_looks_while_a_throttled_launch_is_noted() {
         let other = beside(&world, |world| world.layout.last_throttle(DEVICE));
         assert_eq!(world.layout.take_time(DEVICE, 1, ms(1), (NOW - ms(2), NOW)), Ok(()));
         let kept = other.join().unwrap();
-        assert!(kept.until.since(kept.since) <= ms(50), "nobody was kept for so long: {kept:?}");
+        assert!(kept.until.since(kept.since) <= ms(50), "no launch was throttled for so long: {kept:?}");
     });
 }
 
@@ -414,7 +414,7 @@ fn a_throttled_launch_is_never_seen_as_throttled_for_longer_than_it_was() {
 }
 
 #[test]
-#[should_panic(expected = "nobody was kept for so long")]
+#[should_panic(expected = "no launch was throttled for so long")]
 fn a_reader_that_loads_the_start_first_may_see_a_throttling_that_never_was() {
     broken::make(Break::TornBelieved);
     one_looks_while_a_throttled_launch_is_noted();

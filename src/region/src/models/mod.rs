@@ -303,7 +303,7 @@ fn one_that_is_taken_back() {
         let world = World::new([true; SLOTS], [0, 0, 2]);
         // 9 never fit beside the 2.
         let other = beside(&world, |world| world.reserve(1, 9));
-        assert!(!full(&world.reserve(0, 6)), "refused for what was never held");
+        assert!(!full(&world.reserve(0, 6)), "refused for bytes that were never held");
         assert!(other.join().unwrap().is_err());
     });
 }
@@ -314,7 +314,7 @@ fn a_reservation_that_is_taken_back_refuses_no_other() {
 }
 
 #[test]
-#[should_panic(expected = "refused for what was never held")]
+#[should_panic(expected = "refused for bytes that were never held")]
 fn if_pending_reservations_counted_as_held_one_that_is_taken_back_would_refuse_another() {
     broken::make(Break::PendingIgnored);
     one_that_is_taken_back();

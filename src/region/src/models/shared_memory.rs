@@ -27,7 +27,7 @@ fn one_leaves_while_another_comes() {
         world.layout.end_use(owner, true);
         assert_eq!(world.layout.refund(DEVICE, 0, BYTES), 0);
         let expected = other.join().unwrap().map_or(0, |_| BYTES);
-        assert_eq!(world.sum(), expected, "nobody pays, or two do");
+        assert_eq!(world.sum(), expected, "no process pays, or two do");
     });
 }
 
@@ -37,7 +37,7 @@ fn a_process_that_comes_while_the_payer_leaves_pays() {
 }
 
 #[test]
-#[should_panic(expected = "nobody pays, or two do")]
+#[should_panic(expected = "no process pays, or two do")]
 fn without_the_fences_neither_sees_the_other() {
     broken::make(Break::NoFence);
     one_leaves_while_another_comes();
@@ -58,9 +58,9 @@ fn the_owner_leaves_while_somebody_sums(dies: bool) {
                 assert_eq!(world.layout.refund(DEVICE, 0, BYTES), 0);
             }
         });
-        assert!(world.sum() >= BYTES, "for an instant nobody paid");
+        assert!(world.sum() >= BYTES, "for an instant no process paid");
         leaving.join().unwrap();
-        assert_eq!(world.sum(), BYTES, "nobody pays, or two do");
+        assert_eq!(world.sum(), BYTES, "no process pays, or two do");
     });
 }
 
@@ -75,7 +75,7 @@ fn a_sum_never_misses_memory_that_a_dead_owner_leaves() {
 }
 
 #[test]
-#[should_panic(expected = "nobody pays, or two do")]
+#[should_panic(expected = "no process pays, or two do")]
 fn where_no_process_inherits_none_pays() {
     broken::make(Break::NoTransfer);
     the_owner_leaves_while_somebody_sums(false);
@@ -93,9 +93,9 @@ fn a_payer_leaves_while_somebody_sums() {
         assert!(next < payer);
         world.layout.begin_use(next);
         let leaving = beside(&world, move |world| world.layout.end_use(payer, true));
-        assert!(world.sum() >= BYTES, "for an instant nobody paid");
+        assert!(world.sum() >= BYTES, "for an instant no process paid");
         leaving.join().unwrap();
-        assert_eq!(world.sum(), BYTES, "nobody pays, or two do");
+        assert_eq!(world.sum(), BYTES, "no process pays, or two do");
     });
 }
 
@@ -105,7 +105,7 @@ fn a_sum_never_misses_memory_that_a_payer_hands_on() {
 }
 
 #[test]
-#[should_panic(expected = "for an instant nobody paid")]
+#[should_panic(expected = "for an instant no process paid")]
 fn where_moves_are_ignored_a_sum_misses_one() {
     broken::make(Break::MovesIgnored);
     a_payer_leaves_while_somebody_sums();
@@ -121,7 +121,7 @@ fn of_two_that_come_while_the_payer_leaves_one_pays() {
         world.layout.end_use(owner, true);
         assert_eq!(world.layout.refund(DEVICE, 0, BYTES), 0);
         other.join().unwrap();
-        assert_eq!(world.sum(), BYTES, "nobody pays, or two do");
+        assert_eq!(world.sum(), BYTES, "no process pays, or two do");
     });
 }
 
@@ -134,7 +134,7 @@ fn the_dead_ones_memory_leaves_while_somebody_asks() {
         let clearing = beside(&world, |world| {
             world.reap(false);
         });
-        assert!(world.reserve(1, BYTES).is_err(), "granted what leaves");
+        assert!(world.reserve(1, BYTES).is_err(), "leaving memory was granted");
         clearing.join().unwrap();
         assert_eq!(world.layout.leaving(DEVICE, NOW), BYTES, "it does not leave, or twice");
         assert!(world.layout.end_if_back(DEVICE, || Some(u64::MAX)));
@@ -148,7 +148,7 @@ fn leaving_memory_is_granted_to_no_process() {
 }
 
 #[test]
-#[should_panic(expected = "granted what leaves")]
+#[should_panic(expected = "leaving memory was granted")]
 fn a_word_that_is_cleared_before_its_memory_leaves_is_granted() {
     broken::make(Break::LeavesLate);
     the_dead_ones_memory_leaves_while_somebody_asks();

@@ -73,7 +73,7 @@ impl ReserveEnv for &World {
     }
 
     fn wait(&mut self) -> bool {
-        panic!("a reservation waited for nobody");
+        panic!("a reservation waited for no process");
     }
 }
 

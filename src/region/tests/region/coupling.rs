@@ -149,7 +149,7 @@ fn a_throttled_launch_gets_an_overdraft_while_a_batch_on_another_device_overruns
     first.set_queued(held, ms(1));
     assert!(!ahead(3), "its work may be what is waited for");
     first.set_queued(held, ns(0));
-    assert!(!ahead(9), "nobody has said so for long");
+    assert!(!ahead(9), "no process has published it for long");
     second.clear_overrun(overdue);
     assert!(!ahead(3));
     second.note_overrun(overdue, NOW + ms(4));
@@ -191,5 +191,5 @@ fn a_throttled_launch_is_woken_once_when_a_batch_on_another_device_overruns() {
     assert_eq!(rings(), before + 2, "its time has come");
     first.withdraw_request(held);
     second.note_overrun(overdue, NOW + ms(200));
-    assert_eq!(rings(), before + 2, "nobody sleeps");
+    assert_eq!(rings(), before + 2, "no process sleeps");
 }

@@ -117,7 +117,10 @@ fn the_elected_stays_for_as_long_as_it_says_so_and_the_dead_are_replaced() {
     second.leave();
     assert!(first.renew_sampler_lease(device, NOW + ms(32), ms(10)), "the second is gone");
     write(&path, figure("time.sampler_lease"), u64::MAX - 5);
-    assert!(first.renew_sampler_lease(device, NOW + ms(33), ms(10)), "nobody can be elected in the future");
+    assert!(
+        first.renew_sampler_lease(device, NOW + ms(33), ms(10)),
+        "no process can be elected in the future"
+    );
 }
 
 #[test]

@@ -186,7 +186,7 @@ fn processes_that_do_not_fit_together_never_pass_the_limit() {
     let mut puppets =
         start(&directory, 4 * most, |truth, index| format!("churn {truth} {most} {}", index * 77 + 5));
     let answers = run_for(&directory, &mut puppets, 3_000);
-    assert!(answers.iter().any(|answer| answer.1 > 0), "nobody was refused: nothing was tried");
+    assert!(answers.iter().any(|answer| answer.1 > 0), "no process was refused: nothing was tried");
 }
 
 /// Lets puppets churn while the test reads the slice `times` times, and stops them.

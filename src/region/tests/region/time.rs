@@ -387,7 +387,7 @@ fn leases_are_larger_for_a_process_alone_and_where_each_request_costs_a_turn() {
     let terms = member.terms(device);
     let [alone, usual, turn] = [lease::alone(terms), lease::size(terms), lease::turn(terms)];
     let sizes = || [&member, &other].map(|member| member.least_lease(device, NOW).time);
-    assert_eq!(sizes(), [alone, alone], "nobody has had anything");
+    assert_eq!(sizes(), [alone, alone], "no process has had anything");
     member.acquire(device, ms(100), NOW).unwrap();
     assert_eq!(sizes(), [alone, usual]);
     assert!(other.acquire(device, ms(1), NOW).is_err());

@@ -260,7 +260,7 @@ mod tests {
         assert_eq!(
             NvmlCostModel::new(true).learn(&sample(0, 0), Prepaid::default()),
             charge(0),
-            "who is not listed has none"
+            "a process that is not listed has none"
         );
     }
 

@@ -168,7 +168,7 @@ mod tests {
         assert_eq!(free_from(freed, ns(140), ns(130)), ns(140), "a payment");
         assert_eq!(free_since(ns(90), freed, ns(130)), ns(100));
         assert_eq!(free_since(ns(140), freed, ns(130)), ns(140), "a payment is under way");
-        assert_eq!(free_since(ns(90), ns(u64::MAX), ns(130)), ns(90), "nobody can have written that");
+        assert_eq!(free_since(ns(90), ns(u64::MAX), ns(130)), ns(90), "no process can have written that");
     }
 
     #[test]
