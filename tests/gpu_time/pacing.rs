@@ -124,7 +124,7 @@ fn copies_by_lists_that_are_not_there_are_the_drivers_to_refuse() {
 }
 
 #[test]
-fn a_capture_is_not_spoiled_by_runs_of_streams_that_join_it() {
+fn a_capture_is_not_spoiled_by_batches_of_streams_that_join_it() {
     let outcome = same("paced", &["join", "10us"]).quiet();
     let whole = outcome.out.lines().filter(|line| line.ends_with("launches 0, end 0, 4 kernels, 0 others"));
     assert_eq!(whole.count(), 20, "{outcome}");

@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_was_ended_by_a_launch_that_was_kept_meanwhile_and_went_just_before_its_end() {
+    fn a_batch_was_ended_by_a_launch_that_was_throttled_until_just_before_its_end() {
         let kept = |since, until| ThrottledLaunch { since, until, is_overdraft: false };
         let ended_by = |since, until| BATCH.ended_by(kept(ms(since), ms(until)));
         assert!(ended_by(80, 95) && ended_by(70, 100));
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_certain_after_two_runs_or_a_long_one_within_ten_seconds() {
+    fn two_overruns_within_ten_seconds_or_a_long_one_prove_coupling() {
         let short = |until| MeasuredBatch { plain: ms(1), length: ms(4), until, after: ns(0) };
         let long =
             MeasuredBatch { plain: ms(1), length: ms::<WallTime>(11) + ns(1), until: ns(0), after: ns(0) };

@@ -43,7 +43,7 @@ mod tests {
     use crate::units::Permille;
 
     #[test]
-    fn a_run_is_overdue_for_five_milliseconds_after_it_was_seen_to_be() {
+    fn an_overrun_continues_for_five_milliseconds_after_it_was_seen() {
         let overrun_continues = |now| overrun_continues(ms(100), now);
         assert_eq!(
             [ms::<Monotonic>(95) - ns(1), ms(95), ms(105), ms::<Monotonic>(105) + ns(1)]

@@ -354,7 +354,7 @@ fn where_the_last_to_write_wins_a_gift_or_a_debt_is_lost() {
 }
 
 /// A process waits for 10 ms that are owed on one device, and a batch on another device overruns.
-fn a_run_is_overdue_while_one_goes_to_sleep(late: bool) {
+fn a_batch_overruns_while_a_process_goes_to_sleep(late: bool) {
     model(move || {
         let world = Arc::new(layout::<2>());
         world.header.device_count.publish(2);
@@ -377,20 +377,20 @@ fn a_run_is_overdue_while_one_goes_to_sleep(late: bool) {
 
 #[test]
 fn no_process_sleeps_through_an_overrun_that_waits_for_it() {
-    a_run_is_overdue_while_one_goes_to_sleep(false);
+    a_batch_overruns_while_a_process_goes_to_sleep(false);
 }
 
 #[test]
 #[should_panic(expected = "no wake came")]
 fn without_the_fences_a_process_sleeps_through_an_overrun() {
     broken::make(Break::NoFence);
-    a_run_is_overdue_while_one_goes_to_sleep(false);
+    a_batch_overruns_while_a_process_goes_to_sleep(false);
 }
 
 #[test]
 #[should_panic(expected = "no wake came")]
 fn a_process_that_listens_only_after_a_refusal_sleeps_through_an_overrun() {
-    a_run_is_overdue_while_one_goes_to_sleep(true);
+    a_batch_overruns_while_a_process_goes_to_sleep(true);
 }
 
 /// A launch that was throttled for 2 ms is admitted, long after one that was throttled for 50 ms, while another process

@@ -117,7 +117,7 @@ fn a_minute_later_each_goes_by_itself() {
 }
 
 #[test]
-fn a_run_that_ended_when_a_launch_got_through_on_another_device_says_on_which() {
+fn a_batch_that_a_launch_on_another_device_ended_names_that_device() {
     let folder = directory();
     let ([first, second], devices) = held_back(&folder);
     let due = NOW + ms(100);

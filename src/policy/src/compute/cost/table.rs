@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_that_were_predicted_alike_do_not_correct_the_same_error_again_and_again() {
+    fn batches_with_the_same_estimate_do_not_correct_its_error_again_and_again() {
         let mut table = EstimateTable::new(64);
         let key = shape(1, 1);
         table.measure(&key, ns(1000), (ns(1000), ns(1000)));

@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_is_full_after_two_milliseconds_and_a_single_at_once() {
+    fn a_batch_is_full_after_two_milliseconds_and_a_single_at_once() {
         let mut run = of(99, ns(0));
         assert!(run.add(&Key::graph(1), &estimate(us(20))));
         assert!(!of(98, ns(0)).add(&Key::graph(1), &estimate(us(20))));
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_run_can_go_on_for_ten_milliseconds_and_a_single_cannot() {
+    fn a_full_batch_can_go_on_for_ten_milliseconds_and_a_single_cannot() {
         assert!(of(499, ns(0)).can_go_on() && !of(500, ns(0)).can_go_on());
         let mut single = Batch::open(Timing::Single, ns(0));
         single.add(&Key::graph(1), &estimate(ns(1)));
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn every_key_of_a_run_has_its_part_and_too_many_are_charged_all_the_same() {
+    fn every_key_of_a_batch_has_its_part_and_too_many_are_charged_all_the_same() {
         let mut run = Batch::open(Timing::Batched, ns(0));
         assert!(run.is_empty());
         for key in 0..20 {

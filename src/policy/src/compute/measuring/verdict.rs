@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_has_gaps_if_they_are_more_than_a_twentieth_of_it() {
+    fn a_batch_has_gaps_if_they_are_more_than_a_twentieth_of_it() {
         let lesson = |measured| of(100, us(100)).judge(measured, Opening::Busy, ns(0)).lesson;
         assert_eq!(lesson(us(100 * GAPLESS)), EstimateUpdate::Batch);
         assert_eq!(lesson(us::<WallTime>(100 * GAPLESS) - ns(1)), EstimateUpdate::Gaps);
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn work_ends_before_the_gap_that_a_run_is_closed_with() {
+    fn work_ends_before_the_gap_that_a_batch_is_closed_with() {
         let mut run = of(10, ns(0));
         run.close(us(800));
         assert_eq!(run.judge(us(1000), Opening::Busy, ns(0)).after, us(800));
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_whose_first_launch_is_held_up_is_left_to_the_estimates() {
+    fn a_batch_whose_first_launch_is_delayed_is_left_to_the_estimates() {
         let mut run = of(100, ns(0));
         run.lead(us(3_000));
         let judged = |measured| run.judge(measured, Opening::Idle, ns(0));

@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn one_launch_in_512_is_sampled_and_a_run_with_gaps_counts_as_64() {
+    fn one_launch_in_512_is_sampled_and_a_batch_with_gaps_counts_as_64() {
         let small = estimate(us(20));
         let mut sampler = Sampler::default();
         assert_eq!((0..1024).filter(|_| sampler.launch(&small, || false)).count(), 2);
