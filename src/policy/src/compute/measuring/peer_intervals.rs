@@ -134,7 +134,7 @@ impl Reader {
         self.next = self.next.max(to.saturating_sub(slots));
         while self.next < to {
             let found = entry(self.next.checked_rem(slots).unwrap_or(0));
-            if found.ticket <= self.next && !self.has_waited(to, now) {
+            if found.ticket <= self.next && !self.poll_wait(to, now) {
                 return false;
             }
             if let Some(told) = found.told_at(self.next, now) {
@@ -147,7 +147,7 @@ impl Reader {
     }
 
     /// Returns true if the wait is over. All places that were taken before the wait began share one wait.
-    fn has_waited(&mut self, to: u64, now: Monotonic) -> bool {
+    fn poll_wait(&mut self, to: u64, now: Monotonic) -> bool {
         let (since, _) = *self.waits.get_or_insert((now, to));
         now.since(since) >= PATIENCE
     }
