@@ -82,7 +82,7 @@ impl Shim {
             (true, false) => Opening::Idle,
             _ => Opening::Busy,
         };
-        let verdict = timed.batch.judge(measured, opening, self.cost.get());
+        let verdict = timed.batch.verdict(measured, opening, self.cost.get());
         if verdict.held {
             self.last_end[stream] = EventTime::BEGIN;
         }
