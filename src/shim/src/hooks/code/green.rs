@@ -125,16 +125,16 @@ unsafe fn note(output: *mut CUgreenCtx, device: CUdevice, code: Status) -> Statu
 pub(crate) unsafe fn destroy(real: real::cuGreenCtxDestroy, green: CUgreenCtx) -> Status {
     let take = |process: &'static Process| {
         let known = process.greens.take(green.addr())?;
-        let turn = process.primary_contexts.turn(known.device);
+        let guard = process.primary_contexts.lock(known.device);
         // They are taken out before the contents that end with the primary context.
         let own = process.take_held(OverheadOwner::Green(green.addr()));
         let measured = compute::view_ends(&process.compute, known.context_handle);
-        Some((turn, known, own, measured, context::take_primary_unless_held(process, known.device)))
+        Some((guard, known, own, measured, context::take_primary_unless_held(process, known.device)))
     };
     // SAFETY: `real` requires a valid argument; this one is the caller's, for the same driver function.
     let call = || unsafe { real(green) };
     around(take, call, |process, taken, code| {
-        let Some((_turn, known, own, measured, primary)) = taken else { return };
+        let Some((_guard, known, own, measured, primary)) = taken else { return };
         if let Some(pool) = measured {
             compute::context_left(&process.compute, pool, code == status::SUCCESS);
         }
