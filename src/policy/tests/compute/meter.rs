@@ -194,7 +194,7 @@ impl Shim {
         for part in flight.batch.parts() {
             let changed = match verdict.lesson {
                 EstimateUpdate::Single => self.table.measure(&part.key, charged, (own, verdict.length)),
-                EstimateUpdate::Batch => self.table.measure_run(part, &outcome),
+                EstimateUpdate::Batch => self.table.measure_batch(part, &outcome),
                 EstimateUpdate::Gaps | EstimateUpdate::Nothing => [None; 2],
             };
             changed.into_iter().flatten().for_each(|id| self.epochs[epoch_of(id)] += 1);

@@ -123,18 +123,18 @@ mod tests {
     }
 
     fn of(launches: u64, gaps: WallTime) -> Batch {
-        let mut run = Batch::open(Timing::Batched, ns(0));
-        run.lead(us(3));
+        let mut batch = Batch::open(Timing::Batched, ns(0));
+        batch.lead(us(3));
         for _ in 0..launches {
-            run.add(&Key::graph(1), &estimate(us(20)));
+            batch.add(&Key::graph(1), &estimate(us(20)));
         }
-        run.idle(gaps);
-        run
+        batch.idle(gaps);
+        batch
     }
 
     #[test]
     fn a_batch_without_gaps_costs_its_measurement_less_the_lead_on_an_idle_stream() {
-        let run = of(100, us(100));
+        let batch = of(100, us(100));
         let verdict = Verdict {
             length: us(2400),
             events: ns(0),
@@ -142,8 +142,8 @@ mod tests {
             held: false,
             lesson: EstimateUpdate::Batch,
         };
-        assert_eq!(run.verdict(us(2400), Opening::Busy, ns(0)), verdict);
-        assert_eq!(run.verdict(us(2403), Opening::Idle, ns(0)), verdict);
+        assert_eq!(batch.verdict(us(2400), Opening::Busy, ns(0)), verdict);
+        assert_eq!(batch.verdict(us(2403), Opening::Idle, ns(0)), verdict);
     }
 
     #[test]
@@ -183,21 +183,21 @@ mod tests {
 
     #[test]
     fn the_way_back_of_a_host_that_waited_is_left_to_the_estimate() {
-        let mut run = of(10, ns(0));
-        run.waited(us(210));
-        assert_eq!(run.verdict(us(240), Opening::Busy, ns(0)).length, us(200));
-        assert_eq!(run.verdict(us(260), Opening::Busy, ns(0)).length, us(210));
+        let mut batch = of(10, ns(0));
+        batch.waited(us(210));
+        assert_eq!(batch.verdict(us(240), Opening::Busy, ns(0)).length, us(200));
+        assert_eq!(batch.verdict(us(260), Opening::Busy, ns(0)).length, us(210));
     }
 
     #[test]
     fn a_host_that_comes_back_late_from_a_wait_is_not_charged_for_it() {
-        let mut run = of(10, ns(0));
-        run.waited(us(5_200));
-        assert_eq!(run.verdict(us(5_240), Opening::Busy, ns(0)).length, us(240));
-        assert_eq!(run.verdict(us(9_000), Opening::Busy, ns(0)).length, us(4_000));
-        run.waited(us(30));
+        let mut batch = of(10, ns(0));
+        batch.waited(us(5_200));
+        assert_eq!(batch.verdict(us(5_240), Opening::Busy, ns(0)).length, us(240));
+        assert_eq!(batch.verdict(us(9_000), Opening::Busy, ns(0)).length, us(4_000));
+        batch.waited(us(30));
         assert_eq!(
-            run.verdict(us(5_240), Opening::Busy, ns(0)).length,
+            batch.verdict(us(5_240), Opening::Busy, ns(0)).length,
             us(200),
             "what was waited for counts once"
         );
@@ -213,20 +213,20 @@ mod tests {
 
     #[test]
     fn work_ends_before_the_gap_that_a_batch_is_closed_with() {
-        let mut run = of(10, ns(0));
-        run.close(us(800));
-        assert_eq!(run.verdict(us(1000), Opening::Busy, ns(0)).after, us(800));
-        assert_eq!(run.verdict(us(900), Opening::Busy, ns(0)).after, us(700));
+        let mut batch = of(10, ns(0));
+        batch.close(us(800));
+        assert_eq!(batch.verdict(us(1000), Opening::Busy, ns(0)).after, us(800));
+        assert_eq!(batch.verdict(us(900), Opening::Busy, ns(0)).after, us(700));
     }
 
     #[test]
     fn a_host_that_is_late_with_the_closing_event_is_not_charged_for_it() {
         let verdict_of = |timing, late, measured| {
-            let mut run = Batch::open(timing, ns(0));
-            run.add(&Key::graph(1), &estimate(us(1000)));
-            run.close(ns(0));
-            run.late(late);
-            let verdict = run.verdict(measured, Opening::Busy, ns(0));
+            let mut batch = Batch::open(timing, ns(0));
+            batch.add(&Key::graph(1), &estimate(us(1000)));
+            batch.close(ns(0));
+            batch.late(late);
+            let verdict = batch.verdict(measured, Opening::Busy, ns(0));
             (verdict.length, verdict.after)
         };
         for timing in [Timing::Single, Timing::Batched] {
@@ -243,10 +243,10 @@ mod tests {
 
     /// Makes a batch of one launch that is measured alone. Its duration `plain` is known if `certain`, and a guess otherwise.
     fn single(plain: WallTime, certain: bool, lead: WallTime) -> Batch {
-        let mut run = Batch::open(Timing::Single, ns(0));
-        run.add(&Key::graph(1), &Estimate { samples: certain.into(), ..estimate(plain) });
-        run.lead(lead);
-        run
+        let mut batch = Batch::open(Timing::Single, ns(0));
+        batch.add(&Key::graph(1), &Estimate { samples: certain.into(), ..estimate(plain) });
+        batch.lead(lead);
+        batch
     }
 
     #[test]
@@ -264,12 +264,12 @@ mod tests {
 
     #[test]
     fn a_closing_event_that_is_late_teaches_nothing_of_a_launch_that_is_not_known() {
-        let mut run = single(us(20), false, us(3));
-        run.late(us(3_000));
-        let verdict = run.verdict(us(3_403), Opening::Idle, ns(0));
+        let mut batch = single(us(20), false, us(3));
+        batch.late(us(3_000));
+        let verdict = batch.verdict(us(3_403), Opening::Idle, ns(0));
         assert_eq!((verdict.length, verdict.lesson), (us(3_400), EstimateUpdate::Nothing));
         assert_eq!(
-            run.verdict(us(90_000), Opening::Busy, ns(0)).lesson,
+            batch.verdict(us(90_000), Opening::Busy, ns(0)).lesson,
             EstimateUpdate::Single,
             "of a long one it says enough"
         );
@@ -304,9 +304,9 @@ mod tests {
 
     #[test]
     fn a_batch_whose_first_launch_is_delayed_is_left_to_the_estimates() {
-        let mut run = of(100, ns(0));
-        run.lead(us(3_000));
-        let verdict_of = |measured| run.verdict(measured, Opening::Idle, ns(0));
+        let mut batch = of(100, ns(0));
+        batch.lead(us(3_000));
+        let verdict_of = |measured| batch.verdict(measured, Opening::Idle, ns(0));
         assert_eq!(
             (verdict_of(us(4_900)).length, verdict_of(us(4_900)).lesson),
             (us(2_000), EstimateUpdate::Gaps)
@@ -318,15 +318,15 @@ mod tests {
     #[test]
     fn launches_that_take_longer_than_their_kernels_are_left_to_the_estimates() {
         let launched = |launches| {
-            let mut run = of(launches, ns(0));
-            run.lead(ns(0));
-            run
+            let mut batch = of(launches, ns(0));
+            batch.lead(ns(0));
+            batch
         };
         // Ten launches of 50 us with kernels of 20 us, and a wait.
-        let mut run = launched(10);
+        let mut batch = launched(10);
         let spell = Spell::default();
-        run.waited(spell.left(us(500)));
-        assert_eq!(run.verdict(us(500), Opening::Busy, ns(0)).length, us(200));
+        batch.waited(spell.left(us(500)));
+        assert_eq!(batch.verdict(us(500), Opening::Busy, ns(0)).length, us(200));
         // The batch is closed after six of them, and the wait comes in the next one.
         let (mut first, mut second) = (launched(6), launched(4));
         let mut spell = Spell::default();
@@ -338,8 +338,8 @@ mod tests {
         assert!(!spell.may_have_ended(None, us(100), us(20)));
         assert!(!spell.may_have_ended(Some(&launched(1)), us(120), us(20)));
         // Launches of 5 us delay nothing.
-        let (mut run, mut spell) = (launched(10), Spell::default());
-        spell.close(&mut run, us(50));
-        assert_eq!(run.verdict(us(210), Opening::Busy, ns(0)).length, us(210));
+        let (mut batch, mut spell) = (launched(10), Spell::default());
+        spell.close(&mut batch, us(50));
+        assert_eq!(batch.verdict(us(210), Opening::Busy, ns(0)).length, us(210));
     }
 }
