@@ -100,7 +100,7 @@ fn a_public_implementation_takes_the_specification_and_a_container_gets_the_slic
 }
 
 #[test]
-fn what_is_printed_is_what_would_be_made_and_makes_nothing() {
+fn print_shows_the_file_that_would_be_made_and_makes_none() {
     let root = tempfile::tempdir_in("/dev/shm").unwrap();
     let printed = cdi(root.path(), &["a", "--mem", "4GiB", "--print"]).code(0).out;
     assert_eq!(fs::read_dir(root.path()).unwrap().count(), 0);
@@ -110,7 +110,7 @@ fn what_is_printed_is_what_would_be_made_and_makes_nothing() {
 }
 
 #[test]
-fn a_slice_of_the_agent_and_what_is_no_limit_are_refused() {
+fn a_slice_of_the_agent_and_a_malformed_limit_are_refused() {
     let root = tempfile::tempdir_in("/dev/shm").unwrap();
     cdi(root.path(), &["a"]).code(2);
     cdi(root.path(), &["-a", "--mem", "4GiB"]).code(2);

@@ -24,7 +24,7 @@ fn with_share(of: &str, permille: u32) -> OwnSlice {
 }
 
 #[test]
-fn a_share_is_set_while_the_slice_lives_and_what_is_not_mentioned_stays() {
+fn a_share_is_set_while_the_slice_lives_and_limits_not_mentioned_stay() {
     let slice = OwnSlice::join("share");
     ask(&["set", &slice.name, "--cores", "30"]).code(0).says("100% -> 30% of its time");
     assert_eq!((slice.share(0x11), slice.share(0x22)), (300, 300));
@@ -49,7 +49,7 @@ fn a_share_is_set_while_the_slice_lives_and_what_is_not_mentioned_stays() {
 }
 
 #[test]
-fn status_tells_what_is_used_of_a_devices_time() {
+fn status_shows_the_used_part_of_a_devices_time() {
     let slice = with_share("time", 300);
     let (device, member) = (slice.device(0x11), &slice.member);
     member.count_used(device, GpuTime::from_millis(12_400));
@@ -99,7 +99,7 @@ fn status_tells_what_is_used_of_a_devices_time() {
 }
 
 #[test]
-fn status_tells_what_is_owed() {
+fn status_shows_the_debt() {
     let slice = with_share("owed", 300);
     let device = slice.device(0x11);
     // As at the end of a kernel of 30 s.
@@ -116,7 +116,7 @@ fn status_tells_what_is_owed() {
 }
 
 #[test]
-fn what_is_used_lately_is_what_was_charged_while_status_looked() {
+fn recent_use_is_the_charge_while_status_looked() {
     let slice = with_share("lately", 300);
     let device = slice.device(0x11);
     let (done, wanted) = mpsc::channel::<()>();
@@ -145,7 +145,7 @@ fn what_is_used_lately_is_what_was_charged_while_status_looked() {
 }
 
 #[test]
-fn what_was_used_over_the_last_seconds_is_told_without_waiting_for_it() {
+fn the_use_of_the_last_seconds_is_reported_without_a_wait() {
     let slice = with_share("history", 300);
     let (device, member) = (slice.device(0x11), &slice.member);
     // The slice used time from 61 s ago on, and nothing in the last 2 s.
@@ -208,7 +208,7 @@ fn a_share_that_is_set_holds_in_a_running_program_within_300_ms() {
 }
 
 #[test]
-fn policy_weight_and_priority_are_set_at_once_and_what_is_not_mentioned_stays() {
+fn policy_weight_and_priority_are_set_at_once_and_limits_not_mentioned_stay() {
     let slice = OwnSlice::join("policy");
     let sharing = || [0x11, 0x22].map(|number| slice.member.limits(slice.device(number)).sharing);
     let all = ["set", &slice.name, "--policy", "equal", "--weight", "300", "--priority", "high"];
@@ -243,7 +243,7 @@ fn a_slice_that_began_without_a_share_can_be_given_one() {
 }
 
 #[test]
-fn what_a_slice_owes_is_told_under_every_policy_that_paces() {
+fn the_debt_of_a_slice_is_reported_under_every_policy_that_paces() {
     for sharing in [
         Sharing { policy: CorePolicy::Equal, ..Sharing::FIXED },
         Sharing { policy: CorePolicy::BestEffort, ..Sharing::FIXED },

@@ -216,7 +216,7 @@ fn busy_processes_may_be_killed_at_any_instant() {
 }
 
 #[test]
-fn members_do_not_wait_for_those_who_die_beside_them() {
+fn members_do_not_wait_for_members_that_die_beside_them() {
     let mut aftermath = of_many_deaths();
     let seed = seed("beside").below(1 << 30).to_string();
     let mut storm = aftermath.bench.host("storm", &["4", "4", &seed]).loaded().start();

@@ -147,7 +147,7 @@ fn the_example_with_cudarc_sees_its_quota() {
 }
 
 #[test]
-fn the_monitors_see_what_a_process_holds_and_what_is_left_when_it_has_ended() {
+fn the_monitors_see_the_memory_of_a_process_and_the_rest_when_it_has_ended() {
     let Some(program) = in_c() else { return };
     let bench = Bench::simulated_without_contexts();
     let region = bench.region().display().to_string();
@@ -244,7 +244,7 @@ fn took(host: Host<'_>) -> f64 {
 }
 
 #[test]
-fn a_quarter_of_the_time_makes_the_example_take_four_times_as_long_and_the_monitors_tell_what_it_used() {
+fn at_a_quarter_of_the_time_the_example_takes_four_times_as_long_and_monitors_show_its_use() {
     let Some(python) = python() else { return };
     let bench = Bench::simulated_without_contexts();
     let share = example("python/share.py").display().to_string();
@@ -267,7 +267,7 @@ fn a_quarter_of_the_time_makes_the_example_take_four_times_as_long_and_the_monit
 }
 
 #[test]
-fn the_monitors_refuse_what_is_no_region_and_say_of_which_file() {
+fn the_monitors_refuse_a_file_that_is_no_region_and_name_it() {
     let bench = Bench::simulated_without_contexts();
     let other = bench.file("other", &"gpuslice".repeat(13_905_920 / 8)).display().to_string();
     let notes = bench.file("notes", "notes").display().to_string();
@@ -335,7 +335,7 @@ fn by_night_one_program_has_the_gpu_and_by_day_four_have_a_quarter_without_a_res
 }
 
 #[test]
-fn the_script_for_day_and_night_changes_whom_it_can_and_says_whom_it_cannot() {
+fn the_script_for_day_and_night_changes_the_slices_it_can_and_names_the_others() {
     let bench = Bench::simulated_without_contexts();
     let script = example("day-night/day-night").display().to_string();
     let asked = |words: &[&str]| {

@@ -57,7 +57,7 @@ fn submit<'bench>(
 }
 
 #[test]
-fn every_call_that_submits_work_does_what_it_did_without_the_library() {
+fn every_call_that_submits_work_does_the_same_as_without_the_library() {
     for door in DOORS {
         let (bare, truth) = submit(&bench(), door, |host| host);
         assert!(bare.out.lines().filter(|line| line.contains(": 0, then 0, ")).count() > 60, "{bare}");
@@ -103,7 +103,7 @@ fn charged(name: &str, count: u32, settings: &[(&str, &str)]) -> (u64, u64) {
 }
 
 #[test]
-fn every_call_that_submits_work_is_charged_what_it_takes() {
+fn every_call_that_submits_work_is_charged_its_time() {
     let (mut missed, mut late) = (Vec::new(), Vec::new());
     for symbol in ALL.iter().filter(|symbol| symbol.treatment() == Treatment::Gate) {
         // Only the thread itself can end the last measurement on its own stream, of up to 3 ms. The work of each call is ten times

@@ -103,7 +103,7 @@ fn a_driver_without_memory_shortly_after_a_death_is_asked_again() {
 }
 
 #[test]
-fn what_leaves_is_shown_and_neither_free_nor_used() {
+fn leaving_memory_is_shown_and_neither_free_nor_used() {
     let bench = bench("8GiB", "60000");
     let mut stays = begin(&bench);
     let mut first = begin(&bench);
@@ -127,7 +127,7 @@ fn what_leaves_is_shown_and_neither_free_nor_used() {
 }
 
 #[test]
-fn memory_that_a_neighbour_gives_back_is_not_taken_for_what_leaves() {
+fn memory_that_a_neighbour_gives_back_is_not_taken_for_leaving_memory() {
     let bench = bench("8GiB", "60000");
     let mut neighbour = begin_as(bench.host("modules", &["dlsym"]).in_slice("neighbour"));
     does(&mut neighbour, &format!("alloc {}", QUOTA - 100 * MIB));
@@ -172,7 +172,7 @@ fn nothing_is_back_while_a_ledger_has_bytes_that_the_driver_is_still_to_take() {
 }
 
 #[test]
-fn a_context_that_a_neighbour_makes_is_not_taken_for_memory_that_nobody_can_have() {
+fn a_context_that_a_neighbour_makes_is_not_taken_for_unavailable_memory() {
     let bench = bench("8GiB", "60000");
     // The driver has given the neighbour a context, and NVML is slow to report its size.
     let slow = bench.host("modules", &["dlsym"]).in_slice("neighbour");
@@ -226,7 +226,7 @@ fn beside_a_load<T>(bench: &Bench, act: impl FnOnce() -> T) -> (T, Living) {
 }
 
 #[test]
-fn code_that_a_neighbour_loads_is_not_taken_for_memory_that_nobody_can_have() {
+fn code_that_a_neighbour_loads_is_not_taken_for_unavailable_memory() {
     let bench = bench("8GiB", "60000").with("SIMGPU_MODULE_BYTES", "150MiB");
     let (mut known, mut first) = (begin(&bench), begin(&bench));
     let (_stays, _neighbour) = beside_a_load(&bench, || begin(&bench));
@@ -248,7 +248,7 @@ fn one_of_two_that_began_beside_a_load(bench: &Bench) -> [Living; 2] {
 }
 
 #[test]
-fn what_leaves_a_slice_whose_processes_began_together_is_not_taken_for_back() {
+fn leaving_memory_of_a_slice_whose_processes_began_together_is_not_taken_for_returned() {
     let bench = bench("8GiB", "60000").with("SIMGPU_MODULE_BYTES", "150MiB");
     let [mut stays, _neighbour] = one_of_two_that_began_beside_a_load(&bench);
     assert_eq!(stays.numbers("left"), [0, QUOTA - 202 * MIB]);
@@ -257,7 +257,7 @@ fn what_leaves_a_slice_whose_processes_began_together_is_not_taken_for_back() {
 }
 
 #[test]
-fn an_allocation_measures_what_is_available_to_a_slice_whose_processes_began_together() {
+fn an_allocation_measures_available_memory_in_a_slice_whose_processes_began_together() {
     let bench = bench("8GiB", "300").with("SIMGPU_MODULE_BYTES", "150MiB");
     let [mut stays, _neighbour] = one_of_two_that_began_beside_a_load(&bench);
     let rest = QUOTA - 200 * MIB;
@@ -268,7 +268,7 @@ fn an_allocation_measures_what_is_available_to_a_slice_whose_processes_began_tog
 }
 
 #[test]
-fn a_quota_that_comes_later_measures_what_is_available_although_nvml_knows_no_process() {
+fn a_later_quota_measures_available_memory_although_nvml_knows_no_process() {
     const MORE: u64 = 4 << 30;
     let bench = bench("16GiB", "300").with("SIMGPU_NVML_PIDS", "none");
     // As large as its estimate.
@@ -306,7 +306,7 @@ fn two_processes_that_wait_for_the_same_memory_do_not_wait_for_each_other() {
 }
 
 #[test]
-fn nothing_leaves_where_a_process_has_given_all_back_and_nobody_waits_for_what_does_not_fit() {
+fn nothing_leaves_after_a_process_gave_all_back_and_too_large_an_allocation_does_not_wait() {
     let bench = bench("8GiB", "60000");
     let mut stays = begin(&bench);
     let mut first = begin(&bench);
@@ -326,7 +326,7 @@ fn nothing_leaves_where_a_process_has_given_all_back_and_nobody_waits_for_what_d
 }
 
 #[test]
-fn the_first_context_of_a_slice_waits_for_what_leaves_and_no_longer() {
+fn the_first_context_of_a_slice_waits_for_leaving_memory_and_no_longer() {
     let bench = bench("8GiB", "300");
     let mut first = begin(&bench);
     does(&mut first, &format!("alloc {}", QUOTA - 150 * MIB));
@@ -339,7 +339,7 @@ fn the_first_context_of_a_slice_waits_for_what_leaves_and_no_longer() {
 }
 
 #[test]
-fn what_is_measured_when_the_driver_has_given_it_waits_no_longer_than_for_what_leaves() {
+fn code_measured_after_its_load_waits_no_longer_than_for_leaving_memory() {
     // The size of code is unknown before it is loaded, and the code does not fit beside the leaving memory.
     let bench =
         bench("8GiB", "300").with("CUDA_MODULE_LOADING", "EAGER").with("SIMGPU_MODULE_BYTES", "150MiB");

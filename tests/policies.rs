@@ -134,7 +134,7 @@ fn a_slice_that_is_alone_has_the_whole_gpu_and_one_with_a_limit_no_more_than_tha
 }
 
 #[test]
-fn what_one_does_not_use_is_lent_and_taken_back() {
+fn time_that_a_slice_does_not_use_is_lent_and_taken_back() {
     let _alone = support::machine();
     let settings: Settings<'_> = &[&[EQUAL, weight("400")], &[EQUAL, weight("100")]];
     let programs = [of(0, &[200 * US], "work=700000000 pause=700000000"), of(1, &[200 * US], "")];
@@ -150,7 +150,7 @@ fn what_one_does_not_use_is_lent_and_taken_back() {
 }
 
 #[test]
-fn low_priority_has_its_least_beside_high_and_best_effort_what_is_left() {
+fn low_priority_has_its_least_beside_high_and_best_effort_has_the_rest() {
     let _alone = support::machine();
     let settings: Settings<'_> = &[&[EQUAL, HIGH], &[EQUAL, LOW]];
     comes_out(

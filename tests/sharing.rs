@@ -36,7 +36,7 @@ fn an_import_is_charged_nothing_while_its_maker_has_it() {
 }
 
 #[test]
-fn whoever_still_uses_memory_that_its_maker_gave_up_pays_for_it() {
+fn a_process_that_still_uses_memory_that_its_maker_gave_up_pays_for_it() {
     through_each(|stage| {
         let (mut maker, mut user) = (stage.actor("a", "maker"), stage.actor("a", "user"));
         maker.exports_to(&["user"]);
@@ -54,7 +54,7 @@ fn whoever_still_uses_memory_that_its_maker_gave_up_pays_for_it() {
 }
 
 #[test]
-fn whoever_still_uses_memory_of_a_dead_maker_pays_for_it() {
+fn a_process_that_still_uses_memory_of_a_dead_maker_pays_for_it() {
     through_each(|stage| {
         let (mut maker, mut user) = (stage.actor("a", "maker"), stage.actor("a", "user"));
         let mut other = stage.actor("a", "other");
@@ -152,7 +152,7 @@ fn a_maker_that_imports_its_own_memory_pays_once_and_until_the_end() {
 }
 
 #[test]
-fn what_is_exported_twice_and_passed_on_is_one_memory() {
+fn memory_that_is_exported_twice_and_passed_on_is_charged_once() {
     through_each(|stage| {
         let (mut maker, mut user) = (stage.actor("a", "maker"), stage.actor("a", "user"));
         let mut third = stage.actor("a", "third");
@@ -237,7 +237,7 @@ fn a_forged_handle_is_the_drivers_to_refuse_and_changes_no_charge() {
 }
 
 #[test]
-fn what_the_driver_fails_to_release_stays_with_its_payer() {
+fn memory_that_the_driver_fails_to_release_stays_with_its_payer() {
     through_each(|stage| {
         let mut maker = stage.faulty("a", "maker", "cuMemRelease=719@1;cuMemFree_v2=719@1");
         let mut user = stage.actor("a", "user");

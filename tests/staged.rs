@@ -51,7 +51,7 @@ impl Project {
 }
 
 #[test]
-fn what_is_as_new_as_its_sources_is_tested() {
+fn a_build_as_new_as_its_sources_is_tested() {
     let project = Project::new();
     assert_eq!(project.staleness(), None);
     project.is_of("built.so", 5);
@@ -76,7 +76,7 @@ fn a_source_that_is_gone_was_changed() {
 }
 
 #[test]
-fn what_was_not_built_or_not_by_cargo_is_refused() {
+fn a_build_that_is_missing_or_not_by_cargo_is_refused() {
     let project = Project::new();
     fs::remove_file(project.path("built.d")).unwrap();
     assert_eq!(project.staleness().unwrap(), "built.d is missing, so built.so may be old: run ci/stage.sh");

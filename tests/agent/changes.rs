@@ -91,7 +91,7 @@ fn a_group_that_does_not_exist_ends_the_agent_with_the_way_to_make_it() {
 }
 
 #[test]
-fn the_configuration_is_read_again_at_sighup_and_what_is_not_in_it_is_cleared_away() {
+fn the_configuration_is_read_again_at_sighup_and_absent_slices_are_cleared_away() {
     let mut node = Node::start(TWO);
     let member = join(&node, "b");
     node.configure("[[slices]]\nname = \"a\"\ngpu = 0\nmemory = \"oops\"\n");
@@ -121,7 +121,7 @@ fn the_configuration_is_read_again_at_sighup_and_what_is_not_in_it_is_cleared_aw
 }
 
 #[test]
-fn a_specification_is_what_the_standard_says() {
+fn a_specification_follows_the_standard() {
     let node = Node::start(TWO);
     for name in ["a", "b"] {
         let spec = node.spec(name);

@@ -13,7 +13,7 @@ use std::io::{Read as _, Write as _};
 use std::net::Shutdown;
 
 #[test]
-fn documents_are_what_their_schemas_say() {
+fn documents_follow_their_schemas() {
     let mut node = Node::start(TWO);
     let member = join(&node, "a");
     node.until("there is a history", |node| {
@@ -37,7 +37,7 @@ fn documents_are_what_their_schemas_say() {
 }
 
 #[test]
-fn the_page_tells_what_there_is_and_loads_nothing_from_elsewhere() {
+fn the_page_shows_slices_and_overcommitment_and_loads_nothing_from_elsewhere() {
     let node = Node::start(
         "[[slices]]\nname = \"a\"\ngpu = 0\nmemory = \"768MiB\"\ncores = 60\n[[slices]]\nname = \"b\"\ngpu = 0\nmemory = \"768MiB\"\ncores = 60\n",
     );

@@ -7,7 +7,7 @@ use crate::support::{compiler, neighbours};
 use crate::{MIB, TWO, dies, witness};
 
 #[test]
-fn slices_are_told_before_their_first_process_and_with_what_they_use_afterwards() {
+fn slices_are_reported_before_their_first_process_and_with_their_use_afterwards() {
     if !may_have_containers() {
         return;
     }

@@ -139,7 +139,7 @@ fn quoted(text: &str) -> Option<(String, &str)> {
 }
 
 #[test]
-fn what_the_standard_forbids_is_found() {
+fn texts_that_the_standard_forbids_are_found() {
     let right = "# HELP a_bytes x.\n# TYPE a_bytes gauge\n# UNIT a_bytes bytes\na_bytes{k=\"q\\\"\\n\"} 1\n# TYPE b counter\nb_total 2.0\n# TYPE c histogram\nc_bucket{le=\"+Inf\"} 1\nc_count 1\nc_sum 2\n# EOF\n";
     let metrics = Metrics::read(right).unwrap();
     assert_eq!(metrics.get("a_bytes", &[("k", "q\"\n")]), Some(1.0));

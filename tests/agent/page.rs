@@ -28,7 +28,7 @@ fn opened(slices: &str) -> Option<(Node, Browser)> {
 }
 
 #[test]
-fn the_page_shows_what_changes_without_being_loaded_again() {
+fn the_page_shows_changes_without_being_loaded_again() {
     let Some((node, mut browser)) = opened(TWO) else { return };
     browser.value("window.isTheSame = true");
     let memory = field("a", "memory-text");

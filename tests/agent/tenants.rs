@@ -61,7 +61,7 @@ fn plant(folder: &Path) {
 }
 
 #[test]
-fn what_is_no_region_harms_neither_the_agent_nor_other_slices() {
+fn files_that_are_no_regions_harm_neither_the_agent_nor_other_slices() {
     if !may_have_containers() {
         return;
     }
@@ -119,7 +119,7 @@ fn a_region_that_is_shortened_or_overwritten_while_it_is_read_is_told_and_harms_
 }
 
 #[test]
-fn a_tenant_who_raises_its_limits_is_set_back() {
+fn a_tenant_that_raises_its_limits_is_set_back() {
     let mut node = Node::start(TWO);
     let member = join(&node, "a");
     let device = member.devices()[0].device;

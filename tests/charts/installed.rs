@@ -92,7 +92,7 @@ impl Installed {
 }
 
 #[test]
-fn an_apiserver_takes_the_chart_and_its_policies_refuse_what_they_say() {
+fn an_apiserver_takes_the_chart_and_its_policies_refuse_as_they_say() {
     let Some(mut installed) = Installed::begin("admission policies in an apiserver") else { return };
     let proxy = installed.cluster.proxy(User::Account("gpuslice-agent"));
     installed.until_policies_hold();

@@ -38,7 +38,7 @@ fn every_command_has_help_with_an_example() {
 }
 
 #[test]
-fn wrong_arguments_end_with_2_and_say_what_would_be_right() {
+fn wrong_arguments_end_with_2_and_show_the_right_ones() {
     for (arguments, words) in [
         (&["run", "--mem", "4 apples", "true"][..], "write it like 4GiB"),
         (&["run", "--mem", "0", "true"], "a quota of nothing"),
@@ -124,7 +124,7 @@ fn a_slice_is_listed_while_its_program_runs_and_gone_afterwards() {
 }
 
 #[test]
-fn status_tells_what_the_region_says_to_the_byte() {
+fn status_shows_the_figures_of_the_region_to_the_byte() {
     let slice = OwnSlice::join("figures");
     slice.member.reserve(slice.device(0x11), 3 * GIB + 1).expect("it fits");
     slice.member.count_quota_denial(slice.device(0x11));
@@ -171,7 +171,7 @@ fn set_takes_effect_while_the_slice_lives() {
 }
 
 #[test]
-fn set_refuses_what_it_cannot_do_and_changes_nothing() {
+fn set_refuses_an_impossible_change_and_changes_nothing() {
     let slice = OwnSlice::join("refused");
     for arguments in [
         &["--mem", "7=1GiB"][..],
@@ -195,7 +195,7 @@ fn set_refuses_what_it_cannot_do_and_changes_nothing() {
 }
 
 #[test]
-fn two_who_change_a_slice_at_once_undo_nothing_of_each_other() {
+fn two_commands_that_change_a_slice_at_once_undo_nothing_of_each_other() {
     let slice = OwnSlice::join("at-once");
     let mut waiting = None;
     slice
@@ -258,7 +258,7 @@ fn a_file_that_is_no_region_is_named_and_stops_no_list() {
 }
 
 #[test]
-fn what_others_have_named_their_files_does_not_steer_the_terminal() {
+fn names_of_other_users_files_do_not_steer_the_terminal() {
     let evil = name("evil-\x1b]0;owned\x07\u{202e}\u{9b}2J");
     let damaged = RegionFile::of(&format!("{evil}-damaged"));
     std::fs::write(&damaged.0, "something else").expect("it can be written");
@@ -280,7 +280,7 @@ fn what_others_have_named_their_files_does_not_steer_the_terminal() {
 }
 
 #[test]
-fn the_demo_shows_what_it_promises_in_80_columns_and_leaves_nothing() {
+fn the_demo_shows_its_promised_results_in_80_columns_and_leaves_nothing() {
     let _alone = machine();
     let (mut child, mut out) = start(gpuslice(&["demo", "--simulated", "--seconds", "4"]));
     let mut said = String::new();

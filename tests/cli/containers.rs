@@ -155,7 +155,7 @@ fn a_region_elsewhere_in_a_container_is_found_by_the_setting_that_names_it() {
 }
 
 #[test]
-fn the_operators_file_of_a_container_bounds_what_the_host_sets() {
+fn the_operators_file_of_a_container_bounds_limits_that_the_host_sets() {
     if !may_have_containers() {
         return;
     }

@@ -255,7 +255,7 @@ fn a_driver_that_hangs_does_not_hang_the_doctor_and_its_child_is_ended() {
 }
 
 #[test]
-fn at_a_terminal_it_is_said_what_is_waited_for() {
+fn a_terminal_shows_the_subject_of_a_wait() {
     let machine = Machine::simulated().with("SIMGPU_FAULTS", "cuInit=delay:3s;nvmlInit_v2=delay:3s");
     let mut terminal = Terminal::sized(&mut machine.command(&["--timeout", "300"]), (200, 100));
     terminal.hears("asking the driver: up to ");
@@ -279,7 +279,7 @@ fn no_context_is_made_and_no_memory_is_taken() {
 }
 
 #[test]
-fn what_a_driver_hands_out_past_its_exports_is_told_with_what_mends_it() {
+fn functions_that_a_driver_hands_out_past_its_exports_are_reported_with_the_mend() {
     let hides =
         Machine::simulated().with("SIMGPU_PRIVATE_ENTRIES", "cuLaunchKernel,cuGraphLaunch/2").asks(&[]);
     hides.has(
@@ -630,7 +630,7 @@ fn an_operators_file_that_not_all_users_can_read_is_warned_of() {
 }
 
 #[test]
-fn variables_that_nobody_reads_are_warned_of() {
+fn unknown_variables_are_warned_of() {
     let with = |name: &str, value: &str| Machine::simulated().with(name, value).asks(&[]);
     let told = with("GPU_MEM_LIMITS", "4GiB");
     told.has("settings.unknown", "warning", "GPU_MEM_LIMITS is set");
@@ -652,7 +652,7 @@ fn variables_that_nobody_reads_are_warned_of() {
 }
 
 #[test]
-fn a_library_that_cannot_work_is_told_for_what_it_is() {
+fn a_library_that_cannot_work_is_reported_with_its_fault() {
     let machine = Machine::simulated();
     let asks = |library: &Path| {
         let mut command = machine.command(&["--json"]);
@@ -727,7 +727,7 @@ fn commands_into_which_nothing_can_be_preloaded_are_found() {
 }
 
 #[test]
-fn what_is_no_file_is_not_opened() {
+fn a_path_of_no_regular_file_is_not_opened() {
     let machine = Machine::simulated();
     let fifo = machine.path("fifo");
     assert!(Command::new("mkfifo").args(["-m", "755"]).arg(&fifo).status().unwrap().success());
@@ -791,7 +791,7 @@ fn places_that_cannot_hold_a_region_are_found_by_trying() {
 }
 
 #[test]
-fn regions_that_are_there_are_told_for_what_they_are() {
+fn existing_regions_are_reported_with_their_state() {
     let machine = Machine::simulated();
     let region = machine.path("region");
     fs::write(&region, [&b"gpuslice"[..], &3_u32.to_ne_bytes(), &[0; 64]].concat()).unwrap();
@@ -850,7 +850,7 @@ fn settings_are_read_as_the_library_reads_them() {
 }
 
 #[test]
-fn what_a_container_was_not_given_is_told() {
+fn resources_that_a_container_was_not_given_are_reported() {
     let with = |name: &str, value: &str| Machine::simulated().with(name, value).asks(&[]);
     with("NVIDIA_VISIBLE_DEVICES", "void").has("machine.nvidia", "warning", "brings no GPU in");
     with("NVIDIA_DRIVER_CAPABILITIES", "compute").has("machine.nvidia", "warning", "without utility");

@@ -184,7 +184,7 @@ fn the_exit_codes_are_those_that_are_documented() {
 }
 
 #[test]
-fn whoever_cannot_be_told_is_told_by_the_exit_code() {
+fn an_unwritable_output_is_reported_by_the_exit_code() {
     let full = || File::options().write(true).open("/dev/full").expect("there is such a device");
     for (arguments, code) in [(&["lst"][..], 2), (&[], 2), (&["status", "no-such-slice"], 1)] {
         assert_eq!(gpuslice(arguments).stderr(full()).status().unwrap().code(), Some(code), "{arguments:?}");

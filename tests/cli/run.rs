@@ -197,7 +197,7 @@ fn go_on_with_winch(run: u32) {
 }
 
 #[test]
-fn what_a_program_sends_to_its_whole_group_it_gets_once() {
+fn a_program_gets_a_signal_to_its_own_group_once() {
     let program = format!(
         "trap 'n=$((n+1)); echo terminated' TERM; trap 'echo count $n; exit 3' WINCH; trap 'kill -TERM 0' USR1; \
          {FOR_EVER}"
@@ -338,7 +338,7 @@ fn a_region_stays_for_a_child_that_outlives_the_command_and_goes_with_it() {
 }
 
 #[test]
-fn what_a_killed_run_leaves_is_removed_when_its_program_has_ended() {
+fn the_region_of_a_killed_run_is_removed_when_its_program_has_ended() {
     for (number, cleaner) in [&["status"][..], &["run", "--mem", "1g", "--", "true"]].into_iter().enumerate()
     {
         let name = name(&format!("orphan-{number}"));
@@ -359,7 +359,7 @@ fn what_a_killed_run_leaves_is_removed_when_its_program_has_ended() {
 }
 
 #[test]
-fn a_named_region_is_removed_by_who_made_it_and_by_no_other() {
+fn a_named_region_is_removed_by_its_maker_and_by_no_other() {
     let folder = tempfile::tempdir_in("/dev/shm").expect("a folder can be made");
     let region = folder.path().join("region");
     let path = region.display().to_string();
@@ -423,7 +423,7 @@ fn a_slice_in_a_slice_is_another_one() {
 }
 
 #[test]
-fn what_limits_nothing_now_is_a_slice_all_the_same() {
+fn settings_that_limit_nothing_now_make_a_slice_all_the_same() {
     for limit in [["--cores", "100"], ["--policy", "fixed"], ["--priority", "normal"]] {
         let name = name(limit[1]);
         let running = Running::start(&["run", limit[0], limit[1], "--name", &name]);
@@ -450,7 +450,7 @@ fn is_not_limited(command: &[&str], why: &str) {
 }
 
 #[test]
-fn what_is_known_to_run_unlimited_is_not_started_unless_that_is_allowed() {
+fn a_program_known_to_run_unlimited_is_not_started_unless_that_is_allowed() {
     for words in [&["env", "-u", "LD_PRELOAD", "echo"][..], &["nice", "env", "--unset=LD_PRELOAD", "echo"]] {
         is_not_limited(words, "takes LD_PRELOAD out of the environment");
     }
@@ -518,7 +518,7 @@ fn what_is_known_to_run_unlimited_is_not_started_unless_that_is_allowed() {
 }
 
 #[test]
-fn what_the_library_cannot_be_in_is_said_before_it_starts() {
+fn a_program_that_cannot_load_the_library_is_reported_before_it_starts() {
     let run = |program: &str| ask(&["run", "--mem", "1g", "--", program]);
     assert_eq!(run("true").code(0).err, "");
     // The loader would not load these, and the program would run without a limit.

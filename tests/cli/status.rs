@@ -188,7 +188,7 @@ fn when_a_process_started_is_told() {
 }
 
 #[test]
-fn what_takes_long_is_said_to_a_terminal_and_to_nobody_else() {
+fn a_long_wait_is_reported_to_a_terminal_and_nowhere_else() {
     let slice = busy("progress");
     let mut terminal = Terminal::start(&mut gpuslice(&["status", &slice.name, "--over", "3"]));
     terminal.hears("looking at what is used of GPU time: 3 s left");
@@ -269,7 +269,7 @@ fn names_that_others_chose_steer_no_terminal() {
 }
 
 #[test]
-fn a_region_that_nobody_finished_making_is_removed_by_who_lists_it() {
+fn an_unfinished_region_is_removed_by_the_command_that_lists_it() {
     let region = RegionFile::of(&name("unready"));
     let (maker, _) = Member::join(&region.0, Trust::OwnerOnly, &[]).expect("it can be made");
     let file = fs::OpenOptions::new().write(true).open(&region.0).expect("it is ours");
@@ -336,7 +336,7 @@ fn dead_in(slice: &OwnSlice) -> u64 {
 }
 
 #[test]
-fn who_may_only_read_a_region_looks_at_it_and_is_told_the_dead_from_the_living() {
+fn a_user_that_may_only_read_a_region_sees_the_dead_apart_from_the_living() {
     let Some(reading) = Reading::new("a region that may only be read") else { return };
     let slice = OwnSlice::join("read-only");
     let path = slice.region.0.display().to_string();
@@ -428,7 +428,7 @@ fn roots_list_prefers_its_own_slice_and_shows_others_by_their_files() {
 }
 
 #[test]
-fn a_driver_that_hangs_keeps_nobody_from_what_the_region_says() {
+fn a_driver_that_hangs_does_not_hide_the_figures_of_the_region() {
     let slice = OwnSlice::join("hung");
     let status = |faults: &str| {
         let mut command = gpuslice(&["status", &slice.name, "--json"]);

@@ -12,6 +12,7 @@
 )]
 
 mod names;
+mod test_names;
 mod tokens;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -89,7 +89,7 @@ class Arithmetic(unittest.TestCase):
         self.assertAlmostEqual(joined.percent(0, 21_000_000), 100, 2)
         self.assertAlmostEqual(joined.percent(0, 50_000_000), 80, 1)
 
-    def test_turns_are_what_lies_between_holes(self):
+    def test_turns_are_the_times_between_holes(self):
         kernels = [watch.Ran(0, 100_000, 40_000), watch.Ran(101_000, 200_000, 0)]
         self.assertEqual(watch.turns(kernels, [(30_000, 70_000)]), [[0, 30_000], [70_000, 200_000]])
         self.assertEqual(watch.overlap([[0, 10], [20, 30]], 5, 25), 10)
@@ -139,7 +139,7 @@ class Quick(unittest.TestCase):
         self.assertEqual(quick.of_blocks((1 << 20) + 1, 3), 3 * (2 << 20))
         self.assertEqual(quick.of_blocks(3 << 18, 16), 16 << 20)
 
-    def test_what_is_unlike_is_told_with_the_setting_that_matches(self):
+    def test_a_difference_is_reported_with_the_setting_that_matches(self):
         answers = {"what cuMemAlloc rounds up to": "1", "a context, MiB": 300, "an event, ns of the device": 1100,
                    "a time slice, us": 2000, "launches that wait in a stream": 1000, "free memory, us": 8000,
                    "a record of an event, ns for each further thread": 3000,
@@ -232,7 +232,7 @@ class Files(unittest.TestCase):
         self.assertEqual(len(again["results"]), 2)
         self.assertEqual(run.joined(first, part("95", 94), "b"), part("95", 94), "of another library")
 
-    def test_what_the_simulated_gpu_says_goes_nowhere_near_measurements(self):
+    def test_results_of_the_simulated_gpu_go_nowhere_near_measurements(self):
         options = mock.Mock(out=str(ROOT / "docs" / "measurements"), simulated=True)
         with self.assertRaises(SystemExit):
             run.destination(GPU, options)
@@ -241,7 +241,7 @@ class Files(unittest.TestCase):
         text = page.page({**report(simulated=True), "summary": dict.fromkeys(run.RESULTS, 0)})
         self.assertIn("simulated GPU**: no measurement", text)
 
-    def test_a_page_shows_what_differs_first_and_pictures_are_well_formed(self):
+    def test_a_page_shows_differences_first_and_pictures_are_well_formed(self):
         fact = {"claim": "it is so", "rests": "src/lib.rs", "otherwise": "change it", "seen": "it is not"}
         parts = {
             "facts/x": {**a_part(), "facts": [{**fact, "verdict": "as assumed"}, {**fact, "verdict": "differs"}]},
@@ -309,14 +309,14 @@ class Verdicts(unittest.TestCase):
     def verdicts(self):
         return [(fact["claim"], fact["verdict"]) for fact in self.part.facts]
 
-    def test_a_fact_that_nobody_told_is_not_seen(self):
+    def test_a_fact_that_no_program_told_is_not_seen(self):
         with mock.patch("builtins.print"), self.part.about_facts("both", *self.facts):
             self.part.fact(self.facts[0], False, "other")
             raise bench.Skip("no stamps")
         self.assertEqual(self.verdicts(), [("one", "differs"), ("two", "not seen")])
         self.assertEqual([result["result"] for result in self.part.results], ["DIFFERS", "SKIP"])
 
-    def test_what_was_seen_is_told_in_words(self):
+    def test_seen_facts_are_told_in_words(self):
         seen = {"launch, us": 74.5, "gaps": [1, 2]}
         with mock.patch("builtins.print") as said:
             self.part.fact(self.facts[0], None, seen)
@@ -361,7 +361,7 @@ class Claims(unittest.TestCase):
         for name in names:
             self.assertIn(f"`{name}`", documented)
 
-    def test_what_facts_rest_on_is_there(self):
+    def test_files_that_facts_rest_on_are_there(self):
         for fact in all_facts():
             for place in re.findall(r"(?:src|docs)/[a-z0-9_/.-]+", fact.rests):
                 self.assertTrue((ROOT / place.rstrip(".")).exists(), (fact.claim, place))

@@ -172,14 +172,14 @@ fn whatever_question_the_driver_answers_is_asked() {
 }
 
 #[test]
-fn a_slow_nvml_delays_what_is_said_and_nothing_else() {
+fn a_slow_nvml_delays_reports_and_nothing_else() {
     let bench = Bench::simulated().with("SIMGPU_FAULTS", "nvmlDeviceGetProcessesUtilizationInfo=delay:30ms");
     let (_neighbour, _member) = (neighbour(&bench), member(&bench));
     until(&bench, is(WHOLE));
 }
 
 #[test]
-fn why_nobody_knows_of_such_programs_is_said() {
+fn the_reason_why_such_programs_stay_unknown_is_reported() {
     let both = format!("{NO_SAMPLES};{NO_LIST}");
     let cases = [
         (("SIMGPU_NVML_PIDS", "none"), Why::NotSupported),

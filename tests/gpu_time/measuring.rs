@@ -66,7 +66,7 @@ fn a_step_of_many_shapes_is_not_charged_twice_once_events_fail() {
 }
 
 #[test]
-fn threads_that_launch_little_do_not_wait_for_what_others_hold_in_advance() {
+fn threads_that_launch_little_do_not_wait_for_credit_that_others_hold() {
     let longest = || number(&at_30(&["threads", "20us", "200"]), "longest ");
     timed::holds(Duration::from_millis(100 - 30), longest, |longest| *longest < 100);
 }
@@ -130,7 +130,7 @@ fn while_code_is_loaded_on_a_device_launches_go_on_on_another() {
 }
 
 #[test]
-fn a_kernel_that_runs_on_does_not_keep_what_it_may_wait_for() {
+fn a_kernel_that_runs_on_does_not_delay_a_launch_that_it_may_wait_for() {
     let bench = bench();
     // Without a limit it would be less than a millisecond. At 95 percent the saved time and the queue delay the launch. At 30
     // percent a debt does too, which grows as long as the kernel runs.
@@ -171,7 +171,7 @@ fn launches_do_not_fill_the_queue_of_the_driver() {
 }
 
 #[test]
-fn what_is_queued_ahead_is_bounded_whatever_is_saved_up() {
+fn queued_work_is_bounded_regardless_of_saved_time() {
     // Open batches do not count. They are a millisecond or one launch long.
     for (kernel, most) in [("1ms", 25), ("5ms", 30), ("15ms", 55), ("40ms", 85)] {
         let ahead = ahead(&[kernel, "60"]);
@@ -180,7 +180,7 @@ fn what_is_queued_ahead_is_bounded_whatever_is_saved_up() {
 }
 
 #[test]
-fn what_a_graph_takes_that_was_changed_is_known_after_one_launch() {
+fn the_cost_of_a_changed_graph_is_known_after_one_launch() {
     for way in ["1", "2", "3"] {
         let ahead = ahead(&["20ms", "60", way]);
         assert!(ahead <= 65, "{ahead} ms, changed by {way}");

@@ -124,7 +124,7 @@ fn copies_by_lists_that_are_not_there_are_the_drivers_to_refuse() {
 }
 
 #[test]
-fn a_capture_is_not_spoiled_by_runs_of_streams_that_join_it() {
+fn a_capture_is_not_spoiled_by_batches_of_streams_that_join_it() {
     let outcome = same("paced", &["join", "10us"]).quiet();
     let whole = outcome.out.lines().filter(|line| line.ends_with("launches 0, end 0, 4 kernels, 0 others"));
     assert_eq!(whole.count(), 20, "{outcome}");
@@ -208,7 +208,7 @@ fn the_usual_launch_makes_no_system_call() {
 }
 
 #[test]
-fn a_host_that_is_held_up_before_it_records_what_ends_a_run_does_not_pay_for_it() {
+fn a_host_that_is_delayed_before_it_records_the_end_of_a_batch_does_not_pay_for_it() {
     // The delay hits one of a batch's two events, and then the next event, which is the other one.
     let cases = [("1ms", 200, 200), ("1ms", 200, 201), ("100us", 2000, 30), ("100us", 2000, 31)];
     for (kernel, count, at) in cases {

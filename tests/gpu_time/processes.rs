@@ -5,7 +5,7 @@ use crate::support::timed;
 use std::time::{Duration, Instant};
 
 #[test]
-fn what_a_thread_has_of_the_share_is_not_lost_with_it() {
+fn credit_of_a_thread_is_not_lost_with_it() {
     let bench = bench();
     let once = || {
         let outcome = paced(bench.host("paced", &["lives", "1ms"]), "50").run().quiet();
@@ -61,7 +61,7 @@ fn one_thread_without_signals_comes_with_pacing_and_none_without() {
 }
 
 #[test]
-fn nobody_waits_for_a_process_that_is_killed_while_it_has_credit_or_asks() {
+fn no_process_waits_for_one_that_is_killed_while_it_has_credit_or_asks() {
     let bench = bench();
     let mut survivor = member(&bench, "1ms", "30");
     launches(&mut survivor, 20);
@@ -107,7 +107,7 @@ fn launches_are_paced_without_the_regions_file() {
 }
 
 #[test]
-fn nobody_waits_for_a_process_that_is_suspended() {
+fn no_process_waits_for_one_that_is_suspended() {
     let bench = bench();
     let mut other = member(&bench, "1ms", "30");
     let mut survivor = member(&bench, "1ms", "30");

@@ -98,7 +98,7 @@ fn charged(bench: &Bench) -> (u64, Instant) {
 }
 
 #[test]
-fn where_nvml_names_one_process_for_each_sample_a_slice_is_shown_what_it_was_charged() {
+fn where_nvml_names_one_process_for_each_sample_a_slice_is_shown_its_charge() {
     let bench = Bench::simulated().with("GPU_CORE_PERCENT", "30");
     let (_neighbour, _member, mut viewer) = (neighbour(&bench), member(&bench), viewer(&bench, "0"));
     until(&mut viewer, |shown| shown.rates[0] > 0);
@@ -140,7 +140,7 @@ fn work_that_has_ended_is_shown_no_more() {
 }
 
 #[test]
-fn where_nvml_tells_nobody_apart_a_slice_is_shown_its_share_and_as_much_of_the_memorys_use() {
+fn where_nvml_tells_no_processes_apart_a_slice_sees_its_share_and_as_much_memory_use() {
     let bench = Bench::simulated().with("GPU_CORE_PERCENT", "30").with("STRANGE_SILENT", "1");
     let _member = member(&bench);
     let viewer = at_home(&bench, "reports", &["watch", "0", "1"]).preload(&compiler::wrapper("strange_nvml"));

@@ -16,7 +16,7 @@ fn a_primary_context_that_is_let_go_and_lives_on_takes_no_cost_with_it() {
 }
 
 #[test]
-fn what_runs_on_a_stream_of_a_green_context_is_charged_though_that_ends() {
+fn work_on_a_stream_of_a_green_context_is_charged_though_the_context_ends() {
     // With `unnamed` the program never asks for the handle that the driver uses for the stream's context.
     for on in ["stream", "default", "unnamed"] {
         let bench = Bench::simulated().with("SIMGPU_CUDA_VERSION", "13040");
@@ -41,7 +41,7 @@ fn a_driver_that_keeps_events_of_a_green_context_apart_fails_no_launch_and_is_no
 }
 
 #[test]
-fn a_context_that_ends_after_the_meter_waits_for_nobody() {
+fn a_context_that_ends_after_the_meter_waits_for_no_thread() {
     let outcome = at_30(&["exit"]);
     outcome.contains(&["launched 0"]);
     assert!(number(&outcome, "destroyed 0 in ") < 50, "{outcome}");
@@ -81,7 +81,7 @@ fn a_threads_own_stream_is_measured_again_after_its_context_was_reset() {
 }
 
 #[test]
-fn what_a_stream_waits_for_between_kernels_is_not_charged() {
+fn the_wait_of_a_stream_between_kernels_is_not_charged() {
     for way in ["function", "form", "default", "event"] {
         let naps = || {
             let outcome = at_30(&["between", "20us", "600", way]);
@@ -95,7 +95,7 @@ fn what_a_stream_waits_for_between_kernels_is_not_charged() {
 }
 
 #[test]
-fn what_measures_the_default_stream_waits_for_no_stream_that_is_held_up() {
+fn measuring_the_default_stream_waits_for_no_blocked_stream() {
     let bench = Bench::simulated();
     let outcome = paced(bench.host("paced_streams", &["one-held-up", "20us"]), "95");
     outcome.run().quiet().contains(&["failed 0"]);
@@ -119,7 +119,7 @@ fn charged_and_used_aside() -> (u64, u64) {
 }
 
 #[test]
-fn what_a_thread_does_elsewhere_is_not_charged_to_a_stream_that_it_left() {
+fn work_of_a_thread_elsewhere_is_not_charged_to_a_stream_that_it_left() {
     // Estimates distinguish gaps from kernels that are shorter than their launches. Without that, a sixth too much is charged. A
     // host that is delayed makes it more: 10 ms of gaps are half of the excess that is allowed.
     let is_kept = |(used, busy): &(u64, u64)| used * 100 > busy * 80 && used * 100 < busy * 112;
@@ -127,7 +127,7 @@ fn what_a_thread_does_elsewhere_is_not_charged_to_a_stream_that_it_left() {
 }
 
 #[test]
-fn what_measures_the_default_stream_is_no_barrier_between_others() {
+fn measuring_the_default_stream_is_no_barrier_between_others() {
     let bench = Bench::simulated();
     let host = || bench.host("paced_streams", &["side-by-side", "20us"]);
     let took = |outcome: Outcome| {

@@ -73,7 +73,7 @@ fn another_name_that_takes_memory_or_launches_is_warned_of_once() {
 }
 
 #[test]
-fn names_that_nobody_has_or_that_do_neither_are_not_warned_of() {
+fn unknown_names_and_names_that_do_neither_are_not_warned_of() {
     let bench = Bench::simulated_without_contexts().with("SIMGPU_PRIVATE_ENTRIES", "cuEventQuery");
     let steps = [
         "dlsym:cuLaunchNothing",

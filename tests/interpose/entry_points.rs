@@ -53,27 +53,27 @@ macro_rules! doors {
 }
 
 doors! {
-    what_is_looked_up_in_the_opened_driver_is_charged: "doors" "plain";
-    what_is_opened_without_a_version_is_charged: "doors" "unversioned";
-    what_is_opened_by_its_path_is_charged: "doors" "absolute";
-    what_is_opened_by_its_path_without_a_version_is_charged: "doors" "absolute_unversioned";
-    what_is_opened_for_all_is_charged: "doors" "global";
-    what_is_looked_up_in_the_global_scope_is_charged: "doors" "global_default";
-    what_is_looked_up_next_is_charged: "doors" "global_next";
-    what_is_looked_up_in_the_main_program_is_charged: "doors" "global_main";
-    what_is_opened_with_its_own_scope_first_is_charged: "doors" "deepbind";
-    what_is_opened_in_a_namespace_of_its_own_is_charged: "doors" "dlmopen";
-    what_is_opened_a_second_time_in_another_namespace_is_charged: "doors" "second";
-    what_is_only_asked_whether_it_is_loaded_is_charged: "doors" "noload" says "before loading: not found";
+    a_call_looked_up_in_the_opened_driver_is_charged: "doors" "plain";
+    a_call_of_a_driver_opened_without_a_version_is_charged: "doors" "unversioned";
+    a_call_of_a_driver_opened_by_its_path_is_charged: "doors" "absolute";
+    a_call_of_a_driver_opened_by_its_path_without_a_version_is_charged: "doors" "absolute_unversioned";
+    a_call_of_a_driver_opened_for_all_is_charged: "doors" "global";
+    a_call_looked_up_in_the_global_scope_is_charged: "doors" "global_default";
+    a_call_looked_up_next_is_charged: "doors" "global_next";
+    a_call_looked_up_in_the_main_program_is_charged: "doors" "global_main";
+    a_call_of_a_driver_opened_with_its_own_scope_first_is_charged: "doors" "deepbind";
+    a_call_of_a_driver_opened_in_a_namespace_of_its_own_is_charged: "doors" "dlmopen";
+    a_call_of_a_driver_opened_a_second_time_in_another_namespace_is_charged: "doors" "second";
+    a_call_of_a_driver_only_asked_whether_it_is_loaded_is_charged: "doors" "noload" says "before loading: not found";
     the_four_argument_look_up_is_charged: "doors" "four";
     the_four_argument_look_up_found_by_itself_is_charged: "doors" "four_by_itself";
     the_five_argument_look_up_is_charged: "doors" "five";
     the_five_argument_look_up_found_by_itself_is_charged: "doors" "five_by_itself";
     the_five_argument_look_up_found_by_the_four_argument_one_is_charged: "doors" "five_by_four";
-    what_is_linked_is_charged: "doors_linked" "linked";
-    what_is_linked_and_looked_up_is_charged: "doors_linked" "linked_default";
-    what_is_linked_and_looked_up_next_is_charged: "doors_linked" "linked_next";
-    what_is_linked_and_looked_up_in_the_main_program_is_charged: "doors_linked" "linked_main";
+    a_linked_call_is_charged: "doors_linked" "linked";
+    a_linked_and_looked_up_call_is_charged: "doors_linked" "linked_default";
+    a_linked_call_looked_up_next_is_charged: "doors_linked" "linked_next";
+    a_linked_call_looked_up_in_the_main_program_is_charged: "doors_linked" "linked_main";
     the_linked_four_argument_look_up_is_charged: "doors_linked" "linked_four";
     the_linked_five_argument_look_up_is_charged: "doors_linked" "linked_five";
 }
@@ -151,7 +151,7 @@ fn a_library_that_looks_in_its_own_scope_first_is_refused_the_gpu_with_the_progr
 
 /// Drivers have no symbol versions, so a look-up by version finds nothing in them, with or without the library.
 #[test]
-fn what_is_looked_up_by_version_is_as_without_the_library() {
+fn a_look_up_by_version_answers_as_without_the_library() {
     let bench = Bench::simulated_without_contexts();
     let program = compiler::plain("doors");
     let linked =

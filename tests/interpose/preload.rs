@@ -56,7 +56,7 @@ fn without_a_driver_look_ups_find_nothing() {
 }
 
 #[test]
-fn without_a_driver_what_is_called_nevertheless_answers_that_there_is_none() {
+fn calls_without_a_driver_answer_that_there_is_none() {
     let bench = Bench::without_driver();
     for limit in [None, Some("64MiB")] {
         let host = bench.host("absent", &["call"]);
@@ -254,7 +254,7 @@ fn a_foreign_region_refuses_to_start_and_is_named() {
 }
 
 #[test]
-fn a_refusal_that_cannot_be_said_harms_nobody() {
+fn a_refusal_that_cannot_be_printed_harms_no_program() {
     let bench = Bench::simulated_without_contexts();
     let program = compiler::plain("refused").display().to_string();
     for line in ["\"$0\" 2>/dev/full", "\"$0\" 2>&-", "{ \"$0\" 2>&1 >&3 | :; } 3>&1"] {

@@ -129,7 +129,7 @@ fn a_daemon_without_descriptors_keeps_its_place_until_it_dies() {
 }
 
 #[test]
-fn a_suspended_process_keeps_what_it_holds_and_delays_nobody() {
+fn a_suspended_process_keeps_its_memory_and_delays_no_other() {
     let mut aftermath = Aftermath::new();
     let mut host = holder(&aftermath, "return");
     host.order("go");
@@ -273,7 +273,7 @@ fn played(mut host: Living, then: impl FnOnce()) -> (Vec<String>, String, String
 }
 
 #[test]
-fn what_unwinds_a_stack_ends_as_without_the_library_and_leaves_nothing() {
+fn an_unwound_stack_ends_as_without_the_library_and_leaves_nothing() {
     let host = compiler::linked("unwinds.cc", "unwinds", &["-std=gnu++17", "-lstdc++"]);
     let flags = ["-shared", "-fPIC", "-std=gnu++17", "-lstdc++"];
     let wrapper = compiler::compile("wrap_throw.cc", "wrap_throw.so", &flags);

@@ -159,7 +159,7 @@ fn a_join_lock_that_is_held_for_ever_refuses_newcomers_and_holds_up_no_member() 
 }
 
 #[test]
-fn a_shortened_region_refuses_all_and_ends_nobody() {
+fn a_shortened_region_refuses_all_and_ends_no_process() {
     for (size, words) in [(0, "begins with"), (4096, "size 4096"), (20_000, "size 20000")] {
         let aftermath = Aftermath::new();
         let survivors = survivors(&aftermath);
@@ -171,7 +171,7 @@ fn a_shortened_region_refuses_all_and_ends_nobody() {
 }
 
 #[test]
-fn an_emptied_region_refuses_all_and_ends_nobody() {
+fn an_emptied_region_refuses_all_and_ends_no_process() {
     let aftermath = Aftermath::new();
     let survivors = survivors(&aftermath);
     let file = OpenOptions::new().write(true).open(aftermath.bench.region()).unwrap();
@@ -183,7 +183,7 @@ fn an_emptied_region_refuses_all_and_ends_nobody() {
 }
 
 #[test]
-fn a_region_that_is_scribbled_on_ends_nobody() {
+fn a_region_that_is_scribbled_on_ends_no_process() {
     let mut chance: u64 = 1;
     let mut draw = |below: u64| {
         chance = chance.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -217,7 +217,7 @@ fn a_region_that_is_scribbled_on_ends_nobody() {
 }
 
 #[test]
-fn whoever_only_looks_at_a_shortened_region_is_told_and_not_ended() {
+fn a_command_that_looks_at_a_shortened_region_reports_it_and_is_not_ended() {
     let aftermath = Aftermath::new();
     let file = OpenOptions::new().write(true).open(aftermath.bench.region()).unwrap();
     let monitor = Monitor::open(&aftermath.bench.region(), Trust::AnyOwner).unwrap().unwrap();

@@ -58,7 +58,7 @@ fn a_forked_child_is_a_process_of_its_own() {
 }
 
 #[test]
-fn a_process_that_closes_all_descriptors_keeps_what_it_holds() {
+fn a_process_that_closes_all_descriptors_keeps_its_memory() {
     let bench = Bench::simulated_without_contexts();
     let limited = bench.host("lifetimes", &["close"]).limited("8MiB").run().quiet();
     limited.contains(&["takes 0", "after closing: 3 pieces, then 2"]);

@@ -68,7 +68,7 @@ fn arrays_fill_the_quota_to_its_last_byte_and_no_further() {
 }
 
 #[test]
-fn every_format_rank_and_kind_costs_what_the_driver_takes() {
+fn every_format_rank_and_kind_costs_the_bytes_that_the_driver_takes() {
     let bench = Bench::simulated_without_contexts();
     let bare = costs(&bench.host("arrays", &["costs", QUOTA]).run().quiet());
     let limited = costs(&run(&bench, "costs", ""));
@@ -116,12 +116,12 @@ fn the_driver_is_asked_once_for_each_shape() {
 }
 
 #[test]
-fn more_shapes_than_answers_are_kept_for_cost_what_they_take() {
+fn shapes_beyond_the_kept_answers_cost_their_size() {
     run(&Bench::simulated_without_contexts(), "many", "").says(&["done"]);
 }
 
 #[test]
-fn sparse_and_deferred_arrays_cost_what_is_mapped_to_them_for_as_long_as_it_is() {
+fn sparse_and_deferred_arrays_cost_their_mapped_memory_while_it_is_mapped() {
     let bench = Bench::simulated_without_contexts();
     let outcome = run(&bench, "unbacked", "");
     for kind in ["40", "80", "41"] {
@@ -143,7 +143,7 @@ fn sparse_and_deferred_arrays_cost_what_is_mapped_to_them_for_as_long_as_it_is()
 }
 
 #[test]
-fn what_is_mapped_to_an_array_goes_back_with_its_context() {
+fn memory_mapped_to_an_array_goes_back_with_its_context() {
     let bench = Bench::simulated_without_contexts();
     let outcome = run(&bench, "mapped_in_context", "");
     outcome.says(&[&format!("context 0, make 0, map 0 0, release 0, taken {}", 4 * MIB), "ends 0, taken 0"]);
@@ -158,7 +158,7 @@ fn a_level_of_a_mipmapped_array_costs_and_gives_back_nothing() {
 }
 
 #[test]
-fn what_the_driver_fails_to_end_stays_charged() {
+fn an_array_that_the_driver_fails_to_end_stays_charged() {
     // The library's own question creates and ends an array first.
     run(
         &Bench::simulated_without_contexts(),
@@ -186,7 +186,7 @@ fn arrays_go_back_with_their_context_and_with_no_other() {
 }
 
 #[test]
-fn what_the_driver_refuses_costs_nothing() {
+fn an_array_that_the_driver_refuses_costs_nothing() {
     let bench = Bench::simulated_without_contexts();
     let bare = bench.host("arrays", &["odd", QUOTA]).run().quiet();
     bench.host("arrays", &["odd", QUOTA]).loaded().run().quiet().same_as(&bare);
@@ -201,7 +201,7 @@ fn what_the_driver_refuses_costs_nothing() {
 }
 
 #[test]
-fn what_no_device_has_room_for_is_refused() {
+fn an_array_that_no_device_has_room_for_is_refused() {
     let outcome = run(&Bench::simulated_without_contexts(), "huge", "");
     outcome.says(&[
         "huge: 2, untouched",

@@ -131,7 +131,7 @@ fn odd_arguments_get_the_drivers_statuses_and_cost_nothing() {
 }
 
 #[test]
-fn what_lived_in_a_context_goes_back_with_it() {
+fn memory_of_a_context_goes_back_with_it() {
     let bench = Bench::simulated_without_contexts();
     spring(&bench, "contexts").contains(&[
         "held: the whole quota 2, left 0",
@@ -158,7 +158,7 @@ fn pitched_memory_counts_its_real_pitch() {
 }
 
 #[test]
-fn what_a_pool_holds_is_charged_once_and_for_as_long_as_it_holds_it() {
+fn memory_of_a_pool_is_charged_once_and_for_as_long_as_the_pool_holds_it() {
     let bench = Bench::simulated_without_contexts();
     let outcome = spring(&bench, "pool_reuse");
     for round in 0..3 {
@@ -186,7 +186,7 @@ fn a_destroyed_pool_gives_its_memory_back() {
 }
 
 #[test]
-fn what_a_pool_frees_is_free_when_the_program_has_waited() {
+fn memory_that_a_pool_frees_is_free_when_the_program_has_waited() {
     spring(&Bench::simulated_without_contexts(), "pool_synchronised").says(&[
         "held: the whole quota 2, left 0",
         "take 0, give 0, wait 0",
@@ -220,7 +220,7 @@ fn memory_given_back_by_another_familys_call_is_refunded() {
 }
 
 #[test]
-fn what_the_driver_refuses_is_not_charged() {
+fn an_allocation_that_the_driver_refuses_is_not_charged() {
     // Each family fails on its first call. The probes between them are later calls of cuMemAlloc_v2.
     let faults: Vec<_> = FAMILIES.iter().map(|family| format!("{family}=719@1")).collect();
     let bench = Bench::simulated_without_contexts();
@@ -239,7 +239,7 @@ fn what_the_driver_refuses_is_not_charged() {
 }
 
 #[test]
-fn what_the_driver_fails_to_free_stays_charged() {
+fn memory_that_the_driver_fails_to_free_stays_charged() {
     let frees = [
         ("cuMemAlloc", "cuMemFree"),
         ("cuMemAlloc_v2", "cuMemFree_v2"),
@@ -303,7 +303,7 @@ fn eight_processes_share_the_quota_to_its_last_byte() {
 }
 
 #[test]
-fn of_those_who_race_for_the_last_piece_exactly_one_gets_it() {
+fn of_racers_for_the_last_piece_exactly_one_gets_it() {
     for (racers, number) in [("threads", "2"), ("threads", "4"), ("processes", "2"), ("processes", "4")] {
         let bench = Bench::simulated_without_contexts();
         let outcome = bench.host("race", &["last", racers, number, QUOTA]).limited("64MiB").run().quiet();
@@ -313,7 +313,7 @@ fn of_those_who_race_for_the_last_piece_exactly_one_gets_it() {
 }
 
 #[test]
-fn what_a_killed_process_held_is_free_within_a_second() {
+fn memory_of_a_killed_process_is_free_within_a_second() {
     // `heir` forks a child before its death: the child inherits descriptors, but no slot of the slice.
     for way in ["killed", "heir"] {
         let bench = Bench::simulated_without_contexts();

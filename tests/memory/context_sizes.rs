@@ -110,7 +110,7 @@ fn beside(before: &[&str], meanwhile: &str) -> (u64, Bench) {
 }
 
 #[test]
-fn what_a_neighbour_takes_and_gives_back_while_a_context_is_made_is_not_charged() {
+fn memory_that_a_neighbour_takes_and_gives_back_while_a_context_is_made_is_not_charged() {
     for (before, meanwhile) in [(&[][..], "alloc 419430400"), (&["alloc 419430400"], "free")] {
         let (charged, _bench) = beside(before, meanwhile);
         assert_eq!(charged, CONTEXT, "{meanwhile}");

@@ -69,7 +69,7 @@ fn a_primary_context_is_paid_for_once_and_given_back_at_its_end() {
 }
 
 #[test]
-fn what_ends_beside_a_call_that_ends_no_context_is_given_back() {
+fn contexts_that_end_beside_a_call_that_ends_none_are_given_back() {
     // The delayed calls take long, so that most contexts that end do so during one.
     let slow = "cuCtxDetach=delay:1ms;cuDevicePrimaryCtxRelease_v2=delay:1ms";
     for library in ["beside", "attached"] {
@@ -81,7 +81,7 @@ fn what_ends_beside_a_call_that_ends_no_context_is_given_back() {
 }
 
 #[test]
-fn of_uses_that_are_given_back_together_the_last_gives_back_what_the_context_holds() {
+fn of_uses_that_are_given_back_together_the_last_gives_back_the_contexts_memory() {
     let bench = bench().with("SIMGPU_FAULTS", "cuCtxDetach=delay:1ms");
     let outcome = bench.host("contexts", &["together"]).limited("512MiB").run().quiet();
     outcome.says(&["init 0", "failed 0, lost 0"]);
@@ -99,7 +99,7 @@ fn a_context_that_is_made_anew_while_its_end_is_taken_down_is_given_back_as_well
 }
 
 #[test]
-fn a_context_that_was_reset_is_paid_for_while_somebody_who_retained_it_uses_it() {
+fn a_context_that_was_reset_is_charged_while_a_user_that_retained_it_uses_it() {
     let told = [
         "retain 0, active 1, left 824",
         "reset 0, active 0, left 924",
@@ -117,7 +117,7 @@ fn a_context_that_was_reset_is_paid_for_while_somebody_who_retained_it_uses_it()
 }
 
 #[test]
-fn who_waits_for_another_that_asks_for_the_context_keeps_errno() {
+fn a_thread_that_waits_for_another_to_retain_the_context_keeps_errno() {
     let bench = bench().with("SIMGPU_FAULTS", "cuDevicePrimaryCtxRetain=delay:2s@1");
     let outcome = bench.host("contexts", &["interrupted"]).limited("1GiB").run().quiet();
     outcome.says(&["init 0", "waited 1, errno 77 77"]);
@@ -139,7 +139,7 @@ fn every_form_of_making_a_context_pays_and_the_last_detachment_gives_back() {
 }
 
 #[test]
-fn what_one_process_learned_about_contexts_is_reserved_by_the_next() {
+fn a_process_reserves_the_context_size_that_an_earlier_one_learned() {
     let bench = bench();
     bench.host("contexts", &["primary"]).limited("150MiB").run();
     let before = bench.truth(0).peak;
@@ -149,7 +149,7 @@ fn what_one_process_learned_about_contexts_is_reserved_by_the_next() {
 }
 
 #[test]
-fn without_a_quota_contexts_are_nobodys_business() {
+fn without_a_quota_contexts_are_as_without_the_library() {
     let bench = bench();
     let bare = bench.host("contexts", &["many"]).run().quiet();
     // The second run must find the device as the first did.
@@ -182,7 +182,7 @@ fn does(maker: &mut Living, order: &str) {
 }
 
 #[test]
-fn what_contexts_hold_is_what_they_were_charged_whatever_else_is_held() {
+fn memory_of_contexts_is_their_charge_whatever_else_is_held() {
     let bench = bench().with("SIMGPU_GREEN_BYTES", "5MiB").with("SIMGPU_MODULE_GRANULE", "2MiB");
     let mut maker = maker(&bench);
     for (order, contexts) in [
@@ -220,7 +220,7 @@ fn what_contexts_hold_is_what_they_were_charged_whatever_else_is_held() {
 }
 
 #[test]
-fn status_tells_what_is_contexts_of_what_several_processes_hold_and_nothing_of_the_dead() {
+fn status_shows_context_memory_of_several_processes_and_none_of_the_dead() {
     const CONTEXT: u64 = 64 * MIB;
     // An allocation of a million bytes takes a block.
     const MORE: u64 = BLOCK;

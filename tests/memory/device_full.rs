@@ -11,7 +11,7 @@ fn ground() -> Ground {
 }
 
 #[test]
-fn what_the_device_has_no_memory_for_is_told_from_what_the_quota_has_none_for() {
+fn an_allocation_beyond_the_device_is_told_apart_from_one_beyond_the_quota() {
     let ground = ground();
     let (mut first, mut second) = (ground.actor("a", QUOTA, &[]), ground.actor("b", QUOTA, &[]));
     first.does(&format!("take_alloc 0 {}", 600 * MIB));
@@ -90,7 +90,7 @@ fn a_context_that_the_device_has_no_memory_for_counts() {
 }
 
 #[test]
-fn without_a_context_nvml_says_what_is_free() {
+fn without_a_context_nvml_reports_the_free_memory() {
     let ground = ground();
     let (mut first, mut second) = (ground.actor("a", QUOTA, &[]), ground.actor("b", QUOTA, &[]));
     first.does(&format!("take_alloc 0 {}", 600 * MIB));
@@ -102,7 +102,7 @@ fn without_a_context_nvml_says_what_is_free() {
 }
 
 #[test]
-fn what_the_device_has_no_memory_for_is_not_served_from_host_memory() {
+fn an_allocation_beyond_the_device_is_not_served_from_host_memory() {
     let ground = ground();
     let mut first = ground.actor("a", QUOTA, &[]);
     let mut second = ground.actor("b", QUOTA, &[("GPU_MEM_OVERSUBSCRIBE", "1")]);

@@ -44,7 +44,7 @@ fn statuses(outcome: &Outcome) -> Vec<String> {
 }
 
 #[test]
-fn every_way_of_instantiating_reserves_what_a_launch_can_take() {
+fn every_way_of_instantiating_reserves_the_most_that_a_launch_can_take() {
     let ways = [
         "cuGraphInstantiate",
         "cuGraphInstantiate_v2",
@@ -117,7 +117,7 @@ fn memory_that_a_graph_uses_twice_counts_once() {
 }
 
 #[test]
-fn what_a_graph_leaves_alive_stays_charged_until_it_is_freed_and_trimmed() {
+fn memory_that_a_graph_leaves_alive_stays_charged_until_it_is_freed_and_trimmed() {
     let bench = Bench::simulated_without_contexts();
     let outcome = run(&bench, "dlsym", "alive", 64);
     outcome.says(&[
@@ -195,7 +195,7 @@ fn an_executable_that_ends_while_it_runs_is_charged_until_it_is_done() {
 }
 
 #[test]
-fn what_the_driver_refuses_costs_nothing_and_gets_its_status() {
+fn a_graph_that_the_driver_refuses_costs_nothing_and_gets_its_status() {
     let bench = Bench::simulated_without_contexts();
     let outcome = run(&bench, "dlsym", "refused", 64);
     assert_eq!(statuses(&outcome), statuses(&unlimited(&Bench::simulated_without_contexts(), "refused", 64)));
@@ -266,7 +266,7 @@ fn memory_in_the_order_of_another_stream_spoils_no_capture() {
 }
 
 #[test]
-fn small_graphs_cost_what_the_drivers_pool_can_grow_by() {
+fn small_graphs_cost_the_step_by_which_the_drivers_pool_can_grow() {
     // The driver may take 32 MiB for each allocation until it has shown that it takes less. A pool of 4 MiB shows that it takes
     // at most 4 MiB at a time.
     let bench = Bench::simulated_without_contexts();
@@ -327,7 +327,7 @@ fn processes_with_such_threads_never_pass_the_quota_together() {
 }
 
 #[test]
-fn a_graph_of_which_the_driver_does_not_tell_what_it_takes_is_refused() {
+fn a_graph_of_which_the_driver_does_not_tell_the_size_is_refused() {
     for call in ["cuGraphMemAllocNodeGetParams", "cuGraphNodeGetType", "cuGraphChildGraphNodeGetGraph"] {
         let bench = Bench::simulated_without_contexts().with("SIMGPU_FAULTS", &format!("{call}=999"));
         let outcome = run(&bench, "dlsym", "nodes", 64);

@@ -67,7 +67,7 @@ fn memory_opened_by_a_handle_outlives_its_maker() {
 }
 
 #[test]
-fn a_context_that_ends_ends_what_was_lent_and_opened_in_it() {
+fn a_context_that_ends_ends_memory_lent_and_opened_in_it() {
     through_each(|stage| {
         let (mut maker, mut user) = (stage.actor("a", "maker"), stage.actor("a", "user"));
         maker.do_all(&[&format!("alloc 0 {PIECE}"), "ipcget 0 0", "sendblob 0 user"]);
@@ -160,7 +160,7 @@ fn memory_of_cuda_that_comes_back_as_anothers_is_still_its_makers_to_pay() {
 }
 
 #[test]
-fn an_object_for_several_devices_costs_nothing_and_keeps_what_is_bound_to_it() {
+fn an_object_for_several_devices_costs_nothing_and_keeps_memory_bound_to_it() {
     for (bind, unbinds) in [("bind", true), ("bind2", false), ("bindaddress", true), ("bindaddress2", false)]
     {
         through_each(|stage| {
@@ -192,7 +192,7 @@ fn an_object_for_several_devices_costs_nothing_and_keeps_what_is_bound_to_it() {
 }
 
 #[test]
-fn what_the_driver_does_not_bind_is_not_kept() {
+fn memory_that_the_driver_does_not_bind_is_not_kept() {
     through_each(|stage| {
         let mut maker = stage.actor("a", "maker");
         maker.does(&format!("group 0 {PIECE}"));

@@ -118,7 +118,7 @@ impl<'bench> Tenant<'bench> {
 }
 
 #[test]
-fn a_module_is_charged_what_the_device_lost_whatever_door_it_comes_through() {
+fn a_module_is_charged_the_devices_loss_through_every_entry_point() {
     for loading in ["LAZY", "EAGER"] {
         for door in ["dlsym", "first", "second"] {
             let bench = bench().with("CUDA_MODULE_LOADING", loading);
@@ -167,7 +167,7 @@ fn a_library_is_charged_at_its_first_use_in_a_context_and_given_back_with_it() {
 }
 
 #[test]
-fn what_a_launch_loads_is_charged_when_the_program_waits_for_it() {
+fn code_that_a_launch_loads_is_charged_when_the_program_waits_for_it() {
     let bench = bench();
     let mut tenant = Tenant::in_context(&bench);
     tenant.does("library data 4194304");
@@ -605,7 +605,7 @@ fn threads_that_load_code_while_others_take_memory_stay_within_the_quota() {
 
 /// Covers contexts and code.
 #[test]
-fn where_nobody_says_who_holds_what_the_difference_of_free_memory_is_charged() {
+fn where_nvml_names_no_holders_the_difference_of_free_memory_is_charged() {
     let bench = bench().with("SIMGPU_NVML_PIDS", "none");
     let mut tenant = Tenant::through(&bench, "dlsym");
     tenant.just("retain");
@@ -636,7 +636,7 @@ fn an_entry_of_no_bytes_in_a_container_of_an_old_driver_says_nothing() {
 }
 
 #[test]
-fn a_quota_that_comes_late_counts_what_is_there() {
+fn a_late_quota_counts_memory_that_is_there() {
     let bench = bench();
     let mut tenant = without_a_quota(&bench);
     let orders =
@@ -700,7 +700,7 @@ fn a_quota_that_comes_late_counts_several_contexts_each_for_itself() {
 }
 
 #[test]
-fn a_quota_that_comes_late_counts_what_a_launch_loaded_before() {
+fn a_late_quota_counts_code_that_a_launch_loaded_before() {
     let bench = bench();
     let mut tenant = without_a_quota(&bench);
     tenant.unlimited(&[
@@ -736,7 +736,7 @@ fn a_quota_that_comes_while_nvml_fails_counts_by_estimates_until_it_answers() {
 }
 
 #[test]
-fn a_quota_that_comes_late_where_nvml_knows_nobody_leaves_estimates_and_nvml_alone() {
+fn a_late_quota_where_nvml_knows_no_process_leaves_estimates_and_nvml_alone() {
     let bench = bench().with("SIMGPU_NVML_PIDS", "none").with("GPU_CORE_METER", "events");
     let mut tenant = without_a_quota(&bench);
     tenant.unlimited(&["retain", "current primary"]);
@@ -838,7 +838,7 @@ fn look_ups_in_a_row_ask_the_driver_for_a_twentieth_of_the_time() {
 }
 
 #[test]
-fn what_a_look_up_took_that_was_not_measured_is_charged_at_the_next_wait() {
+fn memory_of_an_unmeasured_look_up_is_charged_at_the_next_wait() {
     let bench = bench().with("SIMGPU_FAULTS", "cuMemGetInfo_v2=delay:8ms");
     let mut tenant = Tenant::in_context(&bench);
     // After the first look-up the budget is spent for more than 0.1 s.
@@ -851,7 +851,7 @@ fn what_a_look_up_took_that_was_not_measured_is_charged_at_the_next_wait() {
 }
 
 #[test]
-fn what_a_neighbour_took_beside_a_look_up_is_given_back_at_a_wait() {
+fn memory_that_a_neighbour_took_beside_a_look_up_is_given_back_at_a_wait() {
     // A list that takes 30 ms spends the budget of look-ups for half a second.
     let bench = bench().with("SIMGPU_NVML_LIST_US", "30000");
     let slow = bench.host("modules", &["dlsym"]).set("SIMGPU_FAULTS", "cuModuleGetFunction=delay:200ms");

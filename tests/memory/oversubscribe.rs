@@ -44,7 +44,7 @@ impl Ground {
 }
 
 #[test]
-fn what_passes_the_quota_is_served_from_host_memory_and_shown_nowhere() {
+fn memory_beyond_the_quota_is_served_from_host_memory_and_shown_nowhere() {
     let ground = Ground::new();
     let mut actor = ground.process();
     actor.does(&format!("take_alloc 0 {}", 48 * MIB));
@@ -129,7 +129,7 @@ fn rows_have_a_length_that_suits_the_device() {
 }
 
 #[test]
-fn what_cannot_be_served_is_refused_as_before() {
+fn allocations_that_cannot_spill_are_refused() {
     let ground = Ground::new();
     let mut actor = ground.process();
     actor.does(&format!("take_alloc 0 {QUOTA}"));
@@ -171,7 +171,7 @@ fn a_prefetch_that_lacks_a_list_is_the_drivers_to_refuse() {
 }
 
 #[test]
-fn a_program_can_see_what_it_has() {
+fn a_program_can_query_its_spilled_memory() {
     const MEMORY_TYPE: u32 = 2;
     const IS_MANAGED: u32 = 8;
     const ORDINAL: u32 = 9;
@@ -239,7 +239,7 @@ fn in_a_capture_the_driver_has_its_say() {
 }
 
 #[test]
-fn what_spills_in_stream_order_spoils_no_capture_of_another_thread() {
+fn a_spill_in_stream_order_spoils_no_capture_of_another_thread() {
     // With the fault, the driver frees no managed memory in stream order, and the library does it.
     for faults in ["", "cuMemFreeAsync=801"] {
         let ground = Ground::new();
@@ -266,7 +266,7 @@ fn what_spills_in_stream_order_spoils_no_capture_of_another_thread() {
 }
 
 #[test]
-fn what_lived_in_a_context_ends_with_it() {
+fn spilled_memory_of_a_context_ends_with_it() {
     let ground = Ground::new();
     let mut actor = ground.process();
     actor.does(&format!("take_alloc 0 {QUOTA}"));
@@ -284,7 +284,7 @@ fn what_lived_in_a_context_ends_with_it() {
 }
 
 #[test]
-fn a_context_that_does_not_end_keeps_what_lives_in_it() {
+fn a_context_that_does_not_end_keeps_its_memory() {
     let ground = Ground::new();
     let mut actor = ground.faulty("cuCtxDestroy_v2=709@1");
     actor.does(&format!("take_alloc 0 {QUOTA}"));

@@ -220,7 +220,7 @@ fn a_library_that_charges_all_contexts_to_the_first_device_is_caught() {
 }
 
 #[test]
-fn a_library_that_charges_what_a_pool_reuses_again_is_caught() {
+fn a_library_that_charges_reused_memory_of_a_pool_again_is_caught() {
     let [honest, naive] = try_out("pool_reuse", &trap("pool_reuse"), &[]);
     honest.says(&["round 1: take 0, give 0, wait 0, the pool holds it"]);
     naive.says(&["round 1: take 2, give 1, wait 0, the pool holds it"]);

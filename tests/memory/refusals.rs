@@ -14,7 +14,7 @@ fn ground() -> Ground {
 }
 
 #[test]
-fn every_family_of_allocations_says_once_what_was_refused() {
+fn every_family_of_allocations_reports_its_refusal_once() {
     let families = ["alloc", "alloc1", "pitch", "pitch1", "managed", "async", "from", "create", "array"];
     for family in families.map(|how| format!("take_{how} 1")).iter().map(String::as_str).chain(["graph 1"]) {
         let ground = ground();
@@ -38,7 +38,7 @@ fn every_family_of_allocations_says_once_what_was_refused() {
 }
 
 #[test]
-fn what_is_beyond_the_quota_as_a_whole_is_told_with_how_to_raise_it() {
+fn a_refusal_beyond_the_whole_quota_says_how_to_raise_it() {
     let ground = ground();
     let mut actor = ground.actor("a", "64MiB", &[]);
     actor.answers(&format!("take_alloc 0 {}", 65 * MIB), 2);
@@ -99,7 +99,7 @@ fn without_room_for_a_context(setting: &str, value: &str) -> String {
 }
 
 #[test]
-fn a_quota_below_a_context_says_the_quota_the_setting_and_what_was_probably_meant() {
+fn a_refusal_by_a_quota_below_a_context_names_the_setting_and_its_likely_meaning() {
     for (setting, value, expected) in [
         ("GPU_MEM_LIMIT", "4096", "4096 bytes. Raise GPU_MEM_LIMIT; did you mean 4096MiB?"),
         ("GPU_MEM_LIMIT", "4", "4 bytes. Raise GPU_MEM_LIMIT; did you mean 4GiB?"),

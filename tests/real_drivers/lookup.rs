@@ -73,7 +73,7 @@ fn real(agree: impl Fn(&Bench)) {
 }
 
 #[test]
-fn what_the_table_lists_is_found_under_a_quota_too() {
+fn symbols_of_the_table_are_found_under_a_quota_too() {
     let bench = Bench::simulated();
     let names = bench.file("names", &table::questions()).display().to_string();
     let versions = bench.file("versions", &table::versions()).display().to_string();

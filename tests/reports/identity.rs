@@ -268,7 +268,7 @@ fn an_instance_is_a_device_by_every_name_of_it() {
 }
 
 #[test]
-fn what_is_taken_of_an_instance_is_counted_there_and_at_the_whole() {
+fn memory_of_an_instance_is_counted_there_and_at_the_whole_gpu() {
     let make = || three().with("SIMGPU_MIG", "0,2");
     let all = names(&make());
     let bench = make().with("CUDA_VISIBLE_DEVICES", &all[2]);

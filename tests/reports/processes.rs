@@ -139,7 +139,7 @@ fn a_member_of_another_namespace_is_not_taken_for_a_stranger_with_its_number() {
 }
 
 #[test]
-fn members_are_shown_from_the_region_where_the_driver_names_nobody() {
+fn members_are_shown_from_the_region_where_the_driver_names_no_process() {
     let outcome = scene(&stage().with("BLIND", "1"), &["lists"]);
     names(&outcome, "watcher-of-a", &[A1, A2]);
     names(&outcome, "watcher-of-c", &[]);
@@ -154,7 +154,7 @@ fn members_are_shown_from_the_region_where_the_driver_names_nobody() {
 }
 
 #[test]
-fn numbers_of_the_hosts_are_nobodys_here() {
+fn host_pids_of_other_processes_do_not_hide_members() {
     let outcome = strange(&stage().with("STRANGE_SHIFT", "1000000"), &["compute"]);
     outcome.contains(&[&compute("a1", "_v3", &[A1, A2]), &compute("b1", "_v3", &[B1])]);
 }
@@ -253,7 +253,7 @@ fn the_domains_of_a_device_are_as_busy_as_the_slice_makes_them() {
 }
 
 #[test]
-fn samples_of_a_device_are_on_average_what_the_slice_used() {
+fn samples_of_a_device_average_to_the_use_of_the_slice() {
     let outcome = strange(&stage(), &["use"]);
     // The samples are 80 and 100 percent of the GPU and 70 and 90 of its memory. The slices use 21 and 3, and 12 and 3, of 90 and
     // 80.

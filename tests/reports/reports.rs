@@ -105,7 +105,7 @@ fn processes_together_hold_no_more_than_is_used() {
 }
 
 #[test]
-fn a_quota_below_what_is_held_shows_a_full_device() {
+fn a_quota_below_the_held_memory_shows_a_full_device() {
     let bench = bench();
     let mut member = watch(&bench, QUOTA, HOLDS);
     let mut onlooker = watch(&bench, QUOTA, 0);
@@ -140,7 +140,7 @@ fn sizes_of_32_bits_end_at_the_largest_and_never_wrap() {
 }
 
 #[test]
-fn sizes_are_the_devices_where_that_is_asked_for_and_what_is_free_stays_the_slices() {
+fn sizes_are_the_devices_where_that_is_asked_for_and_free_memory_stays_the_slices() {
     let (bench, usual) = (bench().with("GPU_MEM_REPORT_TOTAL", "device"), bench());
     let mut member = watch(&bench, QUOTA, HOLDS);
     let mut onlooker = watch(&bench, QUOTA, 0);
@@ -174,7 +174,7 @@ fn unexplained() -> Bench {
 }
 
 #[test]
-fn status_tells_what_the_ledger_does_not_know_to_the_byte() {
+fn status_shows_memory_that_the_ledger_does_not_know_to_the_byte() {
     let bench = unexplained();
     let mut members = vec![watch(&bench, QUOTA, HOLDS)];
     let outside = bench.host("holder", &["1048576", "1"]).set("GPU_MEM_LIMIT", "").start();
@@ -192,14 +192,14 @@ fn status_tells_what_the_ledger_does_not_know_to_the_byte() {
 }
 
 #[test]
-fn nothing_is_unaccounted_where_the_driver_uses_what_it_was_asked_for() {
+fn nothing_is_unaccounted_where_the_driver_uses_exactly_the_requested_memory() {
     let bench = bench();
     let _member = watch(&bench, QUOTA, HOLDS);
     assert_eq!(status(&bench, |status| status).0, Some(0));
 }
 
 #[test]
-fn what_is_charged_and_not_used_is_less_than_nothing() {
+fn memory_that_is_charged_and_not_used_makes_the_unaccounted_unknown() {
     let bench = bench();
     let member = watch(&bench, QUOTA, HOLDS);
     let charged = Member::join(&bench.region(), Trust::AnyOwner, &[]).expect("it can be joined").0;
@@ -213,7 +213,7 @@ fn what_is_charged_and_not_used_is_less_than_nothing() {
 }
 
 #[test]
-fn it_is_unknown_what_is_unaccounted_where_nvml_does_not_tell() {
+fn the_unaccounted_is_unknown_where_nvml_does_not_report_it() {
     let bench = unexplained();
     let _member = watch(&bench, QUOTA, HOLDS);
     assert_eq!(status(&bench, |status| status.set("SIMGPU_NVML_PIDS", "none")).0, None);
@@ -226,7 +226,7 @@ fn it_is_unknown_what_is_unaccounted_where_nvml_does_not_tell() {
 }
 
 #[test]
-fn what_moves_is_unknown_or_off_by_what_is_under_way() {
+fn the_unaccounted_beside_allocations_is_unknown_or_off_by_those_under_way() {
     let bench = unexplained();
     let _member = watch(&bench, QUOTA, HOLDS);
     // Each storm is charged up to 8 MiB a moment before the driver takes them.

@@ -76,7 +76,7 @@ fn the_verdict_is_the_hosts_and_not_the_size_of_the_miss() {
 }
 
 #[test]
-fn what_a_program_outside_of_the_test_runs_for_is_taken_by_others() {
+fn time_of_a_program_outside_of_the_test_is_taken_by_others() {
     // The parent of the loop ends at once, so the loop descends from no test.
     let mut shell = Command::new("bash");
     shell.args(["-c", "bash -c 'echo $$; while :; do :; done' & exit"]).stdout(Stdio::piped());
@@ -100,7 +100,7 @@ fn what_a_program_outside_of_the_test_runs_for_is_taken_by_others() {
 }
 
 #[test]
-fn what_a_test_runs_itself_is_not_taken_by_others() {
+fn time_of_a_tests_own_programs_is_not_taken_by_others() {
     let line = |parent: u32, ticks: [u64; 4]| {
         let [user, kernel, children, in_kernel] = ticks;
         format!(

@@ -46,7 +46,7 @@ fn it_ends_with_its_terminal() {
 }
 
 #[test]
-fn it_ends_with_a_terminal_that_nobody_tells_it_of() {
+fn it_ends_with_its_terminal_even_without_sighup() {
     let slice = telling("not-told");
     // The program runs in a session that does not own the terminal, so it gets no SIGHUP.
     let line = format!("setsid {PROGRAM} top {} --interval 0.1 <&4 & echo $! >&3; wait", slice.name);

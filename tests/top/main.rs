@@ -114,7 +114,7 @@ fn a_filter_shows_slices_by_their_names_and_escape_shows_all() {
 }
 
 #[test]
-fn what_is_used_lately_is_shown_with_its_history_and_by_process() {
+fn recent_use_is_shown_with_its_history_and_by_process() {
     let slice = telling("lately");
     let device = slice.device(0x11);
     let mut terminal = watch(&slice, (120, 24));
@@ -153,7 +153,7 @@ fn what_is_used_lately_is_shown_with_its_history_and_by_process() {
 }
 
 #[test]
-fn who_may_only_read_a_region_watches_it_and_changes_nothing() {
+fn a_user_that_may_only_read_a_region_watches_it_and_changes_nothing() {
     let slice = telling("read-only");
     let path = slice.region.0.display().to_string();
     let mode = fs::Permissions::from_mode(if is_root() { 0o644 } else { 0o444 });
@@ -337,7 +337,7 @@ fn watch_path(path: &std::path::Path) -> Terminal {
 }
 
 #[test]
-fn gpus_have_their_names_and_what_is_used_outside_of_slices() {
+fn gpus_have_their_names_and_the_memory_used_outside_of_slices() {
     let folder = tempfile::tempdir_in("/dev/shm").expect("a folder can be made");
     let state = folder.path().join("state").display().to_string();
     let driver = artefacts::simulated_driver().display().to_string();
@@ -411,7 +411,7 @@ fn a_driver_that_hangs_does_not_hold_the_screen_up() {
 }
 
 #[test]
-fn what_is_no_region_any_more_is_told_and_stops_nothing() {
+fn a_file_that_stops_being_a_region_is_reported_and_stops_nothing() {
     let slice = OwnSlice::join("hostile");
     let mut terminal = watch(&slice, (200, 24));
     terminal.shows("0 B/8GiB");
@@ -477,7 +477,7 @@ fn slices_that_storm_do_not_disturb_it() {
 }
 
 #[test]
-fn without_a_terminal_it_says_what_does_without() {
+fn without_a_terminal_it_names_commands_that_need_none() {
     ask(&["top"]).code(2).complains("standard output is none").complains("`gpuslice status`");
     for (arguments, words) in [
         (&["TERM=dumb", PROGRAM, "top"][..], "TERM is dumb"),
@@ -509,7 +509,7 @@ fn has_colours(raw: &str) -> bool {
 }
 
 #[test]
-fn colours_are_left_out_where_nobody_wants_them() {
+fn colours_are_left_out_where_no_color_is_set() {
     let slice = telling("colours");
     for (value, wanted) in [(None, true), (Some("1"), false), (Some(""), true)] {
         let variables: Vec<_> = value.map(|value| ("NO_COLOR", value)).into_iter().collect();

@@ -646,7 +646,7 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_the_program_belongs_to_the_program() {
+    fn arguments_behind_the_program_belong_to_the_program() {
         let typed = ["gpuslice", "run", "--mem", "4GiB", "python", "--mem", "-x", "--", "y"];
         let Task::Run(run) = Arguments::try_parse_from(typed).unwrap().wish else { panic!("not run") };
         assert_eq!(run.command, ["python", "--mem", "-x", "--", "y"]);
@@ -654,7 +654,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_and_bursts_are_what_the_environment_takes() {
+    fn shares_and_bursts_are_read_as_in_the_environment() {
         for good in ["1", "30", "12.5", "100", "0=30,1=100"] {
             assert_eq!(good.parse::<Cores>().map(|cores| cores.text).as_deref(), Ok(good));
         }

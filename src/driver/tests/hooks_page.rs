@@ -98,7 +98,7 @@ fn page() -> String {
 }
 
 #[test]
-fn the_page_of_hooks_is_what_the_table_says() {
+fn the_page_of_hooks_agrees_with_the_table() {
     if env::var_os("GPUSLICE_TEST_BLESS").is_some() {
         fs::write(PAGE, page()).expect("the page can be written");
     }

@@ -21,13 +21,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_host_has_what_it_says_is_available() {
+    fn the_host_has_the_memory_that_it_says_is_available() {
         assert_eq!(available("MemTotal: 9 kB\nMemAvailable:    12345 kB\n"), Some(12_345 << 10));
         assert_eq!(available("MemTotal: 9 kB\n"), None);
     }
 
     #[test]
-    fn a_group_has_its_limit_less_what_it_cannot_give_up() {
+    fn a_group_has_its_limit_less_the_memory_it_cannot_give_up() {
         assert_eq!(left_of_group("1000\n", "700\n", "anon 1\ninactive_file 200\n"), Some(500));
         assert_eq!(left_of_group("1000\n", "1700\n", "anon 1\n"), Some(0));
         assert_eq!(left_of_group("max\n", "700\n", ""), None);

@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_ends_at_what_means_no_device_or_several() {
+    fn a_list_ends_at_an_entry_that_means_no_device_or_several() {
         for list in ["1,-1,0", "1,3,0", "1,,0", "1,GPU-1,0", "1,GPU-3,0", "1,GPU-,0", "1,MIG-1,0", "1,gpu,0"]
         {
             assert_eq!(shown(&machine(), list), [0x1f], "{list}");

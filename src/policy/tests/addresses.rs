@@ -35,7 +35,7 @@ proptest! {
     }
 
     #[test]
-    fn a_table_does_what_a_map_does(steps in vec((address(), any::<bool>()), 0..600)) {
+    fn a_table_behaves_as_a_map(steps in vec((address(), any::<bool>()), 0..600)) {
         let (mut table, mut model) = (Addresses::default(), HashMap::new());
         for (value, (address, inserts)) in (0_u32..).zip(steps) {
             // A driver returns no address twice before it was freed.
@@ -74,7 +74,7 @@ proptest! {
 }
 
 #[test]
-fn what_comes_and_goes_needs_no_more_memory_than_what_is_there_at_once() {
+fn addresses_that_come_and_go_need_no_more_memory_than_those_held_at_once() {
     const LIVE: u64 = 1 << 15;
     let address = |number: u64| 0x7f00_0000_0000 + (number << 12);
     let mut table = Addresses::default();

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test: it ends where something is wrong")]
 
-use gpuslice_policy::arbiter::allocate::{AllocatedPart, Claim, WHOLE, divide};
+use gpuslice_policy::arbiter::allocate::{AllocatedPart, Claim, WHOLE, allocate};
 use gpuslice_policy::arbiter::demand::SliceFigures as Figures;
 use gpuslice_policy::arbiter::{Arbiter, Grant, Slice, SliceSettings};
 use gpuslice_policy::config::{CorePolicy, Priority};
@@ -25,31 +25,31 @@ fn priorities() -> impl Strategy<Value = Priority> {
 }
 
 fn claims() -> impl Strategy<Value = Claim> {
-    let need = prop_oneof![Just(0), Just(WHOLE), 0..WHOLE];
+    let demand = prop_oneof![Just(0), Just(WHOLE), 0..WHOLE];
     let limit = prop_oneof![Just(WHOLE), 1_000..=WHOLE];
-    (policies(), priorities(), 1_u32..=1000, limit, need, any::<bool>()).prop_map(
-        |(policy, priority, weight, limit, need, has_enough)| Claim {
+    (policies(), priorities(), 1_u32..=1000, limit, demand, any::<bool>()).prop_map(
+        |(policy, priority, weight, limit, demand, has_enough)| Claim {
             policy,
             priority,
             weight,
             limit,
-            need,
+            demand,
             has_enough,
         },
     )
 }
 
-fn equal(weight: u32, need: u64) -> Claim {
+fn equal(weight: u32, demand: u64) -> Claim {
     let (policy, priority) = (CorePolicy::Equal, Priority::Normal);
-    Claim { policy, priority, weight, limit: WHOLE, need, has_enough: false }
+    Claim { policy, priority, weight, limit: WHOLE, demand, has_enough: false }
 }
 
 fn allotted(claims: &[Claim]) -> Vec<u64> {
-    divide(claims).iter().map(|part| part.allotted).collect()
+    allocate(claims).iter().map(|part| part.allotted).collect()
 }
 
-fn need(claim: &Claim) -> u64 {
-    claim.need.min(claim.limit)
+fn demand(claim: &Claim) -> u64 {
+    claim.demand.min(claim.limit)
 }
 
 fn wanted(policy: CorePolicy, limit: u16, priority: Priority) -> SliceSettings {
@@ -58,7 +58,7 @@ fn wanted(policy: CorePolicy, limit: u16, priority: Priority) -> SliceSettings {
 }
 
 #[test]
-fn equal_slices_divide_by_weight_and_what_one_does_not_need_goes_to_the_others() {
+fn equal_slices_divide_by_weight_and_unneeded_time_goes_to_the_others() {
     assert_eq!(allotted(&[equal(100, WHOLE), equal(300, WHOLE)]), [WHOLE / 4, WHOLE * 3 / 4]);
     assert_eq!(allotted(&[equal(100, WHOLE), equal(300, WHOLE / 10)]), [WHOLE * 9 / 10, WHOLE / 10]);
     let three = [equal(1, WHOLE), equal(1, WHOLE), equal(2, WHOLE / 5)];
@@ -67,7 +67,7 @@ fn equal_slices_divide_by_weight_and_what_one_does_not_need_goes_to_the_others()
 
 #[test]
 fn an_idle_slice_could_have_its_part_at_once() {
-    let parts = divide(&[equal(100, 0), equal(300, WHOLE)]);
+    let parts = allocate(&[equal(100, 0), equal(300, WHOLE)]);
     assert_eq!(parts[0], AllocatedPart { allotted: 0, could: WHOLE / 4 });
     assert_eq!(parts[1], AllocatedPart { allotted: WHOLE, could: WHOLE });
 }
@@ -88,10 +88,10 @@ fn low_has_its_least_beside_high() {
     let high = Claim { priority: Priority::High, ..equal(1000, WHOLE) };
     let low = Claim { priority: Priority::Low, ..equal(1, WHOLE) };
     assert_eq!(allotted(&[high, low]), [WHOLE * 19 / 20, WHOLE / 20]);
-    assert_eq!(allotted(&[high, Claim { need: WHOLE / 100, ..low }]), [WHOLE * 99 / 100, WHOLE / 100]);
-    assert_eq!(allotted(&[high, Claim { need: 0, ..low }]), [WHOLE, 0]);
+    assert_eq!(allotted(&[high, Claim { demand: WHOLE / 100, ..low }]), [WHOLE * 99 / 100, WHOLE / 100]);
+    assert_eq!(allotted(&[high, Claim { demand: 0, ..low }]), [WHOLE, 0]);
     assert_eq!(allotted(&[high, Claim { has_enough: true, ..low }]), [WHOLE, 0]);
-    let half = Claim { need: WHOLE / 2, ..high };
+    let half = Claim { demand: WHOLE / 2, ..high };
     assert_eq!(allotted(&[half, Claim { has_enough: true, ..low }]), [WHOLE / 2, WHOLE / 2]);
 }
 
@@ -99,25 +99,25 @@ proptest! {
     #[test]
     fn all_of_the_gpu_is_given_while_somebody_needs_it_and_no_more(claims in vec(claims(), 0..20)) {
         let got = allotted(&claims);
-        let needed: u64 = claims.iter().map(need).sum();
+        let needed: u64 = claims.iter().map(demand).sum();
         let sum: u64 = got.iter().sum();
         // Rounding loses a millionth for each slice.
         prop_assert!(sum <= WHOLE && sum + claims.len() as u64 >= needed.min(WHOLE), "{sum} of {needed}");
     }
 
     #[test]
-    fn nobody_gets_more_than_it_needs_or_may_have(claims in vec(claims(), 1..20)) {
-        for (claim, part) in claims.iter().zip(divide(&claims)) {
-            prop_assert!(part.allotted <= need(claim));
+    fn no_slice_gets_more_than_it_needs_or_may_have(claims in vec(claims(), 1..20)) {
+        for (claim, part) in claims.iter().zip(allocate(&claims)) {
+            prop_assert!(part.allotted <= demand(claim));
             prop_assert!(part.could <= claim.limit && part.could >= part.allotted);
         }
     }
 
     #[test]
-    fn nobody_starves(claims in vec(claims(), 1..20)) {
+    fn no_slice_starves(claims in vec(claims(), 1..20)) {
         let least = WHOLE / 10 / claims.len() as u64;
-        for (claim, part) in claims.iter().zip(divide(&claims)) {
-            let kept = need(claim).min(least);
+        for (claim, part) in claims.iter().zip(allocate(&claims)) {
+            let kept = demand(claim).min(least);
             let is_fed = part.allotted >= kept && part.could > 0;
             prop_assert!(is_fed || claim.has_enough, "{claim:?} {part:?}");
         }
@@ -127,9 +127,9 @@ proptest! {
     fn the_order_of_slices_does_not_matter(claims in vec(claims(), 1..12), by in 0_usize..12) {
         let mut turned = claims.clone();
         turned.rotate_left(by % claims.len());
-        let mut parts = divide(&claims);
+        let mut parts = allocate(&claims);
         parts.rotate_left(by % claims.len());
-        for (one, other) in parts.iter().zip(divide(&turned)) {
+        for (one, other) in parts.iter().zip(allocate(&turned)) {
             // Rounding loses a millionth for each slice.
             prop_assert!(one.allotted.abs_diff(other.allotted) <= 12 && one.could.abs_diff(other.could) <= 12);
         }
@@ -139,23 +139,23 @@ proptest! {
     fn more_weight_or_need_or_priority_is_never_less_time(
         claims in vec(claims(), 1..12), weight in 1_u32..=1000, more in 0..WHOLE,
     ) {
-        let before = divide(&claims)[0];
+        let before = allocate(&claims)[0];
         let mut heavier = claims.clone();
         heavier[0].weight = heavier[0].weight.max(weight);
-        prop_assert!(divide(&heavier)[0].allotted + 12 >= before.allotted);
+        prop_assert!(allocate(&heavier)[0].allotted + 12 >= before.allotted);
         let mut hungrier = claims.clone();
-        hungrier[0].need = (hungrier[0].need + more).min(WHOLE);
-        prop_assert!(divide(&hungrier)[0].allotted + 12 >= before.allotted);
+        hungrier[0].demand = (hungrier[0].demand + more).min(WHOLE);
+        prop_assert!(allocate(&hungrier)[0].allotted + 12 >= before.allotted);
         let mut higher = claims.clone();
         higher[0].priority = Priority::High;
-        prop_assert!(divide(&higher)[0].allotted + 12 >= before.allotted);
+        prop_assert!(allocate(&higher)[0].allotted + 12 >= before.allotted);
     }
 
     #[test]
-    fn who_needs_more_takes_from_others_and_gives_to_none(claims in vec(claims(), 2..12), more in 0..WHOLE) {
+    fn a_slice_that_needs_more_takes_from_others_and_gives_to_none(claims in vec(claims(), 2..12), more in 0..WHOLE) {
         let before = allotted(&claims);
         let mut hungrier = claims.clone();
-        hungrier[0].need = (hungrier[0].need + more).min(WHOLE);
+        hungrier[0].demand = (hungrier[0].demand + more).min(WHOLE);
         for (at, got) in allotted(&hungrier).iter().enumerate().skip(1) {
             prop_assert!(*got <= before[at] + 12, "{at}: {got} of {}", before[at]);
         }
@@ -277,7 +277,7 @@ const EQUAL: (CorePolicy, Priority) = (CorePolicy::Equal, Priority::Normal);
 const HIGH: (CorePolicy, Priority) = (CorePolicy::Equal, Priority::High);
 
 #[test]
-fn who_borrowed_saves_a_turn_and_who_did_not_its_burst() {
+fn a_borrower_saves_up_a_turn_and_other_slices_save_their_burst() {
     let borrows = |id, look| Figures { used: ns((1 - id) * look * STEP), ..Figures::default() };
     let given = looked_at(2000, EQUAL, borrows);
     assert_eq!([given[0].terms.burst(), given[1].terms.burst()], [ms(4), ms(20)]);
@@ -298,7 +298,7 @@ fn others_queue_and_save_up_little_beside_high_priority_busy_or_not() {
 }
 
 #[test]
-fn nobody_is_let_go_early_while_work_of_high_priority_is_under_way() {
+fn no_slice_goes_early_while_work_of_high_priority_is_queued() {
     // The last tenth of a millisecond of a request, beside a slice that waits.
     let ending = |queued: GpuTime| {
         move |id: u64, _: u64| match id {
@@ -328,8 +328,8 @@ fn words_are_set_back_alike_where_the_gpu_would_be_idle_and_only_there() {
     };
     assert!(looked_at(50, EQUAL, waiting(0)).iter().all(|given| given.wall_credit == ms(3)));
     assert!(looked_at(50, EQUAL, waiting(STEP)).iter().all(|given| given.wall_credit == ns(0)));
-    let nobody = looked_at(50, EQUAL, |id, _| Figures { owed: ms(3 + id), ..Figures::default() });
-    assert!(nobody.iter().all(|given| given.wall_credit == ns(0)), "nobody waits");
+    let without_waits = looked_at(50, EQUAL, |id, _| Figures { owed: ms(3 + id), ..Figures::default() });
+    assert!(without_waits.iter().all(|given| given.wall_credit == ns(0)), "no slice waits");
 }
 
 #[test]
@@ -347,7 +347,7 @@ fn high_priority_takes_the_gpu_at_the_look_that_finds_it_busy_and_leaves_it_at_t
 }
 
 #[test]
-fn what_is_kept_beside_high_priority_is_for_those_that_have_not_had_far_more() {
+fn the_part_kept_beside_high_priority_is_for_slices_that_have_not_had_far_more() {
     // The other slice has all of the GPU for 200 ms, and none from then on.
     let rate = |looks: u64| {
         let figures = |id: u64, look: u64| match id {
@@ -362,7 +362,7 @@ fn what_is_kept_beside_high_priority_is_for_those_that_have_not_had_far_more() {
 }
 
 #[test]
-fn who_waits_because_of_what_others_needed_is_no_sign_of_an_idle_gpu() {
+fn a_slice_that_waits_because_of_others_needs_is_no_sign_of_an_idle_gpu() {
     let figures = |id: u64, look: u64| {
         let is_high = id == 0;
         // The other slice has no more than its kept part.

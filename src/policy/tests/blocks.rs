@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 const MIB: u64 = 1 << 20;
 
 #[test]
-fn sizes_take_what_was_measured() {
+fn sizes_agree_with_the_measured_ones() {
     // Pairs of requested and taken bytes, from the sources that the module names.
     for (asked, took) in [
         (0, 0),
@@ -256,7 +256,7 @@ fn a_driver_that_packs_otherwise_is_charged_by_its_addresses() {
 }
 
 #[test]
-fn nobody_counts_on_a_block_that_is_not_reserved_yet() {
+fn no_allocation_counts_on_a_block_that_is_not_reserved_yet() {
     let mut blocks = Blocks::default();
     let family = BlockFamily::of(7, Kind::Linear, MIB).unwrap();
     let (first, second) = (blocks.begin(family), blocks.begin(family));

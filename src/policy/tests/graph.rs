@@ -113,7 +113,7 @@ fn run(
 proptest! {
     /// Checks that the bound holds at every instant, even if all living executables were launched at once.
     #[test]
-    fn what_is_reserved_covers_what_the_driver_can_take(
+    fn the_reservation_covers_all_that_the_driver_can_take(
         size in 0_u32..5,
         steps in prop::collection::vec(step(), 1..80),
     ) {

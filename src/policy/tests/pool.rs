@@ -243,11 +243,11 @@ fn schedules() -> usize {
 }
 
 #[test]
-fn what_a_pool_holds_is_covered_by_the_ledger_in_random_interleavings() {
+fn the_ledger_covers_the_memory_of_a_pool_in_random_interleavings() {
     try_schedules(RandomScheduler::new(schedules()));
 }
 
 #[test]
-fn what_a_pool_holds_is_covered_by_the_ledger_when_threads_stand_still_for_long() {
+fn the_ledger_covers_the_memory_of_a_pool_when_threads_stand_still_for_long() {
     try_schedules(PctScheduler::new(4, schedules()));
 }

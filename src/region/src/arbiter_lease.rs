@@ -282,7 +282,7 @@ mod tests {
         assert!(!other.renew(&GPU, NOW + PATIENCE.part(2)));
         assert!(one.renew(&GPU, NOW + PATIENCE.part(2)));
         other.release(&GPU);
-        assert!(!other.renew(&GPU, NOW + PATIENCE), "nobody gives back what another one has");
+        assert!(!other.renew(&GPU, NOW + PATIENCE), "no process gives back the lease of another");
         one.release(&GPU);
         assert!(other.renew(&GPU, NOW + PATIENCE));
         assert!(one.renew(&GPU, NOW + 2 * PATIENCE + ns(1 << 20)), "the other one is dead or stands still");
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_table_of_leases_is_left_alone() {
+    fn a_file_that_is_no_table_of_leases_is_left_alone() {
         let folder = tempfile::tempdir_in("/dev/shm").unwrap();
         let path = file(folder.path());
         let precious = folder.path().join("precious");
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_that_is_shortened_ends_nobody_and_elects_nobody() {
+    fn a_shortened_table_ends_no_process_and_elects_none() {
         let folder = tempfile::tempdir_in("/dev/shm").unwrap();
         let one = of(folder.path(), 1);
         assert!(one.renew(&GPU, NOW) && one.is_current());

@@ -79,7 +79,7 @@ pub use {
     handle::{
         calls::Calls,
         change_limits::LimitsChange,
-        cotenant::{Cotenant, divide},
+        cotenant::{Cotenant, allocate_gpu},
         device::{Device, Uuid},
         join::{DeviceRequest, Difference},
         limits::{Limits, Sharing},

@@ -16,7 +16,7 @@ const THREADS: usize = 4;
 const TURNS: u64 = 200_000;
 
 #[test]
-fn what_it_guards_is_changed_by_one_thread_at_a_time() {
+fn one_thread_at_a_time_changes_the_guarded_value() {
     let locked = SpinLocked::new((0_u64, 0_u64));
     let all_begin = Barrier::new(THREADS);
     let turns = || {
@@ -39,7 +39,7 @@ fn what_it_guards_is_changed_by_one_thread_at_a_time() {
 }
 
 #[test]
-fn who_only_tries_is_told_that_it_is_taken() {
+fn try_lock_fails_while_the_lock_is_taken() {
     let locked = SpinLocked::new(());
     let held = locked.lock();
     assert!(locked.try_lock().is_none());
@@ -58,7 +58,7 @@ fn worked() -> Duration {
 
 #[test]
 #[allow(clippy::disallowed_methods, reason = "the holder keeps it for so long")]
-fn who_waits_long_leaves_the_processor_to_others() {
+fn a_thread_that_waits_long_leaves_the_processor_to_others() {
     let locked = SpinLocked::new(());
     let (say, hear) = mpsc::channel();
     thread::scope(|scope| {

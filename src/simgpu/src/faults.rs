@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_fault_is_named() {
+    fn a_malformed_fault_is_named() {
         for wrong in ["cuNothing=1", "cuInit", "cuInit=delay:5", "cuInit=2@x", "cuInit=explode"] {
             assert_eq!(parse(wrong), Err(Malformed(wrong.to_owned())), "{wrong}");
         }

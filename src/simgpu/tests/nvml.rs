@@ -161,7 +161,7 @@ fn nvml_and_cuda_agree_after_every_change() {
 }
 
 #[test]
-fn every_process_is_listed_with_what_it_holds_until_it_is_dead() {
+fn every_process_is_listed_with_its_memory_until_it_is_dead() {
     let Some((watch, machine)) = context(&[("SIMGPU_MEMORY", "1GiB"), ("SIMGPU_CONTEXT_BYTES", "10MiB")])
     else {
         return;
@@ -244,7 +244,7 @@ fn memory_and_nvml_wait_for_the_turn_of_the_resource_manager() {
 }
 
 #[test]
-fn who_only_watches_takes_no_part() {
+fn a_watcher_takes_no_part() {
     let Some((watch, machine)) = context(&[("SIMGPU_DEVICES", "2")]) else { return };
     assert_eq!(machine.says(watch, &["show"]).lines().count(), 2);
     let truth = machine.truth();

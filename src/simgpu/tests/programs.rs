@@ -22,7 +22,7 @@ programs! {
     ordinary_memory_is_charged_to_the_byte_and_runs_out: "memory", &[];
     small_memory_shares_blocks_of_the_device: "blocks", &[("LINEAR_GRANULE", "blocks")];
     a_context_costs_memory_and_takes_all_that_lived_in_it_with_it: "contexts", &[];
-    what_counts_of_a_pool_is_its_reserve: "pools", &[];
+    the_reserve_of_a_pool_counts: "pools", &[];
     memory_lives_until_its_last_handle_and_mapping_are_gone: "vmm", &[];
     arrays_count_bytes_levels_and_layers: "arrays", &[];
     streams_take_time_and_keep_order: "streams", &[];

@@ -8,7 +8,7 @@ use super::slices::{CotenantSlice, CotenantSlices};
 use gpuslice_policy::arbiter::{Arbiter, MOST_SLICES, STEP, STEP_BESIDE_HIGH};
 use gpuslice_policy::config::Priority;
 use gpuslice_policy::time::{Monotonic, WallTime};
-use gpuslice_region::{Cotenant, Uuid, divide};
+use gpuslice_region::{Cotenant, Uuid, allocate_gpu};
 use gpuslice_slices::discovery::FileId;
 use std::collections::HashMap;
 
@@ -47,7 +47,7 @@ impl Division {
                 let region = cotenant.region();
                 region.device(&gpu).into_iter().for_each(|device| region.note_division(device, now));
             }
-            if divide(arbiter, &mut cotenants, &gpu, now) {
+            if allocate_gpu(arbiter, &mut cotenants, &gpu, now) {
                 let own = if on_gpu.has_high { STEP_BESIDE_HIGH } else { STEP };
                 step = Some(step.map_or(own, |other: WallTime| other.min(own)));
             }

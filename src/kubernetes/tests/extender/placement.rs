@@ -70,7 +70,7 @@ proptest! {
 
     /// Checks that a fuller node is better for one order, and worse for the other.
     #[test]
-    fn scores_follow_what_is_left(gpus in prop::collection::vec((1..100_u64, Just(true)), 1..6), mem_mib in 1..50_u64) {
+    fn scores_follow_the_part_that_is_left(gpus in prop::collection::vec((1..100_u64, Just(true)), 1..6), mem_mib in 1..50_u64) {
         let inventory = inventory(&gpus);
         let part = Part { uuid: "GPU-0".to_owned(), mem_mib, core: 0 };
         let [empty, fuller] = [Used::default(), Used::of([&part])].map(|used| used.left(&inventory));

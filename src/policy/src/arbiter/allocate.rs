@@ -35,7 +35,7 @@ pub struct Claim {
     /// The most that the slice may use.
     pub limit: u64,
     /// The time that it would use if it got it.
-    pub need: u64,
+    pub demand: u64,
     /// True if it has had so much time until now that nothing is kept for it.
     pub has_enough: bool,
 }
@@ -59,7 +59,7 @@ pub struct AllocatedPart {
 struct Member {
     at: usize,
     weight: u64,
-    need: u64,
+    demand: u64,
     limit: u64,
     /// The time kept for the slice, before its demand is considered.
     least: u64,
@@ -68,7 +68,7 @@ struct Member {
 impl Member {
     /// Returns the time kept for the slice.
     fn kept(&self) -> u64 {
-        self.need.min(self.least)
+        self.demand.min(self.least)
     }
 }
 
@@ -81,7 +81,7 @@ impl Member {
 /// What could go wrong: rates from the first division alone would throttle a slice that becomes active, until the
 /// next look. With the second one the sum of the rates may exceed the GPU, which the next look corrects.
 #[must_use]
-pub fn divide(claims: &[Claim]) -> Vec<AllocatedPart> {
+pub fn allocate(claims: &[Claim]) -> Vec<AllocatedPart> {
     let least = least(claims.len());
     let mut classes: Vec<(u8, Member)> =
         claims.iter().enumerate().map(|(at, claim)| (class(claim), member(at, claim, least))).collect();
@@ -98,7 +98,7 @@ pub fn divide(claims: &[Claim]) -> Vec<AllocatedPart> {
         for (place, member) in members.iter().enumerate() {
             let allotted = got.get(place).copied().unwrap_or(0);
             spent = spent.saturating_add(allotted);
-            let could = if member.need < member.limit {
+            let could = if member.demand < member.limit {
                 // The slice's own part of the kept time would be larger, too.
                 let kept = own.saturating_sub(member.kept()).saturating_add(member.limit.min(member.least));
                 fill(&members, Some(place), left.max(kept)).get(place).copied().unwrap_or(0)
@@ -134,7 +134,7 @@ fn member(at: usize, claim: &Claim, least: u64) -> Member {
         _ => u64::from(claim.weight.clamp(WEIGHTS.0, WEIGHTS.1)),
     };
     let least = if claim.has_enough { 0 } else { least };
-    Member { at, weight, need: claim.need.min(limit), limit, least }
+    Member { at, weight, demand: claim.demand.min(limit), limit, least }
 }
 
 /// Divides `left` by weight. No slice gets more than its demand or less than its kept time, and nothing is left while
@@ -142,8 +142,8 @@ fn member(at: usize, claim: &Claim, least: u64) -> Member {
 fn fill(members: &[&Member], full: Option<usize>, left: u64) -> Vec<u64> {
     let shares = |level: u64| {
         members.iter().enumerate().map(move |(place, member)| {
-            let need = if full == Some(place) { member.limit } else { member.need };
-            (level.saturating_mul(member.weight) >> FINE).clamp(need.min(member.least), need)
+            let demand = if full == Some(place) { member.limit } else { member.demand };
+            (level.saturating_mul(member.weight) >> FINE).clamp(demand.min(member.least), demand)
         })
     };
     // Bisects for the highest level that fits. At the upper bound each slice has all that it needs.

@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn queues_that_do_not_empty_lower_it_slowly_or_by_what_nobody_uses() {
+    fn queues_that_do_not_empty_lower_the_budget_slowly_or_by_the_unused_part() {
         let found = Findings { queued: HIGH + ns(1), steered: HIGH + ns(1), starved: false, ..FINDINGS };
         let mut budget = Budget::default();
         assert_eq!(budget.look(&found), WHOLE - DOWN);

@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_needs_all_and_for_a_while_after() {
+    fn a_slice_that_waits_needs_all_and_for_a_while_after() {
         let needs = needs(40, |look| SliceFigures { waits: look == 10, ..SliceFigures::default() });
         assert_eq!(needs[8], 0);
         assert!(needs[9..19].iter().all(|need| *need == WHOLE), "{needs:?}");
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_wait_needs_what_it_uses() {
+    fn a_slice_that_does_not_wait_needs_the_time_it_uses() {
         let needs = needs(40, |look| SliceFigures { used: ms(look * 2), ..SliceFigures::default() });
         assert_eq!(needs[39], WHOLE * 2 / 5);
     }
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn who_stopped_needs_nothing_after_a_tenth_of_a_second() {
+    fn a_stopped_slice_needs_nothing_after_a_tenth_of_a_second() {
         let needs = needs(60, |look| SliceFigures { used: ms(look.min(30) * 5), ..SliceFigures::default() });
         assert_eq!(needs[29], WHOLE);
         assert!(needs[29 + 20..].iter().all(|need| *need == 0), "{needs:?}");
@@ -293,14 +293,14 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_one_by_one_leaves_the_gpu_to_others_in_between() {
+    fn requests_one_by_one_leave_the_gpu_to_others_in_between() {
         let needs = eager(1200, |look| look % 2 == 0);
         let pauses = needs.iter().skip(200).step_by(2).filter(|need| **need).count();
         assert!(pauses < 150, "{pauses} of 500");
     }
 
     #[test]
-    fn who_has_had_far_more_than_is_kept_for_it_has_enough_for_a_fifth_of_a_second() {
+    fn a_slice_far_above_its_kept_part_has_enough_for_a_fifth_of_a_second() {
         let mut demand = DemandEstimator::new(ns(0), &SliceFigures::default());
         let mut look = |at: u64, used: u64| {
             demand.look(
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_no_more_than_is_kept_for_it_never_has_enough() {
+    fn a_slice_within_its_kept_part_never_has_enough() {
         for (part, kernel) in [(20, 20), (20, 30), (20, 100), (100, 20), (100, 400)] {
             let mut demand = DemandEstimator::new(ns(0), &SliceFigures::default());
             // Each kernel ends at a look, and is paid bit by bit until the next one.

@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slice_hears_what_it_was_told_for_a_second() {
+    fn a_grant_is_in_force_for_a_second() {
         let word = encode(&given(250, 4 * MS, 50 * MS), NOW);
         let own = terms(1000, 20 * MS);
         for now in [NOW, NOW + STALE - ns(MS), NOW - ns(MS)] {
@@ -183,7 +183,7 @@ mod tests {
         );
         assert!(
             claim_lease(claim_lease(0, 7, ns(NOW.nanos() * 2)).unwrap(), 8, NOW).is_some(),
-            "a time to come is nobody's"
+            "no arbiter writes a time to come"
         );
     }
 
@@ -196,7 +196,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_told_is_heard(
+        fn a_decoded_grant_is_the_encoded_one_within_a_millisecond(
             rate in 1_u16..=1000, burst in 0..200 * MS, ahead in 0..200 * MS, now in STALE.nanos()..1 << 57,
         ) {
             let own = terms(1000, u64::MAX);

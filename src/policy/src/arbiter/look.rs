@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::allocate::{self, AllocatedPart, Claim, WHOLE, divide};
+use super::allocate::{self, AllocatedPart, Claim, WHOLE, allocate};
 use super::budget::{Budget, Findings};
 use super::demand::{DemandEstimator, SliceFigures};
 use super::grant_word::Grant;
@@ -83,21 +83,21 @@ pub struct Arbiter {
 impl Arbiter {
     /// Looks at all slices of the GPU at the instant `now`. Returns their grants, in the order of `slices`.
     ///
-    /// The steps: estimate the demands; divide the GPU ([`divide`]); update the budget with the findings; turn each
+    /// The steps: estimate the demands; divide the GPU ([`allocate()`]); update the budget with the findings; turn each
     /// part into a rate. If the GPU may be idle while launches wait, all waiting slices get a wall credit.
     ///
     /// What could go wrong: the rates of a look act on work that is queued later. So each correction is small or
     /// bounded: the budget moves by steps, a wall credit is at most what the first waiting launch needs, and rates that
     /// change little stay.
     pub fn look(&mut self, now: Monotonic, slices: &[Slice]) -> Vec<Grant> {
-        let needs = self.demands(now, slices);
+        let demands = self.demands(now, slices);
         let claims: Vec<Claim> =
-            slices.iter().zip(&needs).map(|(slice, need)| self.claim(slice, *need)).collect();
-        let parts = divide(&claims);
-        let found = self.found(now, slices, &needs, &parts);
+            slices.iter().zip(&demands).map(|(slice, demand)| self.claim(slice, *demand)).collect();
+        let parts = allocate(&claims);
+        let found = self.found(now, slices, &demands, &parts);
         self.scale = self.budget.look(&found);
         let full: Vec<Claim> = slices.iter().map(|slice| claim(&slice.settings, WHOLE)).collect();
-        let own = divide(&full);
+        let own = allocate(&full);
         self.at = now;
         let must_yield = |slice: &Slice| slices.iter().any(|other| comes_first(other, slice));
         let both = parts.iter().zip(own.iter());
@@ -124,7 +124,7 @@ impl Arbiter {
     /// Returns the demands of all slices. Slices that are gone are forgotten.
     fn demands(&mut self, now: Monotonic, slices: &[Slice]) -> Vec<u64> {
         let mut before = core::mem::take(&mut self.slices);
-        let mut needs = Vec::with_capacity(slices.len());
+        let mut demands = Vec::with_capacity(slices.len());
         let least = allocate::least(slices.len());
         for slice in slices {
             let Slice { id, figures, .. } = slice;
@@ -139,18 +139,18 @@ impl Arbiter {
             known.eager = eager;
             let terms = known.given.unwrap_or_else(|| RateLimit::new(Permille::FULL, slice.settings.burst));
             let owes = terms.gpu(figures.owed);
-            needs.push(known.demand.look(now, figures, eager, least, owes));
+            demands.push(known.demand.look(now, figures, eager, least, owes));
         }
-        needs
+        demands
     }
 
-    fn claim(&self, slice: &Slice, need: u64) -> Claim {
+    fn claim(&self, slice: &Slice, demand: u64) -> Claim {
         let has_enough = self.slices.get(&slice.id).is_some_and(|known| known.demand.has_enough());
-        Claim { has_enough, ..claim(&slice.settings, need) }
+        Claim { has_enough, ..claim(&slice.settings, demand) }
     }
 
     /// Returns the findings of this look for the budget. `parts` follow from the demands with the last budget.
-    fn found(&self, now: Monotonic, slices: &[Slice], needs: &[u64], parts: &[AllocatedPart]) -> Findings {
+    fn found(&self, now: Monotonic, slices: &[Slice], demands: &[u64], parts: &[AllocatedPart]) -> Findings {
         let known = |slice: &Slice| self.slices.get(&slice.id);
         let starved = |(slice, part): (&Slice, &AllocatedPart)| {
             let Some(given) = known(slice).and_then(|known| known.given) else { return false };
@@ -159,15 +159,15 @@ impl Arbiter {
                 <= given.rate().get().saturating_add(given.rate().get() / 8);
             slice.figures.waits && unchanged && is_steered(slice, &given)
         };
-        let busy = |(slice, need): &(&Slice, &u64)| {
-            **need > 0 || known(slice).is_some_and(|known| known.demand.mean() > 0)
+        let busy = |(slice, demand): &(&Slice, &u64)| {
+            **demand > 0 || known(slice).is_some_and(|known| known.demand.mean() > 0)
         };
         let steered = slices.iter().filter_map(|slice| {
             let known = known(slice)?;
             known.given.is_some_and(|given| is_steered(slice, &given)).then(|| known.demand.queued())
         });
         Findings {
-            busy: u64::try_from(slices.iter().zip(needs).filter(busy).count()).unwrap_or(u64::MAX),
+            busy: u64::try_from(slices.iter().zip(demands).filter(busy).count()).unwrap_or(u64::MAX),
             queued: self.queued(),
             steered: steered.fold(GpuTime::ZERO, GpuTime::saturating_add),
             used: self.slices.values().map(|known| known.demand.mean()).fold(0, u64::saturating_add),
@@ -269,10 +269,10 @@ const LEAST_RATE: Permille = match Permille::new(1) {
     None => Permille::LEAST,
 };
 
-fn claim(settings: &SliceSettings, need: u64) -> Claim {
+fn claim(settings: &SliceSettings, demand: u64) -> Claim {
     let SliceSettings { policy, limit, weight, priority, .. } = *settings;
     let limit = u64::from(limit.get()).saturating_mul(WHOLE / 1000);
-    Claim { policy, priority, weight, limit, need, has_enough: false }
+    Claim { policy, priority, weight, limit, demand, has_enough: false }
 }
 
 /// Converts millionths to thousandths, rounded.

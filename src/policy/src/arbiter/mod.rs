@@ -5,7 +5,7 @@
 //!
 //! 1. It reads the figures of each region ([`demand::SliceFigures`]).
 //! 2. It estimates the [`demand`] of each slice.
-//! 3. It [allocates](allocate::divide) the GPU. The [`budget`] says how much there is to allocate.
+//! 3. It [allocates](allocate::allocate) the GPU. The [`budget`] says how much there is to allocate.
 //! 4. It writes a [`Grant`] to each slice.
 //!
 //! [`Arbiter::look`] is a pure function of the figures: equal figures give equal results.

@@ -31,7 +31,7 @@ pub struct ReadingSchedule {
 impl ReadingSchedule {
     /// Returns true if to check the directory for a change now.
     #[must_use]
-    pub fn looks(&mut self, now: Monotonic) -> bool {
+    pub fn begin_look(&mut self, now: Monotonic) -> bool {
         let is_due = now.since(self.looked) >= LOOK;
         self.looked = if is_due { now } else { self.looked };
         is_due
@@ -39,15 +39,15 @@ impl ReadingSchedule {
 
     /// Returns true if to read the directory, which changed last at `changed`.
     #[must_use]
-    pub fn reads(&mut self, changed: (i64, i64), now: Monotonic) -> bool {
+    pub fn begin_reading(&mut self, changed: (i64, i64), now: Monotonic) -> bool {
         let is_due = changed != self.changed || now.since(self.read) >= READ;
         let is_read = is_due && now >= self.rests_until;
         (self.changed, self.read) = if is_read { (changed, now) } else { (self.changed, self.read) };
         is_read
     }
 
-    /// Records that the reading that [`reads`](Self::reads) asked for has ended.
-    pub fn has_read(&mut self, now: Monotonic) {
+    /// Records that the reading that [`begin_reading`](Self::begin_reading) asked for has ended.
+    pub fn end_reading(&mut self, now: Monotonic) {
         self.rests_until = now.saturating_add(now.since(self.read).saturating_mul(SELDOM));
     }
 }
@@ -66,9 +66,9 @@ mod tests {
         while now < NOW + ms(10_000) {
             now += ms(1);
             let changed = (0, i64::try_from(now.nanos() / (changes * 1_000_000)).unwrap());
-            if pace.looks(now) && pace.reads(changed, now) {
+            if pace.begin_look(now) && pace.begin_reading(changed, now) {
                 (now, count) = (now + ms(takes), count + 1);
-                pace.has_read(now);
+                pace.end_reading(now);
             }
         }
         count
@@ -89,12 +89,12 @@ mod tests {
     }
 
     #[test]
-    fn what_changed_while_nobody_could_look_is_read_afterwards() {
+    fn a_change_during_the_rest_after_a_reading_is_read_afterwards() {
         let mut pace = ReadingSchedule::default();
-        assert!(pace.looks(NOW) && pace.reads((0, 1), NOW));
-        pace.has_read(NOW + ms(10));
-        assert!(pace.looks(NOW + ms(100)) && !pace.reads((0, 2), NOW + ms(100)));
-        assert!(pace.looks(NOW + ms(210)) && pace.reads((0, 2), NOW + ms(210)));
-        assert!(!pace.looks(NOW + ms(234)));
+        assert!(pace.begin_look(NOW) && pace.begin_reading((0, 1), NOW));
+        pace.end_reading(NOW + ms(10));
+        assert!(pace.begin_look(NOW + ms(100)) && !pace.begin_reading((0, 2), NOW + ms(100)));
+        assert!(pace.begin_look(NOW + ms(210)) && pace.begin_reading((0, 2), NOW + ms(210)));
+        assert!(!pace.begin_look(NOW + ms(234)));
     }
 }

@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_was_ended_by_a_launch_that_was_kept_meanwhile_and_went_just_before_its_end() {
+    fn a_batch_was_ended_by_a_launch_that_was_throttled_until_just_before_its_end() {
         let kept = |since, until| ThrottledLaunch { since, until, is_overdraft: false };
         let ended_by = |since, until| BATCH.ended_by(kept(ms(since), ms(until)));
         assert!(ended_by(80, 95) && ended_by(70, 100));
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn who_may_have_ended_later_was_ended_by_what_went_until_then() {
+    fn a_batch_that_may_have_ended_later_is_ended_by_a_launch_before_its_latest_end() {
         let kept = ThrottledLaunch { since: ms(80), until: ms(107), is_overdraft: false };
         let ended_by = |after| MeasuredBatch { after: ms(after), ..BATCH }.ended_by(kept);
         assert!(!ended_by(6) && ended_by(7));
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn what_runs_for_far_longer_than_it_does_may_wait_for_a_second() {
+    fn a_batch_far_longer_than_its_estimate_may_wait_for_a_second() {
         let may_wait = |length| MeasuredBatch { plain: ms(4), length, until: ns(0), after: ns(0) }.may_wait();
         assert_eq!(
             [ms(7), ms::<WallTime>(7) + ns(1), ms(1004), ms::<WallTime>(1004) + ns(1)].map(may_wait),
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_certain_after_two_runs_or_a_long_one_within_ten_seconds() {
+    fn two_overruns_within_ten_seconds_or_a_long_one_prove_coupling() {
         let short = |until| MeasuredBatch { plain: ms(1), length: ms(4), until, after: ns(0) };
         let long =
             MeasuredBatch { plain: ms(1), length: ms::<WallTime>(11) + ns(1), until: ns(0), after: ns(0) };
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn who_could_go_waits_for_those_that_are_held_back_once() {
+    fn a_ready_launch_waits_for_throttled_ones_once() {
         let now = ms(60);
         assert_eq!(wait(&OTHER, now), Some(ms(100)));
         assert_eq!(wait(&OTHER, ms(100)), None);
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_ask_is_waited_for_as_long_as_it_may_prepare() {
+    fn a_peer_device_without_a_request_is_waited_for_as_long_as_it_may_prepare() {
         let silent = PeerDevice { is_asked: false, ..OTHER };
         assert_eq!(wait(&silent, ms(60)), Some(ms(100)));
         let early = PeerDevice { ended: ms(30), ..silent };
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_for_longer_than_ten_seconds() {
+    fn no_launch_waits_for_longer_than_ten_seconds() {
         let far = PeerDevice { paid_until: ns(u64::MAX), ..OTHER };
         assert_eq!(wait(&far, ms(60)), Some(ms::<Monotonic>(20) + MOST_WAIT));
         assert_eq!(wait(&far, ms::<Monotonic>(20) + MOST_WAIT), None);

@@ -43,7 +43,7 @@ mod tests {
     use crate::units::Permille;
 
     #[test]
-    fn a_run_is_overdue_for_five_milliseconds_after_it_was_seen_to_be() {
+    fn an_overrun_continues_for_five_milliseconds_after_it_was_seen() {
         let overrun_continues = |now| overrun_continues(ms(100), now);
         assert_eq!(
             [ms::<Monotonic>(95) - ns(1), ms(95), ms(105), ms::<Monotonic>(105) + ns(1)]
@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_knows_it_for_half_of_that_time() {
+    fn waiting_threads_know_of_an_overrun_for_half_of_that_time() {
         assert_eq!(
             [us(102_500), us::<Monotonic>(102_500) + ns(1)].map(|now| is_published(ms(100), now)),
             [true, false]
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn who_owes_up_to_a_second_of_gpu_time_is_held_back() {
+    fn a_slice_may_overdraw_while_it_owes_up_to_a_second_of_gpu_time() {
         let may_overdraw = |until| may_overdraw(until, ms(100), terms(500, 20));
         assert_eq!(
             [ms(100), ms::<Monotonic>(100) + ns(1), ms(2100), ms::<Monotonic>(2100) + ns(1)]

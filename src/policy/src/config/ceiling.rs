@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ceiling_has_what_the_file_sets() {
+    fn a_ceiling_has_the_values_of_the_file() {
         let all = "GPU_MEM_LIMIT=25%\nGPU_CORE_PERCENT=30\nGPU_CORE_POLICY=equal\nGPU_CORE_WEIGHT=50\nGPU_PRIORITY=low\n";
         let expected = Ceiling {
             memory: Some(Bytes::new(4 << 30)),

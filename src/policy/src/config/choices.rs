@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn a_level_admits_itself_and_what_is_graver() {
+    fn a_level_admits_itself_and_graver_ones() {
         use LogLevel::{Debug, Error, Info, Off, Warn};
         assert!(Off < Error && Error < Warn && Warn < Info && Info < Debug);
         assert!(Warn.admits(Error) && Warn.admits(Warn) && !Warn.admits(Info));

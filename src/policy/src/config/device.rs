@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn what_names_no_device_is_refused() {
+    fn a_text_that_names_no_device_is_refused() {
         let too_long = format!("{TEXT}0");
         let undashed = TEXT.replace('-', "");
         for text in

@@ -43,7 +43,7 @@ mod tests {
     }
 
     #[test]
-    fn a_misspelt_variable_is_told_with_what_it_means() {
+    fn a_misspelt_variable_is_reported_with_its_likely_meaning() {
         for (name, means) in [
             ("GPU_MEM_LIMT", "GPU_MEM_LIMIT"),
             ("gpu_mem_limit", "GPU_MEM_LIMIT"),

@@ -198,7 +198,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_mean_what_the_contract_says() {
+    fn sizes_follow_the_contract() {
         for (text, bytes) in [
             ("4g", 4 << 30),
             ("4G", 4 << 30),

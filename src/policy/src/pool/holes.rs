@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_stream_freed_is_free_for_it_alone_until_the_driver_has_counted_it() {
+    fn a_hole_is_free_for_its_stream_alone_until_the_driver_has_counted_it() {
         let mut holes = Holes::default();
         holes.add(0, UNIT, FreeFor::Stream(1));
         assert_eq!((holes.room(UNIT, 1), holes.room(UNIT, 2)), (1, 0));
@@ -226,7 +226,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_pool_does_not_grow_for_what_the_model_has_room_for(
+        fn a_pool_does_not_grow_for_an_allocation_that_fits_the_model(
             steps in prop::collection::vec((1_u64..200, any::<prop::sample::Index>(), any::<bool>()), 1..400)
         ) {
             let (mut pool, mut holes) = (FirstFit::default(), Holes::default());

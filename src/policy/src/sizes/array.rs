@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn whole_tiles_cost_what_their_texels_take() {
+    fn whole_tiles_cost_the_bytes_of_their_texels() {
         assert_eq!(image(1024, 1024).at_most(1), 4 << 20);
         assert_eq!(ArrayShape { channels: 4, ..image(1024, 1024) }.at_most(1), 16 << 20);
         assert_eq!(ArrayShape { depth: 64, ..image(128, 256) }.at_most(1), 8 << 20);
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_of_the_last_stack_counts() {
+    fn the_rest_of_the_last_stack_counts() {
         assert_eq!(image(128, 8).at_most(1), GRANULE);
         assert_eq!(image(1024, 17).at_most(1), 4096 * 32, "three blocks stand in a stack of four");
         assert_eq!(image(1024, 520).at_most(1), 4096 * 768, "65 blocks stand in three stacks of 32");

@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn small_variables_may_find_room_in_what_is_held_already() {
+    fn small_variables_may_find_room_in_memory_held_already() {
         assert_eq!(Image::of(b".global .b8 x[100];").least(), 0);
     }
 

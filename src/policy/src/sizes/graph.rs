@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_trim_gave_back_is_not_owed_again_by_an_answer_of_before_it() {
+    fn trimmed_memory_is_not_owed_again_by_an_answer_from_before_the_trim() {
         let mut pool = GraphPool::default();
         pool.begin(64 * MIB);
         pool.end(64 * MIB);
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_gone_counts_until_the_driver_says_that_its_pool_holds_less() {
+    fn memory_of_ended_graphs_counts_until_the_driver_says_that_its_pool_holds_less() {
         let mut pool = GraphPool::default();
         pool.begin(64 * MIB);
         pool.end(64 * MIB);
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reading_does_not_speak_of_what_ended_while_it_was_taken() {
+    fn a_reading_does_not_cover_graphs_that_ended_while_it_was_taken() {
         let mut pool = GraphPool::default();
         pool.begin(64 * MIB);
         let early = pool.begin_reading();
@@ -273,7 +273,7 @@ mod tests {
             assert_eq!(pool.owed(), owed);
         }
         assert!(read(&mut pool, 8 * MIB));
-        assert_eq!(pool.owed(), 16 * MIB, "what nobody explains is not forgotten while the pool holds it");
+        assert_eq!(pool.owed(), 16 * MIB, "unexplained bytes are not forgotten while the pool holds them");
         assert!(read(&mut pool, 0));
         assert_eq!(pool.owed(), 8 * MIB);
     }

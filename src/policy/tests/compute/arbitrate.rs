@@ -29,7 +29,7 @@ pub struct Shared {
     pub every: WallTime,
     next: Monotonic,
     /// The arbiter's clock minus the world's.
-    ahead: i64,
+    clock_offset: i64,
 }
 
 impl Shared {
@@ -40,7 +40,7 @@ impl Shared {
         let next = world.now;
         let has_high = settings.iter().any(|settings| settings.priority == Priority::High);
         let every = if has_high { STEP_BESIDE_HIGH } else { STEP };
-        Self { world, settings, arbiter: Some(Arbiter::default()), every, next, ahead: 0 }
+        Self { world, settings, arbiter: Some(Arbiter::default()), every, next, clock_offset: 0 }
     }
 
     /// Runs until an instant. The arbiter looks in between.
@@ -56,7 +56,7 @@ impl Shared {
 
     /// Moves the arbiter's clock.
     pub fn set_clock(&mut self, by: i64) {
-        self.ahead += by;
+        self.clock_offset += by;
     }
 
     fn look(&mut self) {
@@ -64,7 +64,8 @@ impl Shared {
         let Some(arbiter) = &mut self.arbiter else {
             return;
         };
-        let given = arbiter.look(ns(self.world.now.nanos().saturating_add_signed(self.ahead)), &slices);
+        let given =
+            arbiter.look(ns(self.world.now.nanos().saturating_add_signed(self.clock_offset)), &slices);
         for (at, given) in given.into_iter().enumerate() {
             let slice = &mut self.world.slices[at];
             if slice.terms != given.terms {
@@ -73,7 +74,7 @@ impl Shared {
             if !given.wall_credit.is_zero() {
                 slice.give(given.wall_credit, self.world.now);
             }
-            slice.ahead = given.queue_bound;
+            slice.queue_bound = given.queue_bound;
             self.world.wake_sleepers(at);
         }
     }
@@ -90,7 +91,7 @@ impl Shared {
             used: slice.used,
             throttled: slice.throttled,
             queued: own()
-                .map(|process| process.shim.ahead.queued())
+                .map(|process| process.shim.queued_work.queued())
                 .fold(GpuTime::ZERO, GpuTime::saturating_add),
             owed: slice.paid_until.since(world.now),
             waits: own().any(|process| waits(&process.phase)),

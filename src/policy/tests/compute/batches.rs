@@ -9,14 +9,14 @@ use gpuslice_policy::time::{GpuTime, Monotonic, WallTime};
 
 use crate::gpu::Gpu;
 use crate::program::Kind;
-use crate::shim::{Bracketed, Paid, Shim};
+use crate::shim::{Paid, Shim, TimedBatch};
 
 impl Shim {
     /// Enters the driver with a paid launch. Batches are opened and closed.
     pub fn enter(&mut self, kind: &Kind, paid: &Paid, stream: usize, now: Monotonic, gpu: &mut Gpu) {
         // This process's own wait was inside the driver's call.
         self.left = now;
-        if self.blind.is_some() {
+        if self.nvml_only.is_some() {
             return;
         }
         let gap = self.outside - self.launched[stream];
@@ -25,8 +25,8 @@ impl Shim {
         let may_be_empty = || {
             self.empty[stream].is_none()
                 && self.spells[stream].as_ref().is_some_and(|(since, _, spell)| {
-                    let run = self.open[stream].as_ref().map(|open| &open.run);
-                    spell.may_have_ended(run, now.since(*since), 2 * paid.estimate.plain)
+                    let batch = self.open[stream].as_ref().map(|open| &open.batch);
+                    spell.may_have_ended(batch, now.since(*since), 2 * paid.estimate.plain)
                 })
         };
         if timing == Timing::Batched {
@@ -50,7 +50,7 @@ impl Shim {
             self.record(stream, timing, now, gpu);
             self.open[stream].as_mut().unwrap().known_idle = self.empty[stream].take().is_some();
         } else if self.empty[stream].is_none() {
-            self.open[stream].as_mut().unwrap().run.idle(gap);
+            self.open[stream].as_mut().unwrap().batch.idle(gap);
         }
     }
 
@@ -63,26 +63,26 @@ impl Shim {
         now: Monotonic,
         gpu: &mut Gpu,
     ) {
-        if self.blind.is_some() {
+        if self.nvml_only.is_some() {
             self.launches += 1;
             return;
         }
         let open = self.open[stream].as_mut().unwrap();
         (self.launched[stream], self.last[stream]) = (self.outside, now);
         let is_idle = open.known_idle || open.opened >= self.until[stream];
-        let is_first = self.spells[stream].is_none() && open.run.is_empty() && is_idle;
+        let is_first = self.spells[stream].is_none() && open.batch.is_empty() && is_idle;
         if self.empty[stream].is_some() || is_first {
             self.spells[stream] = Some((now, self.outside, Spell::default()));
         }
         match self.empty[stream].take() {
-            Some(since) => open.run.idle(now.since(since)),
-            None if open.run.is_empty() => {
+            Some(since) => open.batch.idle(now.since(since)),
+            None if open.batch.is_empty() => {
                 let delay = if open.known_idle {
                     when_alone::delay(open.opened.since(self.closed[stream]), self.cost.get())
                 } else {
                     WallTime::ZERO
                 };
-                open.run.lead(now.since(open.opened) - delay);
+                open.batch.lead(now.since(open.opened) - delay);
             }
             None => {}
         }
@@ -93,7 +93,7 @@ impl Shim {
         open.truth += truth;
         (self.left, self.entering) = (now, GpuTime::ZERO);
         self.launches += 1;
-        if open.run.add(&kind.key, &paid.estimate) {
+        if open.batch.add(&kind.key, &paid.estimate) {
             self.close(stream, now, gpu);
         }
     }
@@ -116,7 +116,7 @@ impl Shim {
             let all = spell.map(|(since, outside, spell)| {
                 spell.left(now.since(since) - (self.launched[stream] - outside))
             });
-            open.run.waited(all.unwrap_or(inside));
+            open.batch.waited(all.unwrap_or(inside));
         }
         self.launched[stream] += inside;
     }
@@ -124,14 +124,14 @@ impl Shim {
     fn record(&mut self, stream: usize, timing: Timing, now: Monotonic, gpu: &mut Gpu) {
         let start = gpu.record(self.client, stream);
         self.events += 2;
-        self.open[stream] = Some(Bracketed {
-            run: Batch::open(timing, self.cost.get()),
+        self.open[stream] = Some(TimedBatch {
+            batch: Batch::open(timing, self.cost.get()),
             start,
             end: 0,
             opened: now,
             is_unknown: false,
             known_idle: false,
-            bill: Settlement::new(GpuTime::ZERO),
+            settlement: Settlement::new(GpuTime::ZERO),
             charged_to: Monotonic::BEGIN,
             progress: WallTime::ZERO,
             truth: GpuTime::ZERO,
@@ -146,14 +146,14 @@ impl Shim {
             (&mut self.spells[stream], &mut self.open[stream])
         {
             let inside = self.last[stream].since(*since) - (self.launched[stream] - *outside);
-            spell.close(&mut open.run, inside);
+            spell.close(&mut open.batch, inside);
         }
         match self.empty[stream] {
-            Some(since) => self.open[stream].as_mut().unwrap().run.close(now.since(since)),
+            Some(since) => self.open[stream].as_mut().unwrap().batch.close(now.since(since)),
             None => {
                 self.enters(now);
                 let idle = self.outside - self.launched[stream];
-                self.open[stream].as_mut().unwrap().run.close(idle);
+                self.open[stream].as_mut().unwrap().batch.close(idle);
             }
         }
         let mut open = self.open[stream].take().unwrap();
@@ -162,11 +162,11 @@ impl Shim {
         if !core::mem::replace(&mut self.is_calibrated, true) {
             self.at_first = (0..AT_FIRST).map(|_| gpu.record(self.client, stream)).collect();
         }
-        open.bill = Settlement::new(open.run.prepaid());
-        self.until[stream] = overdraft::done(self.until[stream], open.opened, open.run.plain());
-        self.ahead.add(open.run.prepaid());
-        self.ends = self.ends.max(now) + open.run.prepaid().wall_if_alone();
-        self.flights[stream].push_back(open);
+        open.settlement = Settlement::new(open.batch.prepaid());
+        self.until[stream] = overdraft::done(self.until[stream], open.opened, open.batch.plain());
+        self.queued_work.add(open.batch.prepaid());
+        self.ends = self.ends.max(now) + open.batch.prepaid().wall_if_alone();
+        self.pending[stream].push_back(open);
     }
 
     pub fn close_all(&mut self, now: Monotonic, gpu: &mut Gpu) {

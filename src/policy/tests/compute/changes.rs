@@ -3,7 +3,7 @@
 use gpuslice_policy::time::literals::{ms, us};
 use gpuslice_policy::time::{GpuTime, WallTime};
 
-use crate::mishaps::Mishap;
+use crate::faults::Fault;
 use crate::program::{Kind, Program};
 use crate::scenario::terms;
 use crate::world::{Machine, World};
@@ -29,7 +29,7 @@ fn a_new_share_holds_within_300_ms() {
         for (old, new) in [(50, 800), (800, 50), (300, 300), (950, 100), (10, 500)] {
             let mut world = world(old, vec![Program::new(vec![Kind::kernel(1, kernel)])]);
             share(&mut world, S);
-            world.befall(world.now, Mishap::Terms(0, terms(new, 20)));
+            world.inject(world.now, Fault::Terms(0, terms(new, 20)));
             share(&mut world, ms(300));
             let held = share(&mut world, S);
             assert!(held.abs_diff(new) <= 5, "{kernel}, from {old} to {new}: {held}");
@@ -42,8 +42,8 @@ fn a_process_killed_with_a_full_queue_leaves_its_share_to_the_others_within_a_se
     let program = |kernel| Program::new(vec![Kind::kernel(kernel, 300 * US)]);
     let mut world = world(100, vec![program(1), program(2)]);
     share(&mut world, S);
-    world.befall(world.now, Mishap::Kill(0));
-    world.befall(world.now + ms(500), Mishap::Reap(0));
+    world.inject(world.now, Fault::Kill(0));
+    world.inject(world.now + ms(500), Fault::Reap(0));
     share(&mut world, S);
     let held = share(&mut world, S);
     assert!(held.abs_diff(100) <= 5, "{held}");

@@ -45,7 +45,7 @@ fn program(chance: &mut Chance, me: u64) -> Program {
 const LONG: Family = Family {
     rings: &[false, true],
     renews: &[false, true],
-    mishaps: 8,
+    faults: 8,
     noticed: WallTime::from_millis(500),
     stopped: WallTime::from_millis(200),
 };
@@ -63,7 +63,7 @@ fn of(seed: u64) -> (World, WallTime) {
     let (least, most) = (WallTime::from_millis(2_000), WallTime::from_millis(20_000));
     let most = (LAUNCHES * shortest).wall_if_alone().clamp(least, most);
     let length = least + chance.span(most - least);
-    LONG.befall(&mut world, &mut chance, length, length.part(50));
+    LONG.inject(&mut world, &mut chance, length, length.part(50));
     (world, length)
 }
 

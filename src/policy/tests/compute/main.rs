@@ -15,24 +15,24 @@
 
 mod accuracy;
 mod arbitrate;
+mod attribution;
 mod batches;
-mod blind;
 mod chance;
 mod changes;
 mod counts;
 mod debt;
+mod faults;
 mod gpu;
 mod long;
 mod machine;
 mod meter;
-mod mishaps;
 mod newcomers;
+mod nvml_only;
 mod program;
 mod scenario;
 mod sharing;
 mod shim;
 mod side_by_side;
-mod sight;
 mod slice;
 mod start;
 mod waits;

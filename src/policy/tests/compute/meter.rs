@@ -10,7 +10,7 @@ use gpuslice_policy::compute::measuring::verdict::{EstimateUpdate, Opening, Verd
 use gpuslice_policy::time::{GpuTime, Monotonic, WallTime};
 
 use crate::gpu::{Gpu, NEVER};
-use crate::shim::{Bracketed, Shim};
+use crate::shim::{Shim, TimedBatch};
 use crate::slice::{PLACES, Slice};
 
 /// Kernels of 400 ms differ by 2 %.
@@ -18,15 +18,15 @@ const LONG_KERNEL: GpuTime = GpuTime::from_millis(390);
 
 impl Shim {
     /// Does one tick of the worker: charges the measured time. Returns whether any work ended.
-    pub fn harvest(&mut self, now: Monotonic, slice: &mut Slice, gpu: &Gpu) -> bool {
+    pub fn poll_events(&mut self, now: Monotonic, slice: &mut Slice, gpu: &Gpu) -> bool {
         if !self.read(slice.places, now, slice) {
             return false;
         }
         self.compare_clocks(now, gpu);
         self.calibrate(gpu);
         let mut any = false;
-        for stream in 0..self.flights.len() {
-            while self.harvest_first(stream, now, slice, gpu) {
+        for stream in 0..self.pending.len() {
+            while self.poll_first(stream, now, slice, gpu) {
                 any = true;
             }
         }
@@ -35,11 +35,11 @@ impl Shim {
 
     /// Uses all readings before any interval is laid on the time line, because the latest reading is the most exact.
     fn compare_clocks(&mut self, now: Monotonic, gpu: &Gpu) {
-        for flight in self.flights.iter().flatten() {
-            if gpu.event(flight.start) != NEVER {
-                self.offset.recorded(flight.opened, self.readings.of(gpu.event(flight.start)));
+        for timed in self.pending.iter().flatten() {
+            if gpu.event(timed.start) != NEVER {
+                self.offset.recorded(timed.opened, self.readings.of(gpu.event(timed.start)));
             }
-            for event in [flight.start, flight.end].map(|event| gpu.event(event)) {
+            for event in [timed.start, timed.end].map(|event| gpu.event(event)) {
                 if event != NEVER {
                     self.offset.passed(now, self.readings.of(event));
                 }
@@ -59,60 +59,60 @@ impl Shim {
         self.at_first.clear();
     }
 
-    fn harvest_first(&mut self, stream: usize, now: Monotonic, slice: &mut Slice, gpu: &Gpu) -> bool {
-        let Some(mut flight) = self.flights[stream].pop_front() else {
+    fn poll_first(&mut self, stream: usize, now: Monotonic, slice: &mut Slice, gpu: &Gpu) -> bool {
+        let Some(mut timed) = self.pending[stream].pop_front() else {
             return false;
         };
-        let (start, end) = (gpu.event(flight.start), gpu.event(flight.end));
+        let (start, end) = (gpu.event(timed.start), gpu.event(timed.end));
         if end == NEVER {
             if start != NEVER {
-                self.charge_running(&mut flight, self.readings.of(start), now, slice);
+                self.charge_running(&mut timed, self.readings.of(start), now, slice);
             }
-            self.flights[stream].push_front(flight);
+            self.pending[stream].push_front(timed);
             return false;
         }
-        self.long_kernels += u64::from(flight.run.launches() == 1 && flight.truth >= LONG_KERNEL);
+        self.long_kernels += u64::from(timed.batch.launches() == 1 && timed.truth >= LONG_KERNEL);
         let measured = self.readings.of(end).since(self.readings.of(start));
         let before = core::mem::replace(&mut self.last_end[stream], self.readings.of(end));
         let was_idle =
-            flight.known_idle || event_clock::was_idle(before, self.readings.of(start), self.cost.get());
-        let switched = !flight.is_unknown && self.others_until > self.own_until;
+            timed.known_idle || event_clock::was_idle(before, self.readings.of(start), self.cost.get());
+        let switched = !timed.is_unknown && self.others_until > self.own_until;
         let opening = match (was_idle, switched) {
             (true, true) => Opening::Switched,
             (true, false) => Opening::Idle,
             _ => Opening::Busy,
         };
-        let verdict = flight.run.judge(measured, opening, self.cost.get());
+        let verdict = timed.batch.verdict(measured, opening, self.cost.get());
         if verdict.held {
             self.last_end[stream] = EventTime::BEGIN;
         }
         let until = self.offset.instant(self.readings.of(end)).unwrap() - verdict.after;
-        self.charge_rest(&mut flight, (verdict.length + verdict.events, until), now, slice);
-        slice.settle(flight.bill.close(), now);
-        if (0..self.flights.len()).all(|other| other == stream || self.flights[other].is_empty()) {
+        self.charge_rest(&mut timed, (verdict.length + verdict.events, until), now, slice);
+        slice.settle(timed.settlement.close(), now);
+        if (0..self.pending.len()).all(|other| other == stream || self.pending[other].is_empty()) {
             self.settled_at = self.settled_at.max(until.min(now));
         }
-        self.outstanding = self.outstanding.checked_sub(flight.bill.prepaid()).unwrap();
-        self.ahead.done(flight.bill.prepaid());
-        self.ends = until + self.ahead.queued().wall_if_alone();
-        self.learn(&flight, verdict, slice);
+        self.outstanding = self.outstanding.checked_sub(timed.settlement.prepaid()).unwrap();
+        self.queued_work.done(timed.settlement.prepaid());
+        self.ends = until + self.queued_work.queued().wall_if_alone();
+        self.learn(&timed, verdict, slice);
         true
     }
 
     /// Charges running work while it runs.
     fn charge_running(
         &mut self,
-        flight: &mut Bracketed,
+        timed: &mut TimedBatch,
         start: EventTime,
         now: Monotonic,
         slice: &mut Slice,
     ) {
-        let start = self.offset.instant(start).unwrap() + flight.run.gaps();
-        let start = start.max(flight.charged_to);
+        let start = self.offset.instant(start).unwrap() + timed.batch.gaps();
+        let start = start.max(timed.charged_to);
         if let Some(until) = settlement::running(start, now) {
-            self.charge(flight, (start, until, true), now, slice);
-            flight.charged_to = until;
-            flight.progress += until.since(start);
+            self.charge(timed, (start, until, true), now, slice);
+            timed.charged_to = until;
+            timed.progress += until.since(start);
         }
     }
 
@@ -120,24 +120,24 @@ impl Shim {
     /// depend on how exactly two clocks are compared.
     fn charge_rest(
         &mut self,
-        flight: &mut Bracketed,
+        timed: &mut TimedBatch,
         (length, until): (WallTime, Monotonic),
         now: Monotonic,
         slice: &mut Slice,
     ) {
-        let rest = length - flight.progress;
-        let start = (until - rest).max(flight.charged_to);
-        self.charge(flight, (start, start + rest, false), now, slice);
-        let lengths = (length, flight.progress);
-        let beyond = settlement::beyond(flight.bill.charged(), lengths, slice.factor, slice.is_replayed);
+        let rest = length - timed.progress;
+        let start = (until - rest).max(timed.charged_to);
+        self.charge(timed, (start, start + rest, false), now, slice);
+        let lengths = (length, timed.progress);
+        let beyond = settlement::beyond(timed.settlement.charged(), lengths, slice.factor, slice.is_replayed);
         slice.measured -= i128::from(beyond.nanos());
         slice.used = slice.used.checked_sub(beyond).unwrap();
-        slice.settle(flight.bill.refund(beyond), now);
+        slice.settle(timed.settlement.refund(beyond), now);
     }
 
     fn charge(
         &mut self,
-        flight: &mut Bracketed,
+        timed: &mut TimedBatch,
         (start, end, goes_on): (Monotonic, Monotonic, bool),
         now: Monotonic,
         slice: &mut Slice,
@@ -146,7 +146,7 @@ impl Shim {
             return;
         }
         let add_overlap = |slice: &mut Slice, covered| {
-            if !flight.is_unknown {
+            if !timed.is_unknown {
                 slice.overlap.add(end.since(start), covered);
             }
         };
@@ -164,7 +164,7 @@ impl Shim {
         let charge = correction::apply(covered, slice.factor);
         slice.measured += i128::from(charge.nanos());
         slice.used += charge;
-        slice.settle(flight.bill.charge(charge), now);
+        slice.settle(timed.settlement.charge(charge), now);
     }
 
     pub fn read(&mut self, to: u64, now: Monotonic, slice: &Slice) -> bool {
@@ -181,24 +181,24 @@ impl Shim {
         self.reader.read((to, PLACES), now, &mut self.union, entry)
     }
 
-    fn learn(&mut self, flight: &Bracketed, verdict: Verdict, slice: &mut Slice) {
+    fn learn(&mut self, timed: &TimedBatch, verdict: Verdict, slice: &mut Slice) {
         let own = slice.overlap.part(verdict.length);
         let charged = correction::apply(own, slice.factor);
-        let paid = flight.bill.prepaid();
+        let paid = timed.settlement.prepaid();
         let all = correction::apply(slice.overlap.part(verdict.length + verdict.events), slice.factor);
-        let length = if flight.is_unknown { flight.bill.charged() } else { all };
+        let length = if timed.is_unknown { timed.settlement.charged() } else { all };
         let served = &mut slice.asks[self.me].served;
         *served = (*served + length).saturating_sub(paid);
         slice.got[self.me] = slice.got[self.me].saturating_add(all.less(paid));
-        let outcome = flight.run.outcome(charged, verdict.length);
-        for part in flight.run.parts() {
+        let outcome = timed.batch.outcome(charged, verdict.length);
+        for part in timed.batch.parts() {
             let changed = match verdict.lesson {
                 EstimateUpdate::Single => self.table.measure(&part.key, charged, (own, verdict.length)),
-                EstimateUpdate::Batch => self.table.measure_run(part, &outcome),
+                EstimateUpdate::Batch => self.table.measure_batch(part, &outcome),
                 EstimateUpdate::Gaps | EstimateUpdate::Nothing => [None; 2],
             };
             changed.into_iter().flatten().for_each(|id| self.epochs[epoch_of(id)] += 1);
-            if flight.is_unknown {
+            if timed.is_unknown {
                 self.unknown.done(&part.key);
             }
         }

@@ -3,7 +3,7 @@
 use gpuslice_policy::time::WallTime;
 use gpuslice_policy::time::literals::{ms, us};
 
-use crate::mishaps::Mishap;
+use crate::faults::Fault;
 use crate::program::{Kind, Program};
 use crate::scenario::terms;
 use crate::world::{Machine, World};
@@ -27,8 +27,8 @@ fn served(limit: u64, seconds: u64) -> (u64, u64) {
     for at in 0..COME * lives {
         let begins = start + (at as u64 * LIFE).part(COME as u64);
         world.processes[STAY + at].wake = begins;
-        world.befall(begins + LIFE, Mishap::Kill(STAY + at));
-        world.befall(begins + LIFE + ms(50), Mishap::Reap(STAY + at));
+        world.inject(begins + LIFE, Fault::Kill(STAY + at));
+        world.inject(begins + LIFE + ms(50), Fault::Reap(STAY + at));
     }
     world.run(start + seconds * S).unwrap();
     let stays = world.processes.iter().take(STAY).map(|process| world.gpu.busy(process.client));

@@ -6,7 +6,7 @@ use gpuslice_policy::time::{GpuTime, WallTime};
 use gpuslice_policy::units::Permille;
 
 use crate::chance::Chance;
-use crate::mishaps::Mishap;
+use crate::faults::Fault;
 use crate::program::{Kind, Program};
 use crate::shim::Readings;
 use crate::world::{Machine, World};
@@ -46,7 +46,7 @@ pub struct Family {
     pub rings: &'static [bool],
     pub renews: &'static [bool],
     /// The number of faults is below this.
-    pub mishaps: u64,
+    pub faults: u64,
     /// Deaths are noticed, and stopped processes continue, within these times.
     pub noticed: WallTime,
     pub stopped: WallTime,
@@ -55,7 +55,7 @@ pub struct Family {
 const SHORT: Family = Family {
     rings: &[false, true],
     renews: &[false, true],
-    mishaps: 4,
+    faults: 4,
     noticed: WallTime::from_millis(100),
     stopped: WallTime::from_millis(100),
 };
@@ -79,22 +79,22 @@ impl Family {
     }
 
     /// Adds faults to the world. Clocks jump by up to `jump`.
-    pub fn befall(&self, world: &mut World, chance: &mut Chance, length: WallTime, jump: WallTime) {
+    pub fn inject(&self, world: &mut World, chance: &mut Chance, length: WallTime, jump: WallTime) {
         let (slices, processes) = (world.slices.len() as u64, world.processes.len() as u64);
-        for _ in 0..chance.between(0, self.mishaps) {
+        for _ in 0..chance.between(0, self.faults) {
             let at = world.now + ns(chance.between(0, length.nanos()));
             let me = chance.between(0, processes) as usize;
             match chance.between(0, 4) {
                 0 => {
                     let terms = terms(chance.between(10, 1000), chance.of(&[20, 200]));
-                    world.befall(at, Mishap::Terms(chance.between(0, slices) as usize, terms));
+                    world.inject(at, Fault::Terms(chance.between(0, slices) as usize, terms));
                 }
                 1 => {
-                    world.befall(at, Mishap::Kill(me));
-                    world.befall(at + ns(chance.between(0, self.noticed.nanos())), Mishap::Reap(me));
+                    world.inject(at, Fault::Kill(me));
+                    world.inject(at + ns(chance.between(0, self.noticed.nanos())), Fault::Reap(me));
                 }
-                2 => world.befall(at, Mishap::Stop(me, chance.scale(ms(1), self.stopped))),
-                _ => world.befall(at, Mishap::Jump(chance.scale(us(1), jump))),
+                2 => world.inject(at, Fault::Stop(me, chance.scale(ms(1), self.stopped))),
+                _ => world.inject(at, Fault::Jump(chance.scale(us(1), jump))),
             }
         }
     }
@@ -117,7 +117,7 @@ pub fn of(seed: u64) -> (World, WallTime) {
     let machine = SHORT.machine(&mut chance);
     let mut world = World::new(machine, &shares, programs, seed);
     let length = chance.scale(ms(5), ms(60));
-    SHORT.befall(&mut world, &mut chance, length, ms(10_000));
+    SHORT.inject(&mut world, &mut chance, length, ms(10_000));
     (world, length)
 }
 

@@ -8,7 +8,7 @@ use gpuslice_policy::units::Permille;
 
 use crate::arbitrate::{Shared, settings};
 use crate::chance::Chance;
-use crate::mishaps::Mishap;
+use crate::faults::Fault;
 use crate::program::{Kind, Program};
 use crate::world::Machine;
 
@@ -118,9 +118,9 @@ fn fairness(table: &mut Table) {
     shared.world.watch.is_off = true;
     shared.run(shared.world.now + S);
     table.jain("eight processes beside one", &shares(&mut shared, 4 * S));
-    let blind = Machine { rings: false, ..Machine::default() };
+    let apart = Machine { rings: false, ..Machine::default() };
     let programs = vec![(0, small(200 * US)), (1, small(200 * US))];
-    let mut shared = Shared::new(blind, equal(&[100, 100]), programs);
+    let mut shared = Shared::new(apart, equal(&[100, 100]), programs);
     // The watch does not know of wall credits.
     shared.world.watch.is_off = true;
     shared.run(shared.world.now + S);
@@ -169,7 +169,7 @@ fn lending(table: &mut Table) {
         shared.world.watch.is_off = borrowers > 1;
         shared.run(shared.world.now + S);
         let stop = shared.world.now;
-        shared.world.befall(stop, Mishap::Stop(0, S));
+        shared.world.inject(stop, Fault::Stop(0, S));
         let lent = reaches(&mut shared, 1, ALL * 97 / 100);
         shared.run(stop + S);
         let due = ALL * u64::from(weights[0]) / u64::from(weights[0] + weights[1]);
@@ -242,7 +242,7 @@ fn late(table: &mut Table) {
 fn death(table: &mut Table) {
     let mut shared = one_each(equal(&[400, 100]), vec![small(200 * US), small(200 * US)]);
     let stop = shared.world.now;
-    shared.world.befall(stop, Mishap::Stop(0, S));
+    shared.world.inject(stop, Fault::Stop(0, S));
     shared.run(stop + S);
     shared.arbiter = None;
     shared.run(stop + S + ms(200));
@@ -287,7 +287,7 @@ fn of_seed(seed: u64) -> Shared {
 }
 
 #[test]
-fn nobody_starves_or_passes_its_limit_and_the_gpu_is_busy_whatever_the_slices_are() {
+fn no_slice_starves_or_passes_its_limit_and_the_gpu_stays_busy() {
     for seed in 0..40 {
         let mut shared = of_seed(seed);
         shared.run(shared.world.now + 3 * S);

@@ -16,8 +16,8 @@ use gpuslice_policy::compute::measuring::union::BusyUnion;
 use gpuslice_policy::compute::measuring::when_alone::Sampler;
 use gpuslice_policy::time::{GpuTime, Monotonic, WallTime};
 
-use crate::blind::Blind;
 use crate::gpu::Gpu;
+use crate::nvml_only::NvmlOnly;
 use crate::program::Kind;
 use crate::slice::Slice;
 
@@ -41,8 +41,8 @@ pub struct Paid {
 
 /// A batch and its events.
 #[derive(Debug)]
-pub struct Bracketed {
-    pub run: Batch,
+pub struct TimedBatch {
+    pub batch: Batch,
     pub start: usize,
     pub end: usize,
     /// The instant at which the host recorded the start.
@@ -51,7 +51,7 @@ pub struct Bracketed {
     /// True if the host had waited for the stream.
     pub known_idle: bool,
 
-    pub bill: Settlement,
+    pub settlement: Settlement,
     /// The instant up to which it was charged while it ran.
     pub charged_to: Monotonic,
     /// The part of its time that was charged.
@@ -86,12 +86,12 @@ pub struct Shim {
     pub recent: Recent,
     pub epochs: [u64; EPOCHS],
     pub lease: Lease,
-    pub open: Vec<Option<Bracketed>>,
-    pub flights: Vec<VecDeque<Bracketed>>,
+    pub open: Vec<Option<TimedBatch>>,
+    pub pending: Vec<VecDeque<TimedBatch>>,
     pub union: BusyUnion,
     pub reader: Reader,
     pub offset: ClockOffset,
-    pub ahead: QueuedWork,
+    pub queued_work: QueuedWork,
     /// The expected end of the queued work.
     pub ends: Monotonic,
     pub unknown: Unknown,
@@ -136,7 +136,7 @@ pub struct Shim {
     pub takes: u32,
     pub events: u64,
     /// The state without any measurement but NVML's.
-    pub blind: Option<Blind>,
+    pub nvml_only: Option<NvmlOnly>,
 }
 
 impl Shim {
@@ -150,11 +150,11 @@ impl Shim {
             epochs: [0; EPOCHS],
             lease: Lease::NONE,
             open: (0..streams).map(|_| None).collect(),
-            flights: (0..streams).map(|_| VecDeque::new()).collect(),
+            pending: (0..streams).map(|_| VecDeque::new()).collect(),
             union: BusyUnion::new(),
             reader: Reader::default(),
             offset: ClockOffset::default(),
-            ahead: QueuedWork::default(),
+            queued_work: QueuedWork::default(),
             ends: Monotonic::BEGIN,
             unknown: Unknown::default(),
             sampler: Sampler::default(),
@@ -182,7 +182,7 @@ impl Shim {
             beside: Beside::default(),
             takes: 0,
             events: 0,
-            blind: None,
+            nvml_only: None,
         }
     }
 
@@ -205,8 +205,8 @@ impl Shim {
         slice: &mut Slice,
         gpu: &mut Gpu,
     ) -> Result<Paid, Wait> {
-        if self.blind.is_some() {
-            return self.admit_blindly(now, slice);
+        if self.nvml_only.is_some() {
+            return self.admit_without_events(now, slice);
         }
         let known = self.known(kind);
         let waits = since + UNKNOWN_WAIT;
@@ -217,9 +217,10 @@ impl Shim {
         }
         let estimate = known.unwrap_or_else(|| self.table.prior(&kind.key));
         let cost = estimate.charged;
-        let (least, left) = (queue_bound::least(slice.ahead, slice.is_alone(self.me)), self.ends.since(now));
-        let is_at_end = least < queue_bound::LEAST && self.ahead.admits_at_end(cost, left);
-        if !self.ahead.admits_within(cost, least) && !is_at_end {
+        let (least, left) =
+            (queue_bound::least(slice.queue_bound, slice.is_alone(self.me)), self.ends.since(now));
+        let is_at_end = least < queue_bound::LEAST && self.queued_work.admits_at_end(cost, left);
+        if !self.queued_work.admits_within(cost, least) && !is_at_end {
             self.close_all(now, gpu);
             // Others have their turns meanwhile.
             slice.asks[self.me].wants = GpuTime::ZERO;
@@ -269,7 +270,7 @@ impl Shim {
         let ends = |stream: usize| {
             let open = self.open[stream].as_ref();
             open.map_or(self.until[stream], |open| {
-                overdraft::done(self.until[stream], open.opened, open.run.plain())
+                overdraft::done(self.until[stream], open.opened, open.batch.plain())
             })
         };
         let last = (0..self.until.len()).map(ends).max().unwrap();
@@ -291,29 +292,30 @@ impl Shim {
     }
 
     pub fn is_busy(&self) -> bool {
-        self.flights.iter().any(|flights| !flights.is_empty())
+        self.pending.iter().any(|pending| !pending.is_empty())
     }
 
     /// Returns the prepaid time without a measurement: credit, open batches, and batches in flight.
     pub fn unmeasured(&self) -> u128 {
-        let open = self.open.iter().flatten().map(|open| open.run.prepaid());
-        let flights = self.flights.iter().flatten();
-        let flying = flights.map(|flight| flight.bill.prepaid().saturating_sub(flight.bill.charged()));
-        let times = open.chain(flying).chain([self.lease.left(), self.entering]);
+        let open = self.open.iter().flatten().map(|open| open.batch.prepaid());
+        let pending = self.pending.iter().flatten();
+        let in_flight =
+            pending.map(|timed| timed.settlement.prepaid().saturating_sub(timed.settlement.charged()));
+        let times = open.chain(in_flight).chain([self.lease.left(), self.entering]);
         times.map(|time| u128::from(time.nanos())).sum()
     }
 
     /// Returns the true duration of the work without a measurement.
     pub fn under_way(&self) -> GpuTime {
-        let all = self.open.iter().flatten().chain(self.flights.iter().flatten());
-        all.map(|bracketed| bracketed.truth).fold(GpuTime::ZERO, GpuTime::saturating_add)
+        let all = self.open.iter().flatten().chain(self.pending.iter().flatten());
+        all.map(|timed| timed.truth).fold(GpuTime::ZERO, GpuTime::saturating_add)
     }
 
     /// Returns the true duration of the work in flight, minus its payment.
     pub fn underpaid(&self) -> GpuTime {
         let open = self.open.iter().flatten();
-        let all = open.chain(self.flights.iter().flatten());
-        all.map(|bracketed| bracketed.truth - bracketed.run.prepaid().max(bracketed.bill.charged()))
+        let all = open.chain(self.pending.iter().flatten());
+        all.map(|timed| timed.truth - timed.batch.prepaid().max(timed.settlement.charged()))
             .fold(GpuTime::ZERO, GpuTime::saturating_add)
     }
 }

@@ -62,7 +62,7 @@ pub struct Slice {
     /// Wall time that launches waited.
     pub throttled: WallTime,
     /// Largest queued work of a process.
-    pub ahead: GpuTime,
+    pub queue_bound: GpuTime,
 }
 
 impl Slice {
@@ -94,7 +94,7 @@ impl Slice {
             given: GpuTime::ZERO,
             refunded: false,
             throttled: WallTime::ZERO,
-            ahead: queue_bound::MOST,
+            queue_bound: queue_bound::MOST,
         }
     }
 
@@ -114,7 +114,7 @@ impl Slice {
             waiting: others,
             is_alone: self.asks.len() == 1,
         };
-        lease::size_for(&situation, 1, self.ahead)
+        lease::size_for(&situation, 1, self.queue_bound)
     }
 
     /// Takes time for a process. On failure it returns the instant of the next try.

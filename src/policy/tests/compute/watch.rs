@@ -111,7 +111,7 @@ impl Watch {
         }
         for at in 0..world.slices.len() {
             self.settled_is_measured(at, world)?;
-            self.the_word_is_what_was_paid(at, world)?;
+            self.the_word_equals_the_payments(at, world)?;
             self.physics(at, passed, world)?;
             self.measured_is_true(at, world)?;
         }
@@ -140,7 +140,7 @@ impl Watch {
 
     /// Checks that each payment and each refund moved the word by its amount, and that no process took time while the
     /// slice was in debt.
-    fn the_word_is_what_was_paid(&self, at: usize, world: &World) -> Result<(), String> {
+    fn the_word_equals_the_payments(&self, at: usize, world: &World) -> Result<(), String> {
         let slice = &world.slices[at];
         if !slice.debt.is(slice.paid_until, world.now, slice.terms) {
             let owed = slice.debt.owed(world.now, slice.terms);

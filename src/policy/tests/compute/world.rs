@@ -4,13 +4,13 @@ use gpuslice_policy::compute::limiter::token_bucket::{self, RateLimit};
 use gpuslice_policy::time::literals::{ms, ns, us};
 use gpuslice_policy::time::{GpuTime, Monotonic, WallTime};
 
-use crate::blind::Blind;
+use crate::attribution::Attribution;
 use crate::chance::Chance;
+use crate::faults::{Fault, Sampler};
 use crate::gpu::Gpu;
-use crate::mishaps::{Mishap, Sampler};
+use crate::nvml_only::NvmlOnly;
 use crate::program::{Kind, Program, Step};
 use crate::shim::{Paid, Shim, Wait};
-use crate::sight::Sight;
 use crate::slice::{PLACES, Slice};
 use crate::watch::Watch;
 
@@ -72,7 +72,7 @@ impl Process {
     }
 
     /// Returns true if its worker is awake.
-    pub fn has_helper(&self) -> bool {
+    pub fn has_worker(&self) -> bool {
         self.is_alive() && (self.shim.is_busy() || matches!(self.phase, Phase::Asks { .. }))
     }
 
@@ -88,7 +88,7 @@ impl Process {
 pub struct World {
     pub now: Monotonic,
     /// The host's clock minus the GPU's.
-    pub ahead: WallTime,
+    pub clock_offset: WallTime,
     pub machine: Machine,
     pub gpu: Gpu,
     pub slices: Vec<Slice>,
@@ -97,10 +97,10 @@ pub struct World {
     pub watch: Watch,
     /// True if there is any limit.
     pub limited: bool,
-    pub mishaps: Vec<(Monotonic, Mishap)>,
+    pub faults: Vec<(Monotonic, Fault)>,
     pub sampler: Sampler,
     /// Each slice's knowledge of all slices.
-    pub sights: Vec<Sight>,
+    pub attributions: Vec<Attribution>,
 }
 
 impl World {
@@ -118,7 +118,7 @@ impl World {
             .map(|(me, (slice, program))| {
                 let client = gpu.client(program.streams);
                 let mut shim = Shim::new(me, client, program.streams, machine.readings, now);
-                shim.blind = (machine.meter == Meter::Nvml).then(Blind::default);
+                shim.nvml_only = (machine.meter == Meter::Nvml).then(NvmlOnly::default);
                 let start = now + ns(chance.between(0, 3_000_000));
                 Process {
                     slice,
@@ -143,10 +143,10 @@ impl World {
             slice.unattributed = several && by_events && !replays;
         });
         let next = if by_events { Monotonic::NEVER } else { now + machine.nvml.0 };
-        let sights = if replays { Sight::all(terms.len(), now) } else { Vec::new() };
+        let attributions = if replays { Attribution::all(terms.len(), now) } else { Vec::new() };
         Self {
             now,
-            ahead: now.since(Monotonic::BEGIN),
+            clock_offset: now.since(Monotonic::BEGIN),
             machine,
             gpu,
             watch: Watch::new(&slices, now, machine.meter == Meter::Nvml),
@@ -154,15 +154,15 @@ impl World {
             processes,
             chance,
             limited: true,
-            mishaps: Vec::new(),
-            sights,
+            faults: Vec::new(),
+            attributions,
             sampler: Sampler { next, from: now, busy: vec![0; count], due: Vec::new() },
         }
     }
 
-    pub fn befall(&mut self, at: Monotonic, mishap: Mishap) {
-        self.mishaps.push((at, mishap));
-        self.mishaps.sort_by_key(|(at, _)| core::cmp::Reverse(*at));
+    pub fn inject(&mut self, at: Monotonic, fault: Fault) {
+        self.faults.push((at, fault));
+        self.faults.sort_by_key(|(at, _)| core::cmp::Reverse(*at));
     }
 
     pub fn used(&self, slice: usize) -> u64 {
@@ -193,28 +193,28 @@ impl World {
     }
 
     fn step(&mut self, until: Monotonic) {
-        let gpu = ns::<Monotonic>(self.gpu.next()) + self.ahead;
+        let gpu = ns::<Monotonic>(self.gpu.next()) + self.clock_offset;
         let never = Monotonic::NEVER;
         let own = self.processes.iter().map(|process| process.wake.min(process.tick)).min().unwrap_or(never);
-        let mishap = self.mishaps.last().map_or(never, |(at, _)| *at);
+        let fault = self.faults.last().map_or(never, |(at, _)| *at);
         let sample = self.sampler.due.first().map_or(never, |(at, _)| *at).min(self.sampler.next);
-        let look = self.sights.iter().map(|sight| sight.next).min().unwrap_or(never);
-        let next = gpu.min(own).min(mishap).min(sample).min(look).min(until).max(self.now);
+        let look = self.attributions.iter().map(|attribution| attribution.next).min().unwrap_or(never);
+        let next = gpu.min(own).min(fault).min(sample).min(look).min(until).max(self.now);
         self.now = next;
-        self.gpu.advance((next - self.ahead).nanos());
+        self.gpu.advance((next - self.clock_offset).nanos());
         if gpu <= next {
             self.gpu_moved();
         }
-        if mishap <= next
-            && let Some((_, mishap)) = self.mishaps.pop()
+        if fault <= next
+            && let Some((_, fault)) = self.faults.pop()
         {
-            self.strike(mishap);
+            self.apply(fault);
         }
         if sample <= self.now {
             self.sample();
         }
         if look <= self.now {
-            self.look_around();
+            self.attribute_due();
         }
         if own <= self.now {
             for me in 0..self.processes.len() {
@@ -357,7 +357,7 @@ impl World {
         let process = &mut self.processes[me];
         process.tick = Monotonic::NEVER;
         let at = process.slice;
-        let ended = process.shim.harvest(self.now, &mut self.slices[at], &self.gpu);
+        let ended = process.shim.poll_events(self.now, &mut self.slices[at], &self.gpu);
         if ended && let Phase::Asks { wait: Some(Wait::Queue(_) | Wait::Unknown(_)), .. } = process.phase {
             process.wake = self.now;
         }
@@ -369,7 +369,7 @@ impl World {
     /// Lets the workers of waiting processes read as often, so they lose no interval of the ring.
     fn read_along(&mut self, at: usize) {
         let slice = &self.slices[at];
-        for process in self.processes.iter_mut().filter(|process| process.slice == at && process.has_helper())
+        for process in self.processes.iter_mut().filter(|process| process.slice == at && process.has_worker())
         {
             if process.shim.read_to + PLACES / 2 < slice.places {
                 process.shim.read(slice.places, self.now, slice);

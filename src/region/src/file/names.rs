@@ -239,7 +239,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slice_is_called_what_follows_its_user() {
+    fn the_name_of_a_slice_is_the_part_after_its_user() {
         for (path, name) in [
             ("/dev/shm/gpuslice-1000-run-red", "red"),
             ("/dev/shm/gpuslice-1000-4026531841", "4026531841"),

@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_for_ever_for_a_thread_that_a_forked_child_does_not_have() {
+    fn a_forked_child_does_not_wait_for_ever_for_a_thread_of_its_parent() {
         let state = AtomicU8::new(BEING_SET);
         run_once(&state, || unreachable!("another thread began"));
         assert_eq!(state.load(Ordering::Relaxed), SET);

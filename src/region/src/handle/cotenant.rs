@@ -101,7 +101,12 @@ fn settings(limits: Limits) -> SliceSettings {
 /// Divides a GPU among all slices on it, and writes their grants. Returns true if any of them has work or waits.
 /// `now`: the present instant, read just before, because a slice's debt is the distance of its word to the
 /// clock.
-pub fn divide(arbiter: &mut Arbiter, cotenants: &mut [&mut Cotenant], gpu: &Uuid, now: Monotonic) -> bool {
+pub fn allocate_gpu(
+    arbiter: &mut Arbiter,
+    cotenants: &mut [&mut Cotenant],
+    gpu: &Uuid,
+    now: Monotonic,
+) -> bool {
     let demand = |(at, cotenant): (usize, &mut &mut Cotenant)| {
         cotenant.demand(gpu, now).map(|(device, slice)| (at, device, slice))
     };

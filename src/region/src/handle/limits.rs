@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_and_what_means_nothing_is_what_most_have() {
+    fn sharing_is_read_as_written_and_a_meaningless_word_as_the_usual() {
         for policy in [CorePolicy::Fixed, CorePolicy::Equal, CorePolicy::BestEffort] {
             for priority in [Priority::Low, Priority::Normal, Priority::High] {
                 for weight in [1, 100, 1000] {

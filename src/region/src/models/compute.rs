@@ -78,7 +78,7 @@ fn where_the_last_to_write_wins_payments_are_lost() {
 }
 
 /// Two processes request 3 ms each of a device that is paid up to now.
-fn two_who_take_the_same_instant() {
+fn two_requests_take_the_same_instant() {
     model(|| {
         let world = paid(0, [true; SLOTS]);
         let other = beside(&world, |world| world.layout.take_time(DEVICE, 1, ms(3), (NOW, NOW)));
@@ -89,15 +89,15 @@ fn two_who_take_the_same_instant() {
 }
 
 #[test]
-fn of_two_who_take_the_same_instant_one_goes() {
-    two_who_take_the_same_instant();
+fn of_two_requests_for_the_same_instant_one_succeeds() {
+    two_requests_take_the_same_instant();
 }
 
 #[test]
 #[should_panic(expected = "both have gone")]
 fn where_the_last_to_write_wins_both_go() {
     broken::make(Break::LastWins);
-    two_who_take_the_same_instant();
+    two_requests_take_the_same_instant();
 }
 
 /// A process waits for 10 ms that are owed, and another one refunds them.
@@ -112,20 +112,20 @@ fn a_refund_comes_while_one_goes_to_sleep(late: bool) {
 }
 
 #[test]
-fn nobody_sleeps_through_a_refund() {
+fn no_process_sleeps_through_a_refund() {
     a_refund_comes_while_one_goes_to_sleep(false);
 }
 
 #[test]
-#[should_panic(expected = "nobody rang")]
+#[should_panic(expected = "no wake came")]
 fn without_the_fences_one_sleeps_through_a_refund() {
     broken::make(Break::NoFence);
     a_refund_comes_while_one_goes_to_sleep(false);
 }
 
 #[test]
-#[should_panic(expected = "nobody rang")]
-fn who_listens_after_it_was_refused_sleeps_through_a_refund() {
+#[should_panic(expected = "no wake came")]
+fn a_process_that_listens_only_after_a_refusal_sleeps_through_a_refund() {
     a_refund_comes_while_one_goes_to_sleep(true);
 }
 
@@ -147,13 +147,13 @@ fn other_terms_come_while_one_goes_to_sleep(late: bool) {
 }
 
 #[test]
-fn nobody_sleeps_through_a_change_of_terms() {
+fn no_process_sleeps_through_a_change_of_terms() {
     other_terms_come_while_one_goes_to_sleep(false);
 }
 
 #[test]
-#[should_panic(expected = "nobody rang")]
-fn who_listens_after_it_was_refused_sleeps_through_a_change_of_terms() {
+#[should_panic(expected = "no wake came")]
+fn a_process_that_listens_only_after_a_refusal_sleeps_through_a_change_of_terms() {
     other_terms_come_while_one_goes_to_sleep(true);
 }
 
@@ -178,18 +178,18 @@ fn the_dead_leave_time(killed: bool) {
 }
 
 #[test]
-fn what_the_dead_leave_is_given_back_once() {
+fn credit_of_the_dead_is_given_back_once() {
     the_dead_leave_time(false);
 }
 
 #[test]
-fn what_the_dead_leave_is_given_back_once_though_the_heir_is_killed() {
+fn credit_of_the_dead_is_given_back_once_though_the_heir_is_killed() {
     the_dead_leave_time(true);
 }
 
 #[test]
 #[should_panic(expected = "given back twice")]
-fn what_stays_in_the_word_of_the_dead_is_given_back_twice() {
+fn credit_that_stays_in_the_word_of_the_dead_is_given_back_twice() {
     broken::make(Break::UnsettledKept);
     the_dead_leave_time(true);
 }
@@ -201,7 +201,7 @@ fn word_of(thousandths: u16, now: Monotonic) -> u64 {
 }
 
 /// Two processes find that a grant of half of the GPU is too old. 10 ms of wall time are owed.
-fn two_notice_that_what_was_told_is_stale() {
+fn two_members_notice_that_a_grant_is_stale() {
     model(|| {
         let world = paid(10, [true; SLOTS]);
         world.layout.time[DEVICE].control.0.grant.set(word_of(500, NOW - STALE));
@@ -213,15 +213,15 @@ fn two_notice_that_what_was_told_is_stale() {
 }
 
 #[test]
-fn what_is_stale_changes_what_is_owed_once() {
-    two_notice_that_what_was_told_is_stale();
+fn a_stale_grant_changes_the_debt_once() {
+    two_members_notice_that_a_grant_is_stale();
 }
 
 #[test]
 #[should_panic(expected = "changed twice")]
 fn where_both_take_the_stale_word_away_it_changes_twice() {
     broken::make(Break::LastWins);
-    two_notice_that_what_was_told_is_stale();
+    two_members_notice_that_a_grant_is_stale();
 }
 
 /// The arbiter grants a tenth while a process pays for 1 ms: 10 ms of wall time at the new rate.
@@ -237,13 +237,13 @@ fn a_payment_while_a_lower_rate_is_told() {
 }
 
 #[test]
-fn who_pays_while_a_lower_rate_is_told_pays_by_one_of_the_rates() {
+fn a_payment_while_a_lower_rate_is_granted_is_by_one_of_the_rates() {
     a_payment_while_a_lower_rate_is_told();
 }
 
 #[test]
 #[should_panic(expected = "by the lower rate twice")]
-fn who_pays_where_the_rate_is_told_first_may_pay_by_it_twice() {
+fn a_payment_where_the_rate_is_granted_first_may_count_it_twice() {
     broken::make(Break::GrantFirst);
     a_payment_while_a_lower_rate_is_told();
 }
@@ -260,18 +260,18 @@ fn one_tells_while_another_forgets() {
         // 4 ms of GPU time, at a quarter or at the whole.
         let expected = [(new, ms(16)), (0, ms(4))];
         let left = (world.layout.time[DEVICE].control.0.grant.get(), world.owed());
-        assert!(expected.contains(&left), "what is owed became another: {left:?}");
+        assert!(expected.contains(&left), "the debt became another: {left:?}");
     });
 }
 
 #[test]
-fn who_tells_and_who_forgets_leave_what_is_owed() {
+fn setting_and_expiring_a_grant_leave_the_debt() {
     one_tells_while_another_forgets();
 }
 
 #[test]
-#[should_panic(expected = "what is owed became another")]
-fn where_the_last_to_write_wins_who_tells_and_who_forgets_change_what_is_owed() {
+#[should_panic(expected = "the debt became another")]
+fn where_the_last_to_write_wins_setting_and_expiring_a_grant_change_the_debt() {
     broken::make(Break::LastWins);
     one_tells_while_another_forgets();
 }
@@ -292,7 +292,7 @@ fn two_want_to_ask(last: u64) {
 }
 
 #[test]
-fn of_two_who_want_to_ask_nvml_one_does() {
+fn of_two_processes_that_want_to_ask_nvml_one_does() {
     two_want_to_ask(0);
     two_want_to_ask(SILENT);
 }
@@ -331,7 +331,7 @@ fn one_takes_over_while_the_dead_is_deposed() {
 }
 
 #[test]
-fn who_takes_over_from_the_dead_stays() {
+fn a_process_that_takes_over_from_a_dead_one_stays_elected() {
     one_takes_over_while_the_dead_is_deposed();
 }
 
@@ -366,7 +366,7 @@ fn where_the_last_to_write_wins_a_gift_or_a_debt_is_lost() {
 }
 
 /// A process waits for 10 ms that are owed on one device, and a batch on another device overruns.
-fn a_run_is_overdue_while_one_goes_to_sleep(late: bool) {
+fn a_batch_overruns_while_a_process_goes_to_sleep(late: bool) {
     model(move || {
         let world = Arc::new(layout::<2>());
         world.header.device_count.publish(2);
@@ -388,26 +388,26 @@ fn a_run_is_overdue_while_one_goes_to_sleep(late: bool) {
 }
 
 #[test]
-fn nobody_sleeps_through_what_waits_for_him() {
-    a_run_is_overdue_while_one_goes_to_sleep(false);
+fn no_process_sleeps_through_an_overrun_that_waits_for_it() {
+    a_batch_overruns_while_a_process_goes_to_sleep(false);
 }
 
 #[test]
-#[should_panic(expected = "nobody rang")]
-fn without_the_fences_one_sleeps_through_what_waits_for_him() {
+#[should_panic(expected = "no wake came")]
+fn without_the_fences_a_process_sleeps_through_an_overrun() {
     broken::make(Break::NoFence);
-    a_run_is_overdue_while_one_goes_to_sleep(false);
+    a_batch_overruns_while_a_process_goes_to_sleep(false);
 }
 
 #[test]
-#[should_panic(expected = "nobody rang")]
-fn who_listens_after_it_was_refused_sleeps_through_what_waits_for_him() {
-    a_run_is_overdue_while_one_goes_to_sleep(true);
+#[should_panic(expected = "no wake came")]
+fn a_process_that_listens_only_after_a_refusal_sleeps_through_an_overrun() {
+    a_batch_overruns_while_a_process_goes_to_sleep(true);
 }
 
 /// A launch that was throttled for 2 ms is admitted, long after one that was throttled for 50 ms, while another process
 /// looks.
-fn one_looks_while_it_is_told_what_was_kept() {
+fn one_looks_while_a_throttled_launch_is_noted() {
     model(|| {
         let world = paid(0, [true; SLOTS]);
         let step = &world.layout.time[DEVICE].coupling.0;
@@ -416,24 +416,24 @@ fn one_looks_while_it_is_told_what_was_kept() {
         let other = beside(&world, |world| world.layout.last_throttle(DEVICE));
         assert_eq!(world.layout.take_time(DEVICE, 1, ms(1), (NOW - ms(2), NOW)), Ok(()));
         let kept = other.join().unwrap();
-        assert!(kept.until.since(kept.since) <= ms(50), "nobody was kept for so long: {kept:?}");
+        assert!(kept.until.since(kept.since) <= ms(50), "no launch was throttled for so long: {kept:?}");
     });
 }
 
 #[test]
-fn what_was_kept_is_never_seen_as_longer_than_it_was() {
-    one_looks_while_it_is_told_what_was_kept();
+fn a_throttled_launch_is_never_seen_as_throttled_for_longer_than_it_was() {
+    one_looks_while_a_throttled_launch_is_noted();
 }
 
 #[test]
-#[should_panic(expected = "nobody was kept for so long")]
-fn who_looks_since_when_first_may_see_what_nobody_was_kept_for() {
+#[should_panic(expected = "no launch was throttled for so long")]
+fn a_reader_that_loads_the_start_first_may_see_a_throttling_that_never_was() {
     broken::make(Break::TornBelieved);
-    one_looks_while_it_is_told_what_was_kept();
+    one_looks_while_a_throttled_launch_is_noted();
 }
 
 /// Two processes count 3 ms each, of which 1 ms and 2 ms were not covered.
-fn two_tell_what_was_covered() {
+fn two_members_add_overlap() {
     model(|| {
         let world = paid(0, [true; SLOTS]);
         let other = beside(&world, |world| world.layout.add_overlap(DEVICE, ms(3), ms(1)));
@@ -451,12 +451,12 @@ fn two_tell_what_was_covered() {
 
 #[test]
 fn whatever_two_tell_of_overlap_is_heard() {
-    two_tell_what_was_covered();
+    two_members_add_overlap();
 }
 
 #[test]
 #[should_panic(expected = "one was not heard")]
 fn where_the_last_to_write_wins_one_is_not_heard() {
     broken::make(Break::LastWins);
-    two_tell_what_was_covered();
+    two_members_add_overlap();
 }

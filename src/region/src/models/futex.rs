@@ -16,7 +16,7 @@ pub(crate) fn sleep(word: &WakeSeq, seen: u32) {
         }
         loom::thread::yield_now();
     }
-    panic!("nobody rang");
+    panic!("no wake came");
 }
 
 pub(crate) fn wake_all(word: &WakeSeq) {

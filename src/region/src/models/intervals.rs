@@ -82,12 +82,12 @@ fn two_that_overlap(hasty: bool) {
 }
 
 #[test]
-fn what_two_processes_cover_is_charged_once() {
+fn time_that_two_processes_cover_is_charged_once() {
     two_that_overlap(false);
 }
 
 #[test]
 #[should_panic(expected = "charged twice, or not at all")]
-fn who_does_not_wait_for_lower_places_charges_twice() {
+fn a_process_that_does_not_wait_for_lower_places_charges_twice() {
     two_that_overlap(true);
 }

@@ -303,18 +303,18 @@ fn one_that_is_taken_back() {
         let world = World::new([true; SLOTS], [0, 0, 2]);
         // 9 never fit beside the 2.
         let other = beside(&world, |world| world.reserve(1, 9));
-        assert!(!full(&world.reserve(0, 6)), "refused for what was never held");
+        assert!(!full(&world.reserve(0, 6)), "refused for bytes that were never held");
         assert!(other.join().unwrap().is_err());
     });
 }
 
 #[test]
-fn a_reservation_that_is_taken_back_refuses_nobody_else() {
+fn a_reservation_that_is_taken_back_refuses_no_other() {
     one_that_is_taken_back();
 }
 
 #[test]
-#[should_panic(expected = "refused for what was never held")]
+#[should_panic(expected = "refused for bytes that were never held")]
 fn if_pending_reservations_counted_as_held_one_that_is_taken_back_would_refuse_another() {
     broken::make(Break::PendingIgnored);
     one_that_is_taken_back();
@@ -360,13 +360,13 @@ fn the_dead_make_room(blind: bool) {
 }
 
 #[test]
-fn nobody_is_refused_for_the_sake_of_the_dead_while_another_reaps_them() {
+fn no_reservation_is_refused_because_of_the_dead_while_another_process_reaps_them() {
     the_dead_make_room(false);
 }
 
 #[test]
 #[should_panic(expected = "refused for the sake of the dead")]
-fn who_takes_a_reaping_under_way_for_nobody_dead_refuses_for_their_sake() {
+fn a_process_that_takes_a_reap_under_way_for_no_dead_refuses_because_of_them() {
     the_dead_make_room(true);
 }
 
@@ -386,12 +386,12 @@ fn the_slot_of_the_dead_is_taken_again(stale: bool) {
 }
 
 #[test]
-fn a_newcomer_in_the_slot_of_the_dead_keeps_what_it_reserves_while_another_reaps() {
+fn a_newcomer_in_the_slot_of_the_dead_keeps_its_reservation_while_another_reaps() {
     the_slot_of_the_dead_is_taken_again(false);
 }
 
 #[test]
 #[should_panic(expected = "the newcomer was cleared")]
-fn who_remembers_from_before_the_lock_who_is_dead_clears_the_newcomer() {
+fn a_reaper_that_remembers_the_dead_from_before_the_lock_clears_the_newcomer() {
     the_slot_of_the_dead_is_taken_again(true);
 }

@@ -27,17 +27,17 @@ fn one_leaves_while_another_comes() {
         world.layout.end_use(owner, true);
         assert_eq!(world.layout.refund(DEVICE, 0, BYTES), 0);
         let expected = other.join().unwrap().map_or(0, |_| BYTES);
-        assert_eq!(world.sum(), expected, "nobody pays, or two do");
+        assert_eq!(world.sum(), expected, "no process pays, or two do");
     });
 }
 
 #[test]
-fn who_comes_while_the_payer_leaves_pays() {
+fn a_process_that_comes_while_the_payer_leaves_pays() {
     one_leaves_while_another_comes();
 }
 
 #[test]
-#[should_panic(expected = "nobody pays, or two do")]
+#[should_panic(expected = "no process pays, or two do")]
 fn without_the_fences_neither_sees_the_other() {
     broken::make(Break::NoFence);
     one_leaves_while_another_comes();
@@ -58,25 +58,25 @@ fn the_owner_leaves_while_somebody_sums(dies: bool) {
                 assert_eq!(world.layout.refund(DEVICE, 0, BYTES), 0);
             }
         });
-        assert!(world.sum() >= BYTES, "for an instant nobody paid");
+        assert!(world.sum() >= BYTES, "for an instant no process paid");
         leaving.join().unwrap();
-        assert_eq!(world.sum(), BYTES, "nobody pays, or two do");
+        assert_eq!(world.sum(), BYTES, "no process pays, or two do");
     });
 }
 
 #[test]
-fn a_sum_never_misses_what_an_owner_hands_on() {
+fn a_sum_never_misses_memory_that_an_owner_hands_on() {
     the_owner_leaves_while_somebody_sums(false);
 }
 
 #[test]
-fn a_sum_never_misses_what_a_dead_owner_leaves() {
+fn a_sum_never_misses_memory_that_a_dead_owner_leaves() {
     the_owner_leaves_while_somebody_sums(true);
 }
 
 #[test]
-#[should_panic(expected = "nobody pays, or two do")]
-fn where_nobody_inherits_nobody_pays() {
+#[should_panic(expected = "no process pays, or two do")]
+fn where_no_process_inherits_none_pays() {
     broken::make(Break::NoTransfer);
     the_owner_leaves_while_somebody_sums(false);
 }
@@ -93,19 +93,19 @@ fn a_payer_leaves_while_somebody_sums() {
         assert!(next < payer);
         world.layout.begin_use(next);
         let leaving = beside(&world, move |world| world.layout.end_use(payer, true));
-        assert!(world.sum() >= BYTES, "for an instant nobody paid");
+        assert!(world.sum() >= BYTES, "for an instant no process paid");
         leaving.join().unwrap();
-        assert_eq!(world.sum(), BYTES, "nobody pays, or two do");
+        assert_eq!(world.sum(), BYTES, "no process pays, or two do");
     });
 }
 
 #[test]
-fn a_sum_never_misses_what_an_payer_hands_on() {
+fn a_sum_never_misses_memory_that_a_payer_hands_on() {
     a_payer_leaves_while_somebody_sums();
 }
 
 #[test]
-#[should_panic(expected = "for an instant nobody paid")]
+#[should_panic(expected = "for an instant no process paid")]
 fn where_moves_are_ignored_a_sum_misses_one() {
     broken::make(Break::MovesIgnored);
     a_payer_leaves_while_somebody_sums();
@@ -121,7 +121,7 @@ fn of_two_that_come_while_the_payer_leaves_one_pays() {
         world.layout.end_use(owner, true);
         assert_eq!(world.layout.refund(DEVICE, 0, BYTES), 0);
         other.join().unwrap();
-        assert_eq!(world.sum(), BYTES, "nobody pays, or two do");
+        assert_eq!(world.sum(), BYTES, "no process pays, or two do");
     });
 }
 
@@ -134,7 +134,7 @@ fn the_dead_ones_memory_leaves_while_somebody_asks() {
         let clearing = beside(&world, |world| {
             world.reap(false);
         });
-        assert!(world.reserve(1, BYTES).is_err(), "granted what leaves");
+        assert!(world.reserve(1, BYTES).is_err(), "leaving memory was granted");
         clearing.join().unwrap();
         assert_eq!(world.layout.leaving(DEVICE, NOW), BYTES, "it does not leave, or twice");
         assert!(world.layout.end_if_back(DEVICE, || Some(u64::MAX)));
@@ -143,12 +143,12 @@ fn the_dead_ones_memory_leaves_while_somebody_asks() {
 }
 
 #[test]
-fn what_leaves_is_granted_to_nobody() {
+fn leaving_memory_is_granted_to_no_process() {
     the_dead_ones_memory_leaves_while_somebody_asks();
 }
 
 #[test]
-#[should_panic(expected = "granted what leaves")]
+#[should_panic(expected = "leaving memory was granted")]
 fn a_word_that_is_cleared_before_its_memory_leaves_is_granted() {
     broken::make(Break::LeavesLate);
     the_dead_ones_memory_leaves_while_somebody_asks();
@@ -168,13 +168,13 @@ fn somebody_is_charged_while_memory_leaves() {
 }
 
 #[test]
-fn what_leaves_is_not_counted_twice_for_the_most_that_was_held() {
+fn leaving_memory_is_not_counted_twice_in_the_peak() {
     somebody_is_charged_while_memory_leaves();
 }
 
 #[test]
 #[should_panic(expected = "counted twice")]
-fn where_what_leaves_counts_the_most_that_was_held_is_too_much() {
+fn where_leaving_memory_counts_the_peak_is_too_high() {
     broken::make(Break::PeakOfLeaving);
     somebody_is_charged_while_memory_leaves();
 }

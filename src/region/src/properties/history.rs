@@ -23,7 +23,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(CASES) })]
 
     #[test]
-    fn what_was_used_lately_is_what_was_counted_since_the_span_began(
+    fn recent_use_is_the_count_since_the_span_began(
         start in 0..1_u64 << 45,
         steps in proptest::collection::vec(step(), 1..200)
     ) {
@@ -55,7 +55,7 @@ proptest! {
     }
 
     #[test]
-    fn words_of_any_value_say_nothing_beyond_what_was_counted(
+    fn words_of_any_value_report_nothing_beyond_the_count(
         words in proptest::collection::vec(any::<[u64; 3]>(), SECONDS),
         near in any::<bool>(),
         used in any::<u64>(),

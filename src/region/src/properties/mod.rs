@@ -73,7 +73,7 @@ impl ReserveEnv for &World {
     }
 
     fn wait(&mut self) -> bool {
-        panic!("a reservation waited for nobody");
+        panic!("a reservation waited for no process");
     }
 }
 
@@ -235,7 +235,7 @@ proptest! {
 }
 
 #[test]
-fn the_peak_knows_nothing_of_what_is_only_asked_for() {
+fn the_peak_knows_nothing_of_pending_reservations() {
     let world = World::new(100);
     for slot in 0..2 {
         world.lives.borrow_mut()[slot] = true;

@@ -26,7 +26,7 @@ fn held_back(folder: &tempfile::TempDir) -> ([Member; 2], [Device; 2]) {
 }
 
 #[test]
-fn who_could_go_waits_for_who_is_held_back_on_a_device_in_step() {
+fn a_ready_launch_waits_for_a_throttled_one_on_a_coupled_device() {
     let folder = directory();
     let ([first, second], devices) = held_back(&folder);
     assert!(!second.is_coupled(devices[1], NOW));
@@ -44,7 +44,7 @@ fn who_could_go_waits_for_who_is_held_back_on_a_device_in_step() {
 }
 
 #[test]
-fn who_goes_in_step_waits_for_none_that_does_not() {
+fn a_launch_on_a_coupled_device_waits_for_none_on_other_devices() {
     let folder = directory();
     let ([_first, second], [held, other]) = held_back(&folder);
     second.couple([other, other], NOW);
@@ -117,7 +117,7 @@ fn a_minute_later_each_goes_by_itself() {
 }
 
 #[test]
-fn a_run_that_ended_when_a_launch_got_through_on_another_device_says_on_which() {
+fn a_batch_that_a_launch_on_another_device_ended_names_that_device() {
     let folder = directory();
     let ([first, second], devices) = held_back(&folder);
     let due = NOW + ms(100);
@@ -130,7 +130,7 @@ fn a_run_that_ended_when_a_launch_got_through_on_another_device_says_on_which() 
 }
 
 #[test]
-fn who_is_held_back_goes_ahead_while_a_run_on_another_device_is_overdue() {
+fn a_throttled_launch_gets_an_overdraft_while_a_batch_on_another_device_overruns() {
     let folder = directory();
     let ([first, second], [held, overdue]) = held_back(&folder);
     let ahead = |at| first.overdraw_for_peer(held, ms(1), NOW, NOW + ms(at));
@@ -149,7 +149,7 @@ fn who_is_held_back_goes_ahead_while_a_run_on_another_device_is_overdue() {
     first.set_queued(held, ms(1));
     assert!(!ahead(3), "its work may be what is waited for");
     first.set_queued(held, ns(0));
-    assert!(!ahead(9), "nobody has said so for long");
+    assert!(!ahead(9), "no process has published it for long");
     second.clear_overrun(overdue);
     assert!(!ahead(3));
     second.note_overrun(overdue, NOW + ms(4));
@@ -174,7 +174,7 @@ fn half_of_a_share_goes_ahead_and_no_more() {
 }
 
 #[test]
-fn who_is_held_back_is_woken_once_when_a_run_on_another_device_is_overdue() {
+fn a_throttled_launch_is_woken_once_when_a_batch_on_another_device_overruns() {
     let folder = directory();
     let ([first, second], [held, overdue]) = held_back(&folder);
     let rings = || first.wake_sequence(held);
@@ -191,5 +191,5 @@ fn who_is_held_back_is_woken_once_when_a_run_on_another_device_is_overdue() {
     assert_eq!(rings(), before + 2, "its time has come");
     first.withdraw_request(held);
     second.note_overrun(overdue, NOW + ms(200));
-    assert_eq!(rings(), before + 2, "nobody sleeps");
+    assert_eq!(rings(), before + 2, "no process sleeps");
 }

@@ -47,7 +47,7 @@ fn left_behind(path: &Path, devices: &[DeviceRequest]) {
 }
 
 #[test]
-fn what_a_slice_owes_outlives_its_last_process() {
+fn the_debt_of_a_slice_outlives_its_last_process() {
     let directory = directory();
     let path = directory.path().join("region");
     left_behind(&path, &[device(1, 100, 20)]);
@@ -75,7 +75,7 @@ fn gpu_time_is_owed_whatever_share_pays_for_it() {
 }
 
 #[test]
-fn what_is_owed_on_a_device_waits_for_a_process_that_uses_the_device() {
+fn the_debt_on_a_device_waits_for_a_process_that_uses_the_device() {
     let directory = directory();
     let path = directory.path().join("region");
     left_behind(&path, &[device(1, 100, 20), device(2, 100, 20)]);
@@ -144,7 +144,7 @@ fn a_slice_that_used_no_time_owes_nothing() {
 }
 
 #[test]
-fn what_was_owed_in_another_boot_is_not_believed() {
+fn a_debt_of_another_boot_is_not_believed() {
     let directory = directory();
     let path = directory.path().join("region");
     for (debts_are_kept, expected) in [(false, 0), (true, 0)] {
@@ -195,7 +195,7 @@ fn paid_since(path: &Path, began: u64) -> u64 {
 }
 
 #[test]
-fn the_dead_are_charged_what_may_have_run_of_a_launch_that_nothing_predicts() {
+fn the_dead_are_charged_the_possible_time_of_a_launch_that_nothing_predicts() {
     for (busy, expected) in [(20, 20..=24), (3000, 49..=50)] {
         let directory = directory();
         let path = directory.path().join("region");

@@ -21,7 +21,7 @@ const LIMIT: u64 = 1000;
 const NOW: Monotonic = Monotonic::from_nanos(1 << 50);
 
 #[test]
-fn a_region_that_is_made_anew_owes_what_it_owed_and_remembers_nothing_else() {
+fn a_region_that_is_made_anew_keeps_its_debt_and_remembers_nothing_else() {
     let directory = directory();
     let path = directory.path().join("region");
     let (member, device) = join(&path, LIMIT);
@@ -117,7 +117,10 @@ fn the_elected_stays_for_as_long_as_it_says_so_and_the_dead_are_replaced() {
     second.leave();
     assert!(first.renew_sampler_lease(device, NOW + ms(32), ms(10)), "the second is gone");
     write(&path, figure("time.sampler_lease"), u64::MAX - 5);
-    assert!(first.renew_sampler_lease(device, NOW + ms(33), ms(10)), "nobody can be elected in the future");
+    assert!(
+        first.renew_sampler_lease(device, NOW + ms(33), ms(10)),
+        "no process can be elected in the future"
+    );
 }
 
 #[test]
@@ -220,7 +223,7 @@ fn the_slice_remembers_its_peak_its_refusals_and_how_it_shares() {
 }
 
 #[test]
-fn what_contexts_hold_is_told_of_each_process_and_ends_with_it() {
+fn memory_of_contexts_is_reported_of_each_process_and_ends_with_it() {
     let directory = directory();
     let path = directory.path().join("region");
     let (watcher, device) = join(&path, LIMIT);

@@ -33,7 +33,7 @@ fn in_debt(path: &std::path::Path, now: Monotonic) -> (Member, Device) {
 }
 
 #[test]
-fn what_is_told_holds_until_it_is_stale_and_what_is_owed_stays_what_it_is() {
+fn a_grant_holds_until_it_is_stale_and_the_debt_stays_the_same() {
     let directory = directory();
     let (member, device) = in_debt(&directory.path().join("region"), ns(NOW.nanos()));
     member.set_grant(device, word(20, 4 << 20, ns(NOW.nanos())), NOW);
@@ -63,7 +63,7 @@ fn nothing_that_is_told_gives_more_than_the_slices_own() {
 }
 
 #[test]
-fn who_only_listens_notices_that_nobody_speaks_any_more() {
+fn a_member_that_only_listens_notices_that_the_arbiter_is_silent() {
     let directory = directory();
     let (member, device) = in_debt(&directory.path().join("region"), ns(NOW.nanos()));
     member.set_grant(device, word(20, 0, ns(NOW.nanos())), NOW);
@@ -83,7 +83,7 @@ fn a_gift_is_time_on_the_clock_and_never_more_than_is_owed() {
 }
 
 #[test]
-fn a_gift_and_a_higher_rate_wake_who_waits() {
+fn wall_credit_and_a_higher_rate_wake_a_waiting_member() {
     let directory = directory();
     let path = directory.path().join("region");
     let (member, device) = join(&path, LIMIT);
@@ -109,7 +109,7 @@ fn a_gift_and_a_higher_rate_wake_who_waits() {
 }
 
 #[test]
-fn other_limits_end_what_was_told_before() {
+fn other_limits_end_an_earlier_grant() {
     let directory = directory();
     let (member, device) = in_debt(&directory.path().join("region"), now());
     member.set_grant(device, word(50, 0, now()), now());
@@ -140,7 +140,7 @@ fn launches_are_paid_for_where_others_have_a_part_or_there_is_a_limit() {
 }
 
 #[test]
-fn who_waits_is_seen_until_it_should_have_looked_again() {
+fn a_waiting_process_is_seen_until_it_should_have_looked_again() {
     let directory = directory();
     let path = directory.path().join("region");
     let (member, device) = in_debt(&path, ns(NOW.nanos()));

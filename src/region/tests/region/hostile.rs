@@ -82,7 +82,7 @@ fn another_size_is_refused_in_the_file_and_in_its_header() {
 }
 
 #[test]
-fn what_is_not_a_regular_file_is_refused_without_waiting_for_it() {
+fn a_path_of_no_regular_file_is_refused_without_waiting_for_it() {
     let directory = directory();
     let target = left_behind(&directory);
     let link = directory.path().join("link");
@@ -221,7 +221,7 @@ fn use_time(member: &Member, device: Device) {
 }
 
 #[test]
-fn words_of_any_value_make_nobody_panic() {
+fn words_of_any_value_cause_no_panic() {
     for seed in [0xff_u8, 0x00, 0x80, 0x5a, 1, 2, 3] {
         let directory = directory();
         let path = directory.path().join("region");

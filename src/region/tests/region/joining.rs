@@ -26,7 +26,7 @@ fn the_first_process_makes_the_region_and_its_limits_hold_for_the_next() {
 }
 
 #[test]
-fn a_region_in_which_nobody_lives_is_made_anew() {
+fn a_region_without_living_members_is_made_anew() {
     let directory = directory();
     let path = directory.path().join("region");
     let mut puppet = Puppet::joined(&path, 100);
@@ -99,7 +99,7 @@ fn launches_are_free_until_they_are_paid_for_on_any_device() {
 }
 
 #[test]
-fn a_process_is_seen_with_what_it_holds_and_was_refused() {
+fn a_process_is_seen_with_its_memory_and_its_denials() {
     let directory = directory();
     let (member, device) = join(&directory.path().join("region"), 100);
     member.charge(device, 130);
@@ -174,7 +174,7 @@ fn the_dead_of_a_removed_region_are_not_asked_for_in_another_that_has_its_path()
 }
 
 #[test]
-fn who_waits_for_a_suspended_newcomer_is_told_which_process_it_is() {
+fn a_process_that_waits_for_a_suspended_newcomer_is_told_its_pid() {
     let directory = directory();
     let path = directory.path().join("region");
     let mut suspended = Puppet::joined(&path, 1);
@@ -218,13 +218,13 @@ fn more_devices_than_there_is_room_for_are_refused_and_leave_no_process_behind()
 }
 
 #[test]
-fn nobody_can_monitor_what_is_not_there() {
+fn a_missing_region_has_no_monitor() {
     let directory = directory();
     assert!(Monitor::open(&directory.path().join("region"), Trust::OwnerOnly).unwrap().is_none());
 }
 
 #[test]
-fn terms_beyond_their_range_are_the_nearest_and_nobody_is_told_that_they_differ() {
+fn limits_beyond_their_range_are_the_nearest_and_count_as_no_difference() {
     let directory = directory();
     let path = directory.path().join("region");
     let limits = Limits { memory: None, cores_permille: 0, burst: GpuTime::MAX, ..Limits::NONE };

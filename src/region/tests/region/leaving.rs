@@ -28,7 +28,7 @@ fn memory_of_the_dead_is_granted_once_free_memory_shows_it() {
     member.reserve(device, LIMIT - HELD).unwrap();
     // 300 of the free bytes belong to the member now.
     let (free, living) = (FREE - (LIMIT - HELD), LIMIT - HELD);
-    assert!(!member.end_leaving(device, || None), "nobody knows");
+    assert!(!member.end_leaving(device, || None), "the driver does not report it");
     for part in [0, HELD - 1] {
         assert!(!member.end_leaving(device, || Some(living + free + part)), "{part}");
         assert_eq!(member.leaving(device), HELD);
@@ -111,7 +111,7 @@ fn nothing_leaves_where_a_process_gives_its_place_back() {
 }
 
 #[test]
-fn a_region_that_is_made_anew_keeps_what_leaves_the_same_device() {
+fn a_region_that_is_made_anew_keeps_leaving_memory_of_the_same_device() {
     for (uuid, leaving) in [(request(LIMIT).uuid, HELD), (Uuid([8; 16]), 0)] {
         let directory = directory();
         let path = directory.path().join("region");

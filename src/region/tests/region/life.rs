@@ -63,7 +63,7 @@ fn a_killed_process_is_dead() {
 }
 
 #[test]
-fn a_killed_process_that_nobody_waited_for_is_dead() {
+fn a_killed_process_that_is_still_a_zombie_is_dead() {
     let directory = directory();
     let (puppet, monitor) = one_that_holds(&directory);
     puppet.kill_to_zombie();
@@ -144,7 +144,7 @@ fn a_file_system_that_forgets_the_lock_of_a_closed_file_is_refused() {
 }
 
 #[test]
-fn a_region_in_use_is_locked_against_those_who_remove_old_files() {
+fn a_region_in_use_is_locked_against_programs_that_remove_old_files() {
     let directory = directory();
     let path = directory.path().join("region");
     let is_free = || {

@@ -75,7 +75,7 @@ fn of_limits_that_several_processes_change_none_is_lost() {
 }
 
 #[test]
-fn who_does_not_end_its_change_is_waited_for_in_vain_and_who_dies_in_it_is_not() {
+fn an_unfinished_change_of_a_living_process_blocks_others_and_of_a_dead_one_does_not() {
     let directory = directory();
     let path = directory.path().join("region");
     let (member, device) = join(&path, 100);

@@ -44,7 +44,7 @@ fn all_that_is_used_of_a_region_has_space_so_that_a_full_disk_takes_none_of_it_a
 }
 
 #[test]
-fn where_there_is_no_space_for_a_device_nobody_joins_and_nobody_is_ended() {
+fn where_there_is_no_space_for_a_device_no_process_joins_and_none_is_ended() {
     let directory = directory();
     // Room for one device and not for two.
     let mut puppet = Puppet::start();
@@ -135,7 +135,7 @@ fn regions_that_are_shortened_do_not_take_others_with_them() {
 }
 
 #[test]
-fn who_looks_at_a_region_outlives_its_shortening() {
+fn a_monitor_outlives_the_shortening_of_its_region() {
     let directory = directory();
     let path = directory.path().join("region");
     let _puppet = Puppet::joined(&path, LIMIT);
@@ -247,7 +247,7 @@ fn a_region_that_is_only_out_of_sight_is_whole() {
 }
 
 #[test]
-fn a_region_goes_when_nobody_lives_in_it_and_not_before() {
+fn a_region_is_removed_when_its_last_member_has_ended_and_not_before() {
     let directory = directory();
     let path = directory.path().join("region");
     let gone = || remove_if_unused(&path, Trust::OwnerOnly).unwrap();
@@ -274,7 +274,7 @@ fn a_region_that_somebody_is_joining_stays() {
 }
 
 #[test]
-fn what_is_no_region_is_not_removed() {
+fn a_file_that_is_no_region_is_not_removed() {
     let directory = directory();
     let path = directory.path().join("region");
     fs::write(&path, "notes").unwrap();
@@ -300,7 +300,7 @@ fn a_region_of_another_version_is_removed_only_while_no_process_lives_in_it() {
 }
 
 #[test]
-fn whoever_joins_while_regions_are_removed_is_in_the_region_that_stays() {
+fn a_process_that_joins_while_regions_are_removed_is_in_the_region_that_stays() {
     let directory = directory();
     let path = &directory.path().join("region");
     thread::scope(|scope| {

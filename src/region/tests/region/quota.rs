@@ -171,7 +171,7 @@ fn processes_that_fit_together_are_never_refused() {
 }
 
 #[test]
-fn what_others_only_try_to_take_refuses_nobody() {
+fn vain_requests_of_others_refuse_no_reservation() {
     let directory = directory();
     // One of the others fits beside the first process, and two never do, so all try in vain most of the time.
     let share = |index: usize| if index == 0 { 400 } else { 600 };
@@ -186,7 +186,7 @@ fn processes_that_do_not_fit_together_never_pass_the_limit() {
     let mut puppets =
         start(&directory, 4 * most, |truth, index| format!("churn {truth} {most} {}", index * 77 + 5));
     let answers = run_for(&directory, &mut puppets, 3_000);
-    assert!(answers.iter().any(|answer| answer.1 > 0), "nobody was refused: nothing was tried");
+    assert!(answers.iter().any(|answer| answer.1 > 0), "no process was refused: nothing was tried");
 }
 
 /// Lets puppets churn while the test reads the slice `times` times, and stops them.

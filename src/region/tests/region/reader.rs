@@ -47,7 +47,7 @@ fn the_dead_are_told_from_the_living_without_being_cleared() {
     assert_eq!(seen(&reader), (103, 20, 123, vec![0, 2]));
     puppets[0].kill_to_zombie();
     assert_eq!(seen(&reader), (3, 120, 123, vec![2]));
-    assert!(fs::read(&path).unwrap() == before, "who only reads has changed the region");
+    assert!(fs::read(&path).unwrap() == before, "a reader has changed the region");
     Monitor::open(&path, Trust::OwnerOnly).unwrap().unwrap().reap().unwrap();
     assert_eq!(seen(&reader), (3, 0, 123, vec![2]));
     puppets[2].kill();
@@ -55,7 +55,7 @@ fn the_dead_are_told_from_the_living_without_being_cleared() {
 }
 
 #[test]
-fn what_members_mend_a_reader_only_reads() {
+fn a_reader_does_not_repair_words_that_members_repair() {
     let directory = directory();
     let path = directory.path().join("region");
     let (member, device) = join(&path, LIMIT);

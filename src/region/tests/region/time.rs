@@ -125,7 +125,7 @@ fn assert_first_goes_first(first: &Member, second: &Member, device: Device, due:
 }
 
 #[test]
-fn what_is_saved_up_goes_at_once_and_the_rest_is_owed_by_all() {
+fn saved_time_is_spent_at_once_and_the_rest_is_owed_by_all() {
     let directory = directory();
     let (first, second, device) = in_debt(&directory.path().join("region"), ns(NOW.nanos()));
     // 20 ms of GPU time are saved up, 50 ms are owed.
@@ -135,7 +135,7 @@ fn what_is_saved_up_goes_at_once_and_the_rest_is_owed_by_all() {
 }
 
 #[test]
-fn what_goes_although_nothing_is_left_is_owed_by_all() {
+fn an_overdraft_is_owed_by_all() {
     let directory = directory();
     let (first, second, device) = in_debt(&directory.path().join("region"), ns(NOW.nanos()));
     assert!(first.overdraw(device, ms(5), NOW));
@@ -154,7 +154,7 @@ fn all_processes_of_a_slice_overdraw_one_budget() {
 }
 
 #[test]
-fn who_had_less_goes_first_and_is_not_waited_for_long() {
+fn a_process_that_had_less_goes_first_and_is_not_waited_for_long() {
     let directory = directory();
     let (first, second, device) = in_debt(&directory.path().join("region"), ns(NOW.nanos()));
     let due = NOW + ms(100);
@@ -172,7 +172,7 @@ fn who_had_less_goes_first_and_is_not_waited_for_long() {
 }
 
 #[test]
-fn what_was_given_back_counts_as_had_by_nobody() {
+fn returned_time_counts_as_service_of_no_process() {
     let directory = directory();
     let (first, second, device) = in_debt(&directory.path().join("region"), ns(NOW.nanos()));
     first.give_back(device, ms(60), NOW);
@@ -182,7 +182,7 @@ fn what_was_given_back_counts_as_had_by_nobody() {
 }
 
 #[test]
-fn what_was_charged_counts_as_had_and_not_what_was_paid_for_it() {
+fn the_charge_counts_as_service_and_not_the_payment() {
     let directory = directory();
     let (first, second, device) = in_debt(&directory.path().join("region"), ns(NOW.nanos()));
     // The first has had 10 of its 70 ms, and the second 15.
@@ -193,7 +193,7 @@ fn what_was_charged_counts_as_had_and_not_what_was_paid_for_it() {
 }
 
 #[test]
-fn of_what_a_process_had_prepaid_only_what_is_not_settled_is_given_back_when_it_ends() {
+fn only_the_unsettled_part_of_prepaid_time_is_given_back_when_a_process_ends() {
     let directory = directory();
     let path = directory.path().join("region");
     let ((first, device), (second, _)) = (join(&path, LIMIT), join(&path, LIMIT));
@@ -208,7 +208,7 @@ fn of_what_a_process_had_prepaid_only_what_is_not_settled_is_given_back_when_it_
 }
 
 #[test]
-fn what_was_measured_too_much_is_owed_and_too_little_given_back() {
+fn the_excess_of_a_measurement_is_owed_and_its_shortfall_given_back() {
     let directory = directory();
     let (first, _second, device) = in_debt(&directory.path().join("region"), ns(NOW.nanos()));
     first.settle(device, GpuTimeChange::from_nanos(5_000_000), NOW);
@@ -219,7 +219,7 @@ fn what_was_measured_too_much_is_owed_and_too_little_given_back() {
 }
 
 #[test]
-fn what_a_killed_process_had_prepaid_is_given_back_and_wakes_who_waits_for_it() {
+fn prepaid_time_of_a_killed_process_is_given_back_and_wakes_a_waiting_one() {
     let directory = directory();
     let path = directory.path().join("region");
     let mut holder = Puppet::joined(&path, LIMIT);
@@ -291,7 +291,7 @@ fn a_sleep_ends_when_it_is_due_and_at_once_where_the_bell_has_rung() {
 }
 
 #[test]
-fn wild_words_let_nobody_wait_for_ever() {
+fn wild_words_make_no_member_wait_for_ever() {
     let directory = directory();
     let path = directory.path().join("region");
     let (member, device) = join(&path, LIMIT);
@@ -322,7 +322,7 @@ fn wild_words_let_nobody_wait_for_ever() {
 }
 
 #[test]
-fn a_lost_region_keeps_nobody_waiting() {
+fn a_lost_region_keeps_no_member_waiting() {
     let directory = directory();
     let path = directory.path().join("region");
     // Ten seconds of debt remain also if the host is late.
@@ -373,7 +373,7 @@ fn processes_that_take_and_give_back_at_once_lose_nothing() {
 }
 
 #[test]
-fn more_is_taken_at_a_time_by_who_is_alone_and_where_each_taking_costs_a_turn() {
+fn leases_are_larger_for_a_process_alone_and_where_each_request_costs_a_turn() {
     let directory = directory();
     let path = directory.path().join("region");
     let (member, device) = join(&path, LIMIT);
@@ -381,7 +381,7 @@ fn more_is_taken_at_a_time_by_who_is_alone_and_where_each_taking_costs_a_turn() 
     let terms = member.terms(device);
     let [alone, usual, turn] = [lease::MOST_ALONE, lease::MOST, lease::turn(terms)];
     let sizes = || [&member, &other].map(|member| lease_size(member, device, NOW));
-    assert_eq!(sizes(), [alone, alone], "nobody has had anything");
+    assert_eq!(sizes(), [alone, alone], "no process has had anything");
     member.acquire(device, ms(100), NOW).unwrap();
     assert_eq!(sizes(), [alone, usual]);
     assert!(other.acquire(device, ms(1), NOW).is_err());

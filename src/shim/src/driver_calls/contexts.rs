@@ -42,12 +42,12 @@ pub(crate) fn context_is_alive(context: CUcontext) -> bool {
 }
 
 /// Returns the handle by which a green context is used as a context.
-pub(crate) fn view_of(green: CUgreenCtx) -> Option<usize> {
+pub(crate) fn context_handle_of(green: CUgreenCtx) -> Option<usize> {
     let function = slot::real::<real::cuCtxFromGreenCtx>(Symbol::cuCtxFromGreenCtx)?;
-    let mut view: CUcontext = ptr::null_mut();
+    let mut context_handle: CUcontext = ptr::null_mut();
     // SAFETY: the output is valid for writes; the driver checks the handle.
-    let code = relaxed_if_capturing(|| unsafe { function(&raw mut view, green) });
-    (code == status::SUCCESS && !view.is_null()).then(|| view.expose_provenance())
+    let code = relaxed_if_capturing(|| unsafe { function(&raw mut context_handle, green) });
+    (code == status::SUCCESS && !context_handle.is_null()).then(|| context_handle.expose_provenance())
 }
 
 /// Returns the device of a context that need not be current.

@@ -15,7 +15,7 @@ pub(crate) struct Green {
     /// Handle of the green context.
     pub(crate) handle: usize,
     /// Handle by which the program uses the green context as a context; 0 until the program asks for that handle.
-    pub(crate) view: usize,
+    pub(crate) context_handle: usize,
     /// Device of the green context.
     pub(crate) device: CUdevice,
 }
@@ -37,9 +37,9 @@ impl GreenContexts {
     }
 
     /// Notes the handle by which a green context is used as a context.
-    pub(crate) fn note_view(&self, handle: usize, view: usize) {
+    pub(crate) fn set_context_handle(&self, handle: usize, context_handle: usize) {
         if let Some(green) = self.all.lock().iter_mut().find(|green| green.handle == handle) {
-            green.view = view;
+            green.context_handle = context_handle;
         }
     }
 
@@ -50,12 +50,12 @@ impl GreenContexts {
         Some(greens.swap_remove(place))
     }
 
-    /// Returns the device of the green context with the handle `view`; none for other contexts.
-    pub(crate) fn device_of_view(&self, view: usize) -> Option<CUdevice> {
+    /// Returns the device of the green context with this context handle; none for other contexts.
+    pub(crate) fn device_of_context_handle(&self, context_handle: usize) -> Option<CUdevice> {
         if !self.any.load(Ordering::Relaxed) {
             return None;
         }
-        self.all.lock().iter().find(|green| green.view == view).map(|green| green.device)
+        self.all.lock().iter().find(|green| green.context_handle == context_handle).map(|green| green.device)
     }
 
     /// Forgets the green contexts of a device, because its primary context was reset.

@@ -167,7 +167,7 @@ impl Slice {
 
     /// Returns the context in which objects of `context` live: the primary one for a green context, or `context` itself.
     pub(crate) fn owner_of(&self, context: usize) -> usize {
-        let Some(device) = self.greens.device_of_view(context) else { return context };
+        let Some(device) = self.greens.device_of_context_handle(context) else { return context };
         self.primary_contexts.of(device).unwrap_or(context)
     }
 

@@ -5,16 +5,16 @@
 //! it for the last release only.
 //!
 //! A primary context has the same handle and the same addresses each time that it is made. So a thread that retains or releases
-//! it takes a turn until the call's changes are recorded. Otherwise one thread could make the context again before another has
-//! recorded its end, and their contents could not be told apart.
+//! it holds the lock of the device until the call's changes are recorded. Otherwise one thread could make the context again
+//! before another has recorded its end, and their contents could not be told apart.
 
 use core::time::Duration;
 use gpuslice_driver::types::CUdevice;
 use parking_lot::{Mutex, ReentrantMutex, ReentrantMutexGuard};
 
-/// Number of turns. Devices whose numbers have the same remainder by it share a turn.
-const TURNS: usize = 16;
-/// Longest wait for a turn. A driver that makes a context needs seconds at most. If the driver calls the program back meanwhile,
+/// Number of locks. Devices whose numbers have the same remainder by it share a lock.
+const LOCKS: usize = 16;
+/// Longest wait for a lock. A driver that makes a context needs seconds at most. If the driver calls the program back meanwhile,
 /// and the program waits for a thread that waits here, the wait must end.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -22,12 +22,12 @@ const PATIENCE: Duration = Duration::from_secs(10);
 #[derive(Debug, Default)]
 pub(crate) struct PrimaryContexts {
     all: Mutex<Vec<Primary>>,
-    turns: [ReentrantMutex<()>; TURNS],
+    locks: [ReentrantMutex<()>; LOCKS],
 }
 
-/// Turn of a thread: while the thread holds it, no other thread makes or ends the device's primary context. None if
+/// Lock of a device: while a thread holds it, no other thread makes or ends the device's primary context. None if
 /// the wait for it timed out.
-pub(crate) type Turn<'a> = Option<ReentrantMutexGuard<'a, ()>>;
+pub(crate) type PrimaryGuard<'a> = Option<ReentrantMutexGuard<'a, ()>>;
 
 #[derive(Debug, Clone, Copy)]
 struct Primary {
@@ -39,10 +39,10 @@ struct Primary {
 
 impl PrimaryContexts {
     /// Waits until no other thread makes or ends the primary context of a device. The driver may call the program back in the
-    /// middle of a call, so one thread may take its turn twice.
-    pub(crate) fn turn(&self, device: CUdevice) -> Turn<'_> {
-        let turn = usize::try_from(device).ok().and_then(|device| self.turns.get(device.checked_rem(TURNS)?));
-        turn.and_then(|turn| turn.try_lock_for(PATIENCE))
+    /// middle of a call, so one thread may take the lock twice.
+    pub(crate) fn lock(&self, device: CUdevice) -> PrimaryGuard<'_> {
+        let lock = usize::try_from(device).ok().and_then(|device| self.locks.get(device.checked_rem(LOCKS)?));
+        lock.and_then(|lock| lock.try_lock_for(PATIENCE))
     }
 
     /// Counts a retain by the program.

@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_newer_than_the_driver_does_not_exist() {
+    fn a_symbol_newer_than_the_driver_does_not_exist() {
         assert_eq!(find(b"cuCtxCreate", 13_041, 0, 12_040), LookupResult::Symbol(Symbol::cuCtxCreate_v3));
         assert_eq!(
             find(b"cuGetProcAddress", 13_041, 0, 11_040),

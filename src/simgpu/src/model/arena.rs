@@ -247,7 +247,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_given_back_can_be_taken_whole_again() {
+    fn returned_pieces_can_be_taken_as_a_whole_again() {
         let mut space = Space::new(4096, 4096);
         let parts: Vec<u64> = (0..8).map(|_| space.take(512, 512).unwrap()).collect();
         assert_eq!(space.take(512, 512), None);

@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn the_device_takes_what_suits_it_best() {
+    fn the_device_takes_the_image_that_suits_it_best() {
         let of = |capability, kernel: &str| entry_of(1, capability, 0, &text(kernel), 0);
         let image = image(&fat(&[of(70, "old"), of(90, "own"), of(100, "new")]));
         assert_eq!(image.kernels.as_deref(), Some(&["own".to_owned()][..]));

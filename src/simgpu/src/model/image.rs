@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_ptx_is_refused() {
+    fn a_text_that_is_no_ptx_is_refused() {
         assert_eq!(Image::of_text("hello"), None);
     }
 

@@ -79,7 +79,7 @@ impl NvmlCall {
     }
 
     /// Writes an empty list, for processes that are not simulated: graphics processes and MPS clients.
-    pub(super) fn nobody(&self, device: nvmlDevice_t, count: *mut u32) -> Outcome {
+    pub(super) fn no_processes(&self, device: nvmlDevice_t, count: *mut u32) -> Outcome {
         self.on(device)?;
         self.read(count)?;
         self.write(count, 0)

@@ -109,7 +109,7 @@ impl Usage for NvmlCall {
         info_count: *mut c_uint,
         _infos: *mut nvmlProcessInfo_v1_t,
     ) -> Outcome {
-        self.nobody(device, info_count)
+        self.no_processes(device, info_count)
     }
 
     fn nvmlDeviceGetGraphicsRunningProcesses_v2(
@@ -118,7 +118,7 @@ impl Usage for NvmlCall {
         info_count: *mut c_uint,
         _infos: *mut nvmlProcessInfo_v2_t,
     ) -> Outcome {
-        self.nobody(device, info_count)
+        self.no_processes(device, info_count)
     }
 
     fn nvmlDeviceGetGraphicsRunningProcesses_v3(
@@ -127,7 +127,7 @@ impl Usage for NvmlCall {
         info_count: *mut c_uint,
         _infos: *mut nvmlProcessInfo_t,
     ) -> Outcome {
-        self.nobody(device, info_count)
+        self.no_processes(device, info_count)
     }
 
     fn nvmlDeviceGetMPSComputeRunningProcesses(
@@ -136,7 +136,7 @@ impl Usage for NvmlCall {
         info_count: *mut c_uint,
         _infos: *mut nvmlProcessInfo_v1_t,
     ) -> Outcome {
-        self.nobody(device, info_count)
+        self.no_processes(device, info_count)
     }
 
     fn nvmlDeviceGetMPSComputeRunningProcesses_v2(
@@ -145,7 +145,7 @@ impl Usage for NvmlCall {
         info_count: *mut c_uint,
         _infos: *mut nvmlProcessInfo_v2_t,
     ) -> Outcome {
-        self.nobody(device, info_count)
+        self.no_processes(device, info_count)
     }
 
     fn nvmlDeviceGetMPSComputeRunningProcesses_v3(
@@ -154,7 +154,7 @@ impl Usage for NvmlCall {
         info_count: *mut c_uint,
         _infos: *mut nvmlProcessInfo_t,
     ) -> Outcome {
-        self.nobody(device, info_count)
+        self.no_processes(device, info_count)
     }
 
     fn nvmlDeviceGetRunningProcessDetailList(

@@ -39,7 +39,7 @@ fn join(state: &mut Locked<'_>, group: &str) -> usize {
 }
 
 #[test]
-fn what_does_not_fit_is_refused_and_changes_nothing() {
+fn a_charge_that_does_not_fit_is_refused_and_changes_nothing() {
     let file = File::new("refused");
     let shared = file.open();
     let mut state = shared.lock();
@@ -90,7 +90,7 @@ fn the_peak_of_a_group_is_of_the_sum_at_one_instant() {
 }
 
 #[test]
-fn a_death_that_holds_the_lock_is_repaired_by_whoever_comes_next() {
+fn a_death_that_holds_the_lock_is_repaired_by_the_next_process() {
     let file = File::new("takeover");
     let shared = file.open();
     let slot = join(&mut shared.lock(), "a");
@@ -168,7 +168,7 @@ fn shared_memory_is_charged_to_one_of_its_users_until_the_last_is_gone() {
 }
 
 #[test]
-fn a_user_that_leaves_changes_nothing_for_whoever_pays() {
+fn a_user_that_leaves_changes_nothing_for_the_payer() {
     let file = File::new("users");
     let shared = file.open();
     let mut state = shared.lock();

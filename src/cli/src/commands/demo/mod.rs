@@ -196,18 +196,18 @@ impl<'a> RunningDemo<'a> {
             self.screen.note(&format!("  $ {} -- PROGRAM", slice.command()))?;
         }
         let began = Instant::now();
-        while !self.is_ready()? {
+        while !self.try_watch()? {
             self.context.patiently(began)?;
         }
         self.began = Instant::now();
         Ok(())
     }
 
-    fn is_ready(&mut self) -> Result<bool, DemoEnd> {
+    fn try_watch(&mut self) -> Result<bool, DemoEnd> {
         let mut ready = true;
         for slice in &mut self.slices {
             slice.look()?;
-            ready &= slice.is_ready(self.context.stage)?;
+            ready &= slice.try_watch(self.context.stage)?;
         }
         Ok(ready)
     }

@@ -122,7 +122,7 @@ impl DemoSlice {
     }
 
     /// Tells whether all programs are at work, and opens the region if they are.
-    pub(super) fn is_ready(&mut self, stage: &Stage) -> Result<bool, Failure> {
+    pub(super) fn try_watch(&mut self, stage: &Stage) -> Result<bool, Failure> {
         let name = self.account.name;
         if let Some(words) = self.programs.last_words()? {
             return Err(Failure::new(format!("a program of {name} ended at once: {words}")));

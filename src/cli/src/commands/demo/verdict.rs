@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn one_byte_over_the_quota_fails_whoever_counted_it() {
+    fn one_byte_over_the_quota_fails_by_either_count() {
         assert!(is_good(|verdict| verdict.add_quota(&WITHIN, None)));
         assert!(is_good(|verdict| verdict.add_quota(&WITHIN, Some(&truth(100)))));
         assert!(!is_good(|verdict| verdict.add_quota(&WITHIN, Some(&truth(101)))));

@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read_again() {
+    fn written_lines_are_read_again() {
         let counts = Counts { granted: 7, refused: u64::MAX };
         assert_eq!(Counts::read(&counts.line()), Some(counts));
         let name = "NVIDIA Sim 100".to_owned();

@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn who_goes_on_talking_is_not_listened_to_for_ever() {
+    fn a_child_that_goes_on_writing_is_not_read_for_ever() {
         let begun = Instant::now();
         let talker = Talker { times: 600, piece: 1, pause: FAREWELL / 10 };
         assert!(heard(&listen(Some(talker))).starts_with('x'));

@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn what_brings_the_library_is_found_behind_starters_and_in_scripts() {
+    fn commands_that_bring_the_library_are_found_behind_starters_and_in_scripts() {
         let script =
             |text: &str| Kind::Script { interpreter: vec!["/bin/sh".to_owned()], text: text.to_owned() };
         let programs = [

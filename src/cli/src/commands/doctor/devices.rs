@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn each_mode_is_told_for_what_it_does_to_a_slice() {
+    fn each_mode_is_reported_with_its_effect_on_a_slice() {
         let around = DeviceEnvironment::default();
         let fine = ("devices.attribution", Level::Ok);
         assert_eq!(levels(usual(), &around), [("devices.state", Level::Ok), fine]);

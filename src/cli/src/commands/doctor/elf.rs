@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_program_is_read_as_what_it_is() {
+    fn the_elf_file_of_this_test_is_read_correctly() {
         let own = Elf::read(&std::env::current_exe().unwrap()).unwrap().unwrap();
         assert!(own.foreign.is_none() && own.is_dynamic && own.interpreter.is_some(), "{own:?}");
         assert!(own.needed.iter().any(|name| name.starts_with("libc.")), "{own:?}");
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_elf_file_or_only_its_start_is_no_program() {
+    fn a_script_and_the_mere_start_of_an_elf_file_are_no_programs() {
         assert_eq!(Elf::parse(b"#!/bin/sh\n"), None);
         assert_eq!(Elf::parse(b"\x7fELF\x02\x01"), None);
         assert_eq!(Elf::parse(b"\x7fELF\x01\x01").unwrap().foreign.as_deref(), Some("32 bits"));

@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn what_mends_it_keeps_what_is_preloaded_but_not_what_cannot_be() {
+    fn the_mend_keeps_libraries_that_can_be_preloaded_and_no_others() {
         let mend = |said: &str, preloaded| of("", said, None, preloaded).mend.unwrap_or_default();
         let begins = |mend: String, line: &str| assert!(mend.starts_with(line), "{mend}");
         begins(mend("", None), "export LD_PRELOAD=/l/libgpuslice.so; ");

@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn what_keeps_the_library_from_working_is_an_error() {
+    fn a_library_that_cannot_work_is_an_error() {
         assert_eq!(worst(fine(), Some("2.36")).1, Level::Ok);
         assert_eq!(worst(fine(), Some("2.4")), ("library.c-library", Level::Error));
         let needed = vec!["libgcc_s.so.1".to_owned()];

@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_container_was_not_given_is_told() {
+    fn resources_that_a_container_was_not_given_are_reported() {
         let of = |name: &str| Some(name.to_owned());
         assert_eq!(worst(Machine::default()).1, Level::Ok);
         let void = Machine { visible: of("void"), ..Machine::default() };

@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn what_refuses_the_own_slice_is_an_error_and_what_refuses_another_a_warning() {
+    fn an_unusable_region_of_the_own_slice_is_an_error_and_of_another_a_warning() {
         assert_eq!(worst(&fine()).1, Level::Ok);
         let version = RegionState::Unusable("x: region of version 3; remove it".to_owned());
         let own = Regions { own: version.clone(), ..fine() };

@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_keep_what_was_preloaded_are_not() {
+    fn lines_that_keep_the_preloaded_libraries_are_not_found() {
         for line in [
             "export LD_PRELOAD=libx.so:$LD_PRELOAD",
             "export LD_PRELOAD=\"libx.so${LD_PRELOAD:+:$LD_PRELOAD}\"",

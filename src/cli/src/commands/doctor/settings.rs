@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn what_each_variable_comes_to_is_told_with_its_source() {
+    fn the_effect_of_each_variable_is_reported_with_its_source() {
         let told = with(&[("GPU_MEM_LIMIT", "4096MiB"), ("GPU_CORE_PERCENT", "30")], "GPU_CORE_PERCENT=20\n");
         let expected = [
             (Level::Ok, "GPU_MEM_LIMIT is 4GiB, by the environment".to_owned()),

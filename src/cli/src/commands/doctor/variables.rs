@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_read_is_no_finding_nor_is_what_others_set() {
+    fn variables_of_gpuslice_and_of_other_software_are_no_finding() {
         for name in keys::settings().chain(PLACES) {
             assert_eq!(mends(name), None, "{name}");
         }

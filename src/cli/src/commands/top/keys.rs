@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_are_what_terminals_send_for_them() {
+    fn keys_are_read_from_the_bytes_that_terminals_send() {
         for (bytes, key) in [
             (&b"\x1b[A"[..], Key::Up),
             (b"\x1bOB", Key::Down),
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_key_is_passed_over_and_never_kept_for_long() {
+    fn bytes_of_no_key_are_passed_over_and_never_kept_for_long() {
         let mut keys = Keys::default();
         assert_eq!(
             keys.take(b"\x1bxj\x1b[200~\xff\xc3(k\x1b[<0;1;1mq"),

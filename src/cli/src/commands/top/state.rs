@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prompt_outlives_its_slice_so_that_what_is_typed_does_nothing_else() {
+    fn a_prompt_outlives_its_slice_so_that_typed_keys_do_nothing_else() {
         let (before, mut state) = (three(), TopState::default());
         state.follow(&before);
         state.press(Press::Letter('m'), &before);

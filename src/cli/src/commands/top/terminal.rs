@@ -267,7 +267,7 @@ mod tests {
 
     #[test]
     #[allow(unsafe_code, reason = "sends signals to a thread")]
-    fn who_is_ended_in_the_instant_in_which_it_stops_ends() {
+    fn a_process_that_gets_sigterm_as_it_stops_ends() {
         if std::env::var_os(CHILD).is_some() {
             let signals = signals();
             for signal in [system::SIGTERM, system::SIGCONT] {
@@ -276,7 +276,7 @@ mod tests {
             }
             return signals.suspend();
         }
-        let test = "commands::top::terminal::tests::who_is_ended_in_the_instant_in_which_it_stops_ends";
+        let test = "commands::top::terminal::tests::a_process_that_gets_sigterm_as_it_stops_ends";
         // The test is a job of its own, and the shell hears of it when it stops, too.
         let line = r#"set -m; "$0" --exact "$1" & wait $!; code=$?; kill -KILL %1 2>/dev/null; exit $code"#;
         let mut shell = std::process::Command::new("bash");

@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_small_screen_keeps_what_matters() {
+    fn a_small_screen_keeps_the_lines_that_matter() {
         let (model, mut state) = (busy(), TopState::default());
         shown(&model, &mut state, 40, 10);
         state.press(Key::Down, &model);
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn processes_are_shown_with_what_they_run_and_the_list_ends_where_it_ends() {
+    fn processes_are_shown_with_their_commands_and_the_list_ends_where_it_ends() {
         let (model, mut state) = (busy(), TopState::default());
         state.follow(&model);
         state.press(Key::Enter, &model);

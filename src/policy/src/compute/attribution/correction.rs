@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_charged_by_another_factor_than_came_out_is_settled() {
+    fn a_charge_by_another_factor_than_the_replay_finds_is_settled() {
         let mut split = Split::default();
         let part = ReplayedPart { covered: ms(10), own: charge(4_000_000) };
         assert_eq!(split.learn(&part, START, START + BEHIND), (400_000, charge(-6_000_000)));

@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nvml_saw_is_what_is_paid_in_the_end() {
+    fn payments_sum_to_the_use_that_nvml_reports() {
         let (mut model, mut paid) = (NvmlCostModel::new(false), charge(0));
         for window in 0..60 {
             let launches = 50;
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_seen_fades_within_seconds_and_more_of_it_in_a_longer_window() {
+    fn old_costs_fade_within_seconds_and_faster_in_a_longer_window() {
         let cost_after = |windows: u64| {
             let mut model = NvmlCostModel::new(false);
             (0..200).for_each(|window| {
@@ -260,7 +260,7 @@ mod tests {
         assert_eq!(
             NvmlCostModel::new(true).learn(&sample(0, 0), Prepaid::default()),
             charge(0),
-            "who is not listed has none"
+            "a process that is not listed has none"
         );
     }
 

@@ -138,7 +138,7 @@ impl Replay {
         self.turn_ends = self.resumes.saturating_add(self.turn);
     }
 
-    pub(super) fn begins(&mut self, context: usize, at: Monotonic) {
+    pub(super) fn begin_work(&mut self, context: usize, at: Monotonic) {
         while self.accounts.len() <= context {
             self.circle.push(self.accounts.len());
             self.accounts.push(Account::default());
@@ -153,7 +153,7 @@ impl Replay {
 
     /// Ends work of a context. So it must be that context's turn. `is_telling`: the time given to the work is
     /// evidence.
-    pub(super) fn ends(&mut self, context: usize, at: Monotonic, is_telling: bool) {
+    pub(super) fn end_work(&mut self, context: usize, at: Monotonic, is_telling: bool) {
         if let Some(owner) = self.owner.filter(|owner| *owner != context) {
             self.correct(owner, context, at);
         }

@@ -168,7 +168,7 @@ impl Slicing {
         let at = self.at;
         if self.flying & bit(place) == 0 {
             self.flying |= bit(place);
-            self.replays.iter_mut().for_each(|replay| replay.begins(place, at));
+            self.replays.iter_mut().for_each(|replay| replay.begin_work(place, at));
         }
     }
 
@@ -185,7 +185,7 @@ impl Slicing {
         let rests = context.begun.is_empty() && !follows;
         if !span.goes_on {
             let is_telling = span.length() >= TELLING;
-            self.replays.iter_mut().for_each(|replay| replay.ends(place, at, is_telling));
+            self.replays.iter_mut().for_each(|replay| replay.end_work(place, at, is_telling));
         }
         if rests {
             self.flying &= !bit(place);
@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_skipped_is_not_told_and_what_comes_behind_it_is() {
+    fn skipped_time_is_not_replayed_and_later_time_is() {
         let mut slicing = Slicing::new(START);
         let span =
             |start, end| Interval { start: START + ns(start), end: START + ns(end), ..Interval::default() };

@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_word_says_what_was_put_into_it() {
+    fn a_word_returns_the_source_that_was_put_into_it() {
         for source in SOURCES {
             for why in WHYS.map(Some).into_iter().chain([None]) {
                 let measured = Measured { source, why };
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_is_a_phrase() {
+    fn the_displayed_source_is_a_phrase() {
         let measured = Measured { source: Source::Events, why: Some(Why::Mig) };
         assert_eq!(measured.to_string(), "events (the device is a MIG instance)");
     }

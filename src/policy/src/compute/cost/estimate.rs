@@ -179,7 +179,7 @@ impl Estimate {
 
     /// Returns the estimate after a measured batch: it moves towards the cost of a launch of `part`, in proportion to the part's
     /// share of the batch.
-    pub(super) fn in_run(self, part: &BatchPart, outcome: &Outcome) -> Self {
+    pub(super) fn in_batch(self, part: &BatchPart, outcome: &Outcome) -> Self {
         let Outcome { charged, charged_predicted, plain, plain_predicted } = *outcome;
         Self {
             charged: corrected(self.charged, (part.charged, part.launches), charged, charged_predicted),
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_moves_an_estimate_by_a_quarter_of_its_error_in_what_the_key_had_of_it() {
+    fn a_batch_moves_an_estimate_by_a_quarter_of_its_error_in_the_part_of_the_key() {
         let key = Key::graph(1);
         let part = |charged| BatchPart { key, launches: 10, charged: ns(charged), plain: ns(charged) };
         let outcome = |measured, predicted| Outcome {
@@ -317,11 +317,11 @@ mod tests {
         };
         let estimate = of(1000, 1000, 3);
         // The part was the whole batch, half of it, and next to nothing of it.
-        assert_eq!(estimate.in_run(&part(10_000), &outcome(20_000, 10_000)), of(1250, 1250, 3));
-        assert_eq!(estimate.in_run(&part(10_000), &outcome(40_000, 20_000)), of(1125, 1125, 3));
-        assert_eq!(estimate.in_run(&part(10_000), &outcome(20_000_000, 10_000_000)), of(1001, 1001, 3));
+        assert_eq!(estimate.in_batch(&part(10_000), &outcome(20_000, 10_000)), of(1250, 1250, 3));
+        assert_eq!(estimate.in_batch(&part(10_000), &outcome(40_000, 20_000)), of(1125, 1125, 3));
+        assert_eq!(estimate.in_batch(&part(10_000), &outcome(20_000_000, 10_000_000)), of(1001, 1001, 3));
         // No batch changes an estimate by more than a factor of four.
-        assert_eq!(estimate.in_run(&part(10_000), &outcome(9_000_000, 10_000)), of(1750, 1750, 3));
-        assert_eq!(estimate.in_run(&part(10_000), &outcome(0, 10_000)), of(812, 812, 3));
+        assert_eq!(estimate.in_batch(&part(10_000), &outcome(9_000_000, 10_000)), of(1750, 1750, 3));
+        assert_eq!(estimate.in_batch(&part(10_000), &outcome(0, 10_000)), of(812, 812, 3));
     }
 }

@@ -94,13 +94,13 @@ impl EstimateTable {
 
     /// Learns from the measurement of a batch with this part. A key that was never measured alone learns nothing.
     /// Returns the changed id; no key is evicted.
-    pub fn measure_run(&mut self, part: &BatchPart, outcome: &Outcome) -> [Option<u64>; 2] {
+    pub fn measure_batch(&mut self, part: &BatchPart, outcome: &Outcome) -> [Option<u64>; 2] {
         self.clock = self.clock.saturating_add(1);
         let clock = self.clock;
         let Some(slot) = self.slot(part.key.id()).filter(|slot| slot.id == part.key.id()) else {
             return [None; 2];
         };
-        let estimate = slot.estimate.in_run(part, outcome);
+        let estimate = slot.estimate.in_batch(part, outcome);
         let before = core::mem::replace(&mut slot.estimate, estimate);
         slot.used = clock;
         [Some(part.key.id()).filter(|_| before != estimate), None]
@@ -158,7 +158,7 @@ mod tests {
         Key::kernel(&LaunchShape { function, grid: [blocks, 1, 1], block: [128, 1, 1], shared: 0 })
     }
 
-    fn run(key: Key, launches: u32, predicted: u64) -> (BatchPart, Outcome) {
+    fn batch(key: Key, launches: u32, predicted: u64) -> (BatchPart, Outcome) {
         let part = BatchPart { key, launches, charged: ns(predicted), plain: ns(predicted) };
         let outcome = Outcome {
             charged: ns(0),
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_shape_costs_what_its_function_does_by_blocks() {
+    fn an_unknown_shape_costs_as_much_per_block_as_its_function() {
         let mut table = EstimateTable::new(64);
         assert_eq!(table.prior(&shape(1, 1)).charged, FIRST_PRIOR);
         table.measure(&shape(1, 10), ns(1000), (ns(2000), ns(2000)));
@@ -198,23 +198,23 @@ mod tests {
     }
 
     #[test]
-    fn a_run_moves_an_estimate_towards_what_its_launches_cost() {
+    fn a_batch_moves_an_estimate_towards_the_cost_of_its_launches() {
         let mut table = EstimateTable::new(64);
         let key = shape(1, 1);
         table.measure(&key, ns(1000), (ns(1000), ns(1000)));
-        let (part, outcome) = run(key, 100, 100_000);
-        table.measure_run(&part, &Outcome { charged: ns(200_000), plain: ns(100_000), ..outcome });
+        let (part, outcome) = batch(key, 100, 100_000);
+        table.measure_batch(&part, &Outcome { charged: ns(200_000), plain: ns(100_000), ..outcome });
         assert_eq!(table.known(&key).map(|known| (known.charged, known.plain)), Some((ns(1250), ns(1000))));
     }
 
     #[test]
-    fn runs_that_were_predicted_alike_do_not_correct_the_same_error_again_and_again() {
+    fn batches_with_the_same_estimate_do_not_correct_its_error_again_and_again() {
         let mut table = EstimateTable::new(64);
         let key = shape(1, 1);
         table.measure(&key, ns(1000), (ns(1000), ns(1000)));
-        let (part, outcome) = run(key, 100, 100_000);
+        let (part, outcome) = batch(key, 100, 100_000);
         for _ in 0..100 {
-            table.measure_run(&part, &Outcome { charged: ns(200_000), plain: ns(200_000), ..outcome });
+            table.measure_batch(&part, &Outcome { charged: ns(200_000), plain: ns(200_000), ..outcome });
         }
         assert_eq!(table.known(&key).map(|known| (known.charged, known.plain)), Some((ns(2000), ns(2000))));
     }
@@ -229,16 +229,20 @@ mod tests {
         assert!(changes < 8, "until it makes no difference how many measurements there were");
         assert_eq!(table.measure(&key, ns(1000), (ns(1000), ns(1000))), [None; 2]);
         assert_eq!(table.measure(&key, ns(1001), (ns(1000), ns(1000))), own);
-        let (part, outcome) = run(key, 100, 100_100);
+        let (part, outcome) = batch(key, 100, 100_100);
         let as_predicted = Outcome { charged: ns(100_100), plain: ns(100_100), ..outcome };
         let known = table.known(&key);
-        assert_eq!(table.measure_run(&part, &as_predicted) == own, table.known(&key) != known);
-        assert_eq!(table.measure_run(&part, &Outcome { charged: ns(200_000), ..as_predicted }), own);
-        assert_eq!(table.measure_run(&run(shape(2, 1), 1, 1).0, &outcome), [None; 2], "never measured alone");
+        assert_eq!(table.measure_batch(&part, &as_predicted) == own, table.known(&key) != known);
+        assert_eq!(table.measure_batch(&part, &Outcome { charged: ns(200_000), ..as_predicted }), own);
+        assert_eq!(
+            table.measure_batch(&batch(shape(2, 1), 1, 1).0, &outcome),
+            [None; 2],
+            "never measured alone"
+        );
     }
 
     #[test]
-    fn who_had_to_make_room_is_told() {
+    fn the_key_that_made_room_is_returned() {
         let mut table = EstimateTable::new(WAYS);
         let keys: Vec<_> = (0..=WAYS as u64).map(Key::graph).collect();
         let told: Vec<_> = keys.iter().map(|key| table.measure(key, ns(5), (ns(5), ns(5)))[1]).collect();
@@ -247,10 +251,10 @@ mod tests {
     }
 
     #[test]
-    fn a_run_teaches_nothing_about_what_was_never_measured_alone() {
+    fn a_batch_teaches_nothing_about_keys_that_were_never_measured_alone() {
         let mut table = EstimateTable::new(64);
-        let (part, outcome) = run(shape(1, 1), 100, 100_000);
-        table.measure_run(&part, &Outcome { charged: ns(200_000), plain: ns(200_000), ..outcome });
+        let (part, outcome) = batch(shape(1, 1), 100, 100_000);
+        table.measure_batch(&part, &Outcome { charged: ns(200_000), plain: ns(200_000), ..outcome });
         assert_eq!(table.known(&part.key), None);
     }
 
@@ -293,9 +297,9 @@ mod tests {
         let mut table = EstimateTable::new(64);
         let key = shape(1, 1);
         table.measure(&key, ns(u64::MAX), (ns(0), ns(0)));
-        let (part, outcome) = run(key, 0, u64::MAX);
-        table.measure_run(&part, &Outcome { charged: ns(u64::MAX), plain: ns(u64::MAX), ..outcome });
-        table.measure_run(
+        let (part, outcome) = batch(key, 0, u64::MAX);
+        table.measure_batch(&part, &Outcome { charged: ns(u64::MAX), plain: ns(u64::MAX), ..outcome });
+        table.measure_batch(
             &BatchPart { charged: ns(0), plain: ns(0), ..part },
             &Outcome { charged_predicted: ns(0), ..outcome },
         );

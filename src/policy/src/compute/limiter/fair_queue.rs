@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn those_who_had_less_go_first_and_only_if_they_ask() {
+    fn processes_with_less_service_go_first_and_only_if_they_ask() {
         let asks = [
             Ask { served: ms(10), wants: ms(1) },
             Ask { served: ms(5), wants: ms(2) },
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_lets_one_go_first_that_should_have_looked_long_ago() {
+    fn a_process_that_should_have_looked_long_ago_does_not_go_first() {
         let ask = Ask { served: ms(1), wants: ms(2) };
         let wants = |looks, now| ask.of_one_that(looks, now).wants;
         assert_eq!(wants(ms(100), ms::<Monotonic>(100) + OVERDUE - ns(1)), ms(2));
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_longer_than_two_turns_of_each_take() {
+    fn no_process_waits_longer_than_two_turns_of_each_take() {
         for (processes, count) in (1..100).zip(1..) {
             let turn = lease::turn(terms());
             let most = (count - 1) * (lag(processes, terms()) + 2 * turn);
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn those_who_were_never_served_begin_behind_all_that_wait() {
+    fn processes_never_served_begin_behind_all_that_wait() {
         let ask = |served, wants| Ask { served: ms(served), wants };
         let asks = [ask(101, ms(1)), ask(103, ns(1)), ask(104, ns(0)), ask(0, ns(0))];
         assert_eq!(begins(ns(0), ms(100), &asks), ms(103));

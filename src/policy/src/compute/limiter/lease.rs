@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_is_what_lacks_and_at_least_a_lease() {
+    fn a_thread_takes_the_shortfall_and_at_least_a_lease() {
         let mut lease = Lease::NONE;
         lease.fill(ns(50_000));
         assert_eq!(lease.shortfall(ns(50_000), MOST), ns(0));

@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_is_done_after_what_it_has_and_no_sooner_than_it_could_begin() {
+    fn a_stream_ends_after_its_queued_work_and_no_sooner_than_it_could_begin() {
         assert_eq!(done(ms(10), ms(4), ms(1)), ms(11));
         assert_eq!(done(ms(4), ms(10), ms(1)), ms(11));
     }

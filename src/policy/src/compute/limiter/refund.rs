@@ -41,7 +41,7 @@ mod tests {
     use crate::time::testing::charge;
 
     #[test]
-    fn the_dead_leave_what_cannot_have_run() {
+    fn the_dead_leave_prepaid_time_that_cannot_have_run() {
         assert_eq!(on_death(ns(50), Work::Predicted, ns(1000), ns(1010)), charge(-40));
         assert_eq!(on_death(ns(50), Work::Predicted, ns(1000), ns(2000)), charge(0));
         assert_eq!(on_death(ns(50), Work::Predicted, ns(1000), ns(900)), charge(-50));
@@ -49,7 +49,7 @@ mod tests {
     }
 
     #[test]
-    fn the_dead_are_charged_what_may_have_run_of_a_launch_that_nothing_predicts() {
+    fn the_dead_are_charged_the_possible_time_of_a_launch_that_nothing_predicts() {
         assert_eq!(on_death(ns(50), Work::Unpredicted, ns(1000), ns(1010)), charge(-40));
         assert_eq!(on_death(ns(50), Work::Unpredicted, ns(1000), ns(1050)), charge(0));
         assert_eq!(on_death(ns(50), Work::Unpredicted, ns(1000), ns(3000)), charge(1950));

@@ -98,7 +98,7 @@ mod tests {
     use crate::time::testing::charge;
 
     #[test]
-    fn a_bill_settles_what_is_beyond_the_prepaid_at_once_and_the_rest_in_the_end() {
+    fn a_settlement_charges_the_excess_at_once_and_the_rest_in_the_end() {
         let mut settlement = Settlement::new(ns(100));
         assert_eq!(settlement.prepaid(), ns(100));
         assert_eq!(settlement.charge(ns(60)), charge(0));

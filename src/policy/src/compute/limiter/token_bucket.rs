@@ -168,7 +168,7 @@ mod tests {
         assert_eq!(free_from(freed, ns(140), ns(130)), ns(140), "a payment");
         assert_eq!(free_since(ns(90), freed, ns(130)), ns(100));
         assert_eq!(free_since(ns(140), freed, ns(130)), ns(140), "a payment is under way");
-        assert_eq!(free_since(ns(90), ns(u64::MAX), ns(130)), ns(90), "nobody can have written that");
+        assert_eq!(free_since(ns(90), ns(u64::MAX), ns(130)), ns(90), "no process can have written that");
     }
 
     #[test]
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refund_takes_back_what_was_prepaid() {
+    fn a_refund_takes_back_prepaid_time() {
         let terms = terms(300, 20);
         let paid = prepay(NOW, NOW, ms(7), terms);
         assert_eq!(settle(paid, NOW + ms(1), charge(-7_000_000), terms), NOW);
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refund_wakes_who_would_sleep_on_and_nobody_else() {
+    fn a_refund_wakes_sleepers_that_would_sleep_on_and_no_others() {
         assert!(wakes(NOW + ms(5), NOW - ms(1), NOW));
         assert!(wakes(NOW + ms(5), NOW + ms(1), NOW));
         assert!(!wakes(NOW + ms(5), NOW + ms(5), NOW));

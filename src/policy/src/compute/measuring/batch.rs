@@ -232,11 +232,11 @@ impl Spell {
         passed.saturating_add(last) > predicted
     }
 
-    /// Closes `run` in the spell. The host was inside the driver for `inside` until its last launch returned.
-    pub const fn close(&mut self, run: &mut Batch, inside: WallTime) {
-        let idle = self.left(inside).saturating_sub(run.unawaited());
-        run.slack = run.slack.saturating_add(idle);
-        self.predicted = self.predicted.saturating_add(run.unawaited());
+    /// Closes `batch` in the spell. The host was inside the driver for `inside` until its last launch returned.
+    pub const fn close(&mut self, batch: &mut Batch, inside: WallTime) {
+        let idle = self.left(inside).saturating_sub(batch.unawaited());
+        batch.slack = batch.slack.saturating_add(idle);
+        self.predicted = self.predicted.saturating_add(batch.unawaited());
         self.counted = self.counted.saturating_add(idle);
     }
 }
@@ -253,26 +253,26 @@ mod tests {
     }
 
     fn of(launches: u64, gaps: WallTime) -> Batch {
-        let mut run = Batch::open(Timing::Batched, ns(0));
-        run.lead(us(3));
+        let mut batch = Batch::open(Timing::Batched, ns(0));
+        batch.lead(us(3));
         for _ in 0..launches {
-            run.add(&Key::graph(1), &estimate(us(20)));
+            batch.add(&Key::graph(1), &estimate(us(20)));
         }
-        run.idle(gaps);
-        run
+        batch.idle(gaps);
+        batch
     }
 
     #[test]
-    fn a_run_is_full_after_two_milliseconds_and_a_single_at_once() {
-        let mut run = of(99, ns(0));
-        assert!(run.add(&Key::graph(1), &estimate(us(20))));
+    fn a_batch_is_full_after_two_milliseconds_and_a_single_at_once() {
+        let mut batch = of(99, ns(0));
+        assert!(batch.add(&Key::graph(1), &estimate(us(20))));
         assert!(!of(98, ns(0)).add(&Key::graph(1), &estimate(us(20))));
         assert!(Batch::open(Timing::Single, ns(0)).add(&Key::graph(1), &estimate(ns(1))));
-        assert_eq!(run.prepaid(), us(2000));
+        assert_eq!(batch.prepaid(), us(2000));
     }
 
     #[test]
-    fn a_full_run_can_go_on_for_ten_milliseconds_and_a_single_cannot() {
+    fn a_full_batch_can_go_on_for_ten_milliseconds_and_a_single_cannot() {
         assert!(of(499, ns(0)).can_go_on() && !of(500, ns(0)).can_go_on());
         let mut single = Batch::open(Timing::Single, ns(0));
         single.add(&Key::graph(1), &estimate(ns(1)));
@@ -281,24 +281,24 @@ mod tests {
 
     #[test]
     fn all_that_may_have_been_a_gap_is_not_charged_before_the_end() {
-        let mut run = of(10, ns(100));
-        assert_eq!(run.gaps(), us::<WallTime>(3) + ns(100));
-        run.waited(ns(0));
-        run.close(ns(7));
-        run.late(RETURN + ns(1));
-        assert_eq!(run.gaps(), us::<WallTime>(3) + ns(107) + 2 * RETURN + ns(1));
+        let mut batch = of(10, ns(100));
+        assert_eq!(batch.gaps(), us::<WallTime>(3) + ns(100));
+        batch.waited(ns(0));
+        batch.close(ns(7));
+        batch.late(RETURN + ns(1));
+        assert_eq!(batch.gaps(), us::<WallTime>(3) + ns(107) + 2 * RETURN + ns(1));
     }
 
     #[test]
-    fn every_key_of_a_run_has_its_part_and_too_many_are_charged_all_the_same() {
-        let mut run = Batch::open(Timing::Batched, ns(0));
-        assert!(run.is_empty());
+    fn every_key_of_a_batch_has_its_part_and_too_many_are_charged_all_the_same() {
+        let mut batch = Batch::open(Timing::Batched, ns(0));
+        assert!(batch.is_empty());
         for key in 0..20 {
-            run.add(&Key::graph(key % 10), &estimate(ns(10)));
+            batch.add(&Key::graph(key % 10), &estimate(ns(10)));
         }
-        assert!(!run.is_empty());
-        assert_eq!((run.launches(), run.prepaid(), run.plain()), (20, ns(200), ns(200)));
-        assert_eq!(run.parts().count(), PARTS);
-        assert!(run.parts().all(|part| (part.launches, part.plain) == (2, ns(20))));
+        assert!(!batch.is_empty());
+        assert_eq!((batch.launches(), batch.prepaid(), batch.plain()), (20, ns(200), ns(200)));
+        assert_eq!(batch.parts().count(), PARTS);
+        assert!(batch.parts().all(|part| (part.launches, part.plain) == (2, ns(20))));
     }
 }

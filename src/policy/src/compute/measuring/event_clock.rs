@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_costs_what_lies_between_those_that_are_nearest() {
+    fn an_event_costs_the_time_between_the_nearest_two() {
         let of = |apart: &[u64]| {
             let mut cost = EventCost::default();
             apart.iter().for_each(|apart| cost.adjacent(ns(*apart)));
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn an_offset_lies_between_what_was_recorded_and_what_was_seen_to_pass() {
+    fn an_offset_lies_between_the_recording_and_the_first_sight_of_an_event() {
         let mut offset = ClockOffset::default();
         assert_eq!(instant(&offset, 5), None);
         recorded(&mut offset, 1_000, 900);
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_loses_is_followed_by_what_is_seen_alone() {
+    fn a_clock_that_loses_is_followed_by_seen_events_alone() {
         let mut offset = ClockOffset::default();
         recorded(&mut offset, SECOND, 0);
         for event in (0..SECOND).step_by(1_000_000) {

@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_learned_anew_outweighs_what_was_after_twenty_milliseconds() {
+    fn new_overlap_outweighs_old_after_twenty_milliseconds() {
         let mut overlap = Overlap::default();
         (0..1000).for_each(|_| overlap.add(ms(1), ns(0)));
         assert_eq!(overlap.plain, LATELY);
@@ -95,7 +95,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_word_says_what_it_was_made_of_and_whatever_it_is_the_part_is_no_more_than_the_whole(
+        fn a_word_returns_its_overlap_and_the_part_is_no_more_than_the_whole(
             intervals in prop::collection::vec((0..2 * LATELY.nanos(), any::<u64>()), 0..20),
             word in any::<u64>(),
             length in any::<u64>(),

@@ -134,7 +134,7 @@ impl Reader {
         self.next = self.next.max(to.saturating_sub(slots));
         while self.next < to {
             let found = entry(self.next.checked_rem(slots).unwrap_or(0));
-            if found.ticket <= self.next && !self.has_waited(to, now) {
+            if found.ticket <= self.next && !self.poll_wait(to, now) {
                 return false;
             }
             if let Some(told) = found.told_at(self.next, now) {
@@ -147,7 +147,7 @@ impl Reader {
     }
 
     /// Returns true if the wait is over. All places that were taken before the wait began share one wait.
-    fn has_waited(&mut self, to: u64, now: Monotonic) -> bool {
+    fn poll_wait(&mut self, to: u64, now: Monotonic) -> bool {
         let (since, _) = *self.waits.get_or_insert((now, to));
         now.since(since) >= PATIENCE
     }
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lower_places_cover_is_not_charged_again() {
+    fn time_that_lower_places_cover_is_not_charged_again() {
         let (mut ring, mut reader, mut union) = (Ring::default(), Reader::default(), BusyUnion::new());
         ring.publish(100, 200);
         ring.publish(300, 400);
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn who_falls_behind_by_a_round_loses_what_was_written_over_and_goes_on() {
+    fn a_reader_a_round_behind_loses_overwritten_intervals_and_goes_on() {
         let (mut ring, mut reader, mut union) = (Ring::default(), Reader::default(), BusyUnion::new());
         for at in 0..10 {
             ring.publish(at * 100, at * 100 + 50);

@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_not_covered_counts_in_whatever_order_it_arrives() {
+    fn only_uncovered_time_counts_in_any_order_of_arrival() {
         let mut union = BusyUnion::new();
         assert_eq!(covered(&mut union, 100, 200), 100);
         assert_eq!(covered(&mut union, 150, 250), 50);
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_bounded_and_what_is_forgotten_counts_as_covered() {
+    fn memory_is_bounded_and_forgotten_time_counts_as_covered() {
         let mut union = BusyUnion::new();
         for at in 0..1000 {
             assert_eq!(covered(&mut union, at * 10, at * 10 + 5), 5);

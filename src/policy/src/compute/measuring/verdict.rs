@@ -65,7 +65,7 @@ impl Batch {
     /// does not replace an uncertain estimate. The next launch is measured again, and this one is charged the upper
     /// bound. Example: a batch of copies returns only when it has ended.
     #[must_use]
-    pub fn judge(&self, measured: WallTime, opening: Opening, event: WallTime) -> Verdict {
+    pub fn verdict(&self, measured: WallTime, opening: Opening, event: WallTime) -> Verdict {
         let (way, held) = self.lead_of(measured, opening, event);
         let measured = measured.saturating_sub(way).max(WallTime::NANOSECOND);
         let switch = if opening == Opening::Switched { LONGEST_SWITCH } else { WallTime::ZERO };
@@ -123,18 +123,18 @@ mod tests {
     }
 
     fn of(launches: u64, gaps: WallTime) -> Batch {
-        let mut run = Batch::open(Timing::Batched, ns(0));
-        run.lead(us(3));
+        let mut batch = Batch::open(Timing::Batched, ns(0));
+        batch.lead(us(3));
         for _ in 0..launches {
-            run.add(&Key::graph(1), &estimate(us(20)));
+            batch.add(&Key::graph(1), &estimate(us(20)));
         }
-        run.idle(gaps);
-        run
+        batch.idle(gaps);
+        batch
     }
 
     #[test]
-    fn a_run_without_gaps_costs_what_was_measured_less_the_lead_where_the_stream_was_idle() {
-        let run = of(100, us(100));
+    fn a_batch_without_gaps_costs_its_measurement_less_the_lead_on_an_idle_stream() {
+        let batch = of(100, us(100));
         let verdict = Verdict {
             length: us(2400),
             events: ns(0),
@@ -142,23 +142,23 @@ mod tests {
             held: false,
             lesson: EstimateUpdate::Batch,
         };
-        assert_eq!(run.judge(us(2400), Opening::Busy, ns(0)), verdict);
-        assert_eq!(run.judge(us(2403), Opening::Idle, ns(0)), verdict);
+        assert_eq!(batch.verdict(us(2400), Opening::Busy, ns(0)), verdict);
+        assert_eq!(batch.verdict(us(2403), Opening::Idle, ns(0)), verdict);
     }
 
     #[test]
-    fn what_events_take_is_told_apart_from_what_launches_take() {
-        let judged = |measured, opening, event| {
-            let verdict = of(100, ns(0)).judge(measured, opening, event);
+    fn the_cost_of_events_is_separated_from_that_of_launches() {
+        let verdict_of = |measured, opening, event| {
+            let verdict = of(100, ns(0)).verdict(measured, opening, event);
             (verdict.length, verdict.events)
         };
-        assert_eq!(judged(us(2_402), Opening::Busy, us(2)), (us(2_400), us(4)));
+        assert_eq!(verdict_of(us(2_402), Opening::Busy, us(2)), (us(2_400), us(4)));
         assert_eq!(
-            judged(us(2_403), Opening::Idle, us(2)),
+            verdict_of(us(2_403), Opening::Idle, us(2)),
             (us(2_400), ns(0)),
             "it passed within the launch"
         );
-        assert_eq!(judged(us(2_407), Opening::Idle, us(7)), (us(2_400), us(4)));
+        assert_eq!(verdict_of(us(2_407), Opening::Idle, us(7)), (us(2_400), us(4)));
         assert_eq!(
             [0, 1_000, 2_500, 9_000].map(|before| delay(ns(before), ns(2_500))),
             [2_500, 1_500, 0, 0].map(ns)
@@ -166,38 +166,38 @@ mod tests {
     }
 
     #[test]
-    fn a_run_with_gaps_costs_what_was_predicted_within_what_is_possible() {
-        let length = |measured| of(100, us(1000)).judge(measured, Opening::Busy, ns(0)).length;
+    fn a_batch_with_gaps_costs_its_estimate_within_the_possible_range() {
+        let length = |measured| of(100, us(1000)).verdict(measured, Opening::Busy, ns(0)).length;
         assert_eq!(length(us(2500)), us(2000));
         assert_eq!(length(us(1500)), us(1500));
         assert_eq!(length(us(3500)), us(2500));
-        assert_eq!(of(100, us(1000)).judge(us(2500), Opening::Busy, ns(0)).lesson, EstimateUpdate::Gaps);
+        assert_eq!(of(100, us(1000)).verdict(us(2500), Opening::Busy, ns(0)).lesson, EstimateUpdate::Gaps);
     }
 
     #[test]
-    fn a_run_has_gaps_if_they_are_more_than_a_twentieth_of_it() {
-        let lesson = |measured| of(100, us(100)).judge(measured, Opening::Busy, ns(0)).lesson;
+    fn a_batch_has_gaps_if_they_are_more_than_a_twentieth_of_it() {
+        let lesson = |measured| of(100, us(100)).verdict(measured, Opening::Busy, ns(0)).lesson;
         assert_eq!(lesson(us(100 * GAPLESS)), EstimateUpdate::Batch);
         assert_eq!(lesson(us::<WallTime>(100 * GAPLESS) - ns(1)), EstimateUpdate::Gaps);
     }
 
     #[test]
     fn the_way_back_of_a_host_that_waited_is_left_to_the_estimate() {
-        let mut run = of(10, ns(0));
-        run.waited(us(210));
-        assert_eq!(run.judge(us(240), Opening::Busy, ns(0)).length, us(200));
-        assert_eq!(run.judge(us(260), Opening::Busy, ns(0)).length, us(210));
+        let mut batch = of(10, ns(0));
+        batch.waited(us(210));
+        assert_eq!(batch.verdict(us(240), Opening::Busy, ns(0)).length, us(200));
+        assert_eq!(batch.verdict(us(260), Opening::Busy, ns(0)).length, us(210));
     }
 
     #[test]
     fn a_host_that_comes_back_late_from_a_wait_is_not_charged_for_it() {
-        let mut run = of(10, ns(0));
-        run.waited(us(5_200));
-        assert_eq!(run.judge(us(5_240), Opening::Busy, ns(0)).length, us(240));
-        assert_eq!(run.judge(us(9_000), Opening::Busy, ns(0)).length, us(4_000));
-        run.waited(us(30));
+        let mut batch = of(10, ns(0));
+        batch.waited(us(5_200));
+        assert_eq!(batch.verdict(us(5_240), Opening::Busy, ns(0)).length, us(240));
+        assert_eq!(batch.verdict(us(9_000), Opening::Busy, ns(0)).length, us(4_000));
+        batch.waited(us(30));
         assert_eq!(
-            run.judge(us(5_240), Opening::Busy, ns(0)).length,
+            batch.verdict(us(5_240), Opening::Busy, ns(0)).length,
             us(200),
             "what was waited for counts once"
         );
@@ -205,67 +205,71 @@ mod tests {
 
     #[test]
     fn the_way_from_another_process_is_left_to_the_estimate() {
-        let switched = |measured| of(100, ns(0)).judge(measured, Opening::Switched, ns(0));
+        let switched = |measured| of(100, ns(0)).verdict(measured, Opening::Switched, ns(0));
         assert_eq!(switched(us(2053)).length, us(2000));
         assert_eq!(switched(us(2203)).length, us(2100));
         assert_eq!(switched(us(2053)).lesson, EstimateUpdate::Nothing);
     }
 
     #[test]
-    fn work_ends_before_the_gap_that_a_run_is_closed_with() {
-        let mut run = of(10, ns(0));
-        run.close(us(800));
-        assert_eq!(run.judge(us(1000), Opening::Busy, ns(0)).after, us(800));
-        assert_eq!(run.judge(us(900), Opening::Busy, ns(0)).after, us(700));
+    fn work_ends_before_the_gap_that_a_batch_is_closed_with() {
+        let mut batch = of(10, ns(0));
+        batch.close(us(800));
+        assert_eq!(batch.verdict(us(1000), Opening::Busy, ns(0)).after, us(800));
+        assert_eq!(batch.verdict(us(900), Opening::Busy, ns(0)).after, us(700));
     }
 
     #[test]
     fn a_host_that_is_late_with_the_closing_event_is_not_charged_for_it() {
-        let judged = |timing, late, measured| {
-            let mut run = Batch::open(timing, ns(0));
-            run.add(&Key::graph(1), &estimate(us(1000)));
-            run.close(ns(0));
-            run.late(late);
-            let verdict = run.judge(measured, Opening::Busy, ns(0));
+        let verdict_of = |timing, late, measured| {
+            let mut batch = Batch::open(timing, ns(0));
+            batch.add(&Key::graph(1), &estimate(us(1000)));
+            batch.close(ns(0));
+            batch.late(late);
+            let verdict = batch.verdict(measured, Opening::Busy, ns(0));
             (verdict.length, verdict.after)
         };
         for timing in [Timing::Single, Timing::Batched] {
-            assert_eq!(judged(timing, us(20_000), us(20_010)), (us(1000), us(19_010)));
-            assert_eq!(judged(timing, us(20_000), us(25_000)), (us(5000), us(20_000)), "it was busy before");
-            assert_eq!(judged(timing, us(20_000), us(400)), (us(400), ns(0)));
-            assert_eq!(judged(timing, RETURN, us(1040)), (us(1040), ns(0)), "not held up");
+            assert_eq!(verdict_of(timing, us(20_000), us(20_010)), (us(1000), us(19_010)));
+            assert_eq!(
+                verdict_of(timing, us(20_000), us(25_000)),
+                (us(5000), us(20_000)),
+                "it was busy before"
+            );
+            assert_eq!(verdict_of(timing, us(20_000), us(400)), (us(400), ns(0)));
+            assert_eq!(verdict_of(timing, RETURN, us(1040)), (us(1040), ns(0)), "not held up");
         }
     }
 
     /// Makes a batch of one launch that is measured alone. Its duration `plain` is known if `certain`, and a guess otherwise.
     fn single(plain: WallTime, certain: bool, lead: WallTime) -> Batch {
-        let mut run = Batch::open(Timing::Single, ns(0));
-        run.add(&Key::graph(1), &Estimate { samples: certain.into(), ..estimate(plain) });
-        run.lead(lead);
-        run
+        let mut batch = Batch::open(Timing::Single, ns(0));
+        batch.add(&Key::graph(1), &Estimate { samples: certain.into(), ..estimate(plain) });
+        batch.lead(lead);
+        batch
     }
 
     #[test]
     fn a_launch_that_returns_after_its_kernel_has_ended_teaches_nothing_that_is_not_known() {
         // A kernel of 400 us, of a thread that loses its processor for 3 ms after the launch.
-        let judged = |certain| {
-            let verdict = single(us(20), certain, us(3_004)).judge(us(3_008), Opening::Idle, ns(0));
+        let verdict_of = |certain| {
+            let verdict = single(us(20), certain, us(3_004)).verdict(us(3_008), Opening::Idle, ns(0));
             (verdict.length, verdict.held, verdict.lesson)
         };
-        assert_eq!(judged(false), (us(3_008), true, EstimateUpdate::Nothing));
-        assert_eq!(judged(true), (us(20), true, EstimateUpdate::Single));
-        let known = |plain| single(plain, true, us(3_004)).judge(us(3_008), Opening::Idle, ns(0)).length;
+        assert_eq!(verdict_of(false), (us(3_008), true, EstimateUpdate::Nothing));
+        assert_eq!(verdict_of(true), (us(20), true, EstimateUpdate::Single));
+        let known = |plain| single(plain, true, us(3_004)).verdict(us(3_008), Opening::Idle, ns(0)).length;
         assert_eq!([ns(1), us(400), us(9_000)].map(known), [us(4), us(400), us(3_008)]);
     }
 
     #[test]
     fn a_closing_event_that_is_late_teaches_nothing_of_a_launch_that_is_not_known() {
-        let mut run = single(us(20), false, us(3));
-        run.late(us(3_000));
-        let verdict = run.judge(us(3_403), Opening::Idle, ns(0));
+        let mut batch = single(us(20), false, us(3));
+        batch.late(us(3_000));
+        let verdict = batch.verdict(us(3_403), Opening::Idle, ns(0));
         assert_eq!((verdict.length, verdict.lesson), (us(3_400), EstimateUpdate::Nothing));
         assert_eq!(
-            run.judge(us(90_000), Opening::Busy, ns(0)).lesson,
+            batch.verdict(us(90_000), Opening::Busy, ns(0)).lesson,
             EstimateUpdate::Single,
             "of a long one it says enough"
         );
@@ -273,66 +277,69 @@ mod tests {
 
     #[test]
     fn a_launch_that_is_held_up_for_less_than_its_kernel_takes_is_believed() {
-        let verdict = single(us(20), false, us(1_000)).judge(us(9_000), Opening::Idle, ns(0));
+        let verdict = single(us(20), false, us(1_000)).verdict(us(9_000), Opening::Idle, ns(0));
         assert_eq!((verdict.length, verdict.lesson), (us(8_000), EstimateUpdate::Single));
-        let half = single(us(20), false, us(1_000)).judge(us(2_000), Opening::Idle, ns(0));
+        let half = single(us(20), false, us(1_000)).verdict(us(2_000), Opening::Idle, ns(0));
         assert_eq!((half.length, half.lesson), (us(1_000), EstimateUpdate::Single));
-        let less = single(us(20), false, us(1_000)).judge(us(1_999), Opening::Idle, ns(0));
+        let less = single(us(20), false, us(1_000)).verdict(us(1_999), Opening::Idle, ns(0));
         assert_eq!((less.length, less.lesson), (us(1_999), EstimateUpdate::Nothing));
     }
 
     #[test]
-    fn what_a_launch_takes_each_time_is_over_before_its_kernel_begins() {
-        let judged = |lead, measured| {
-            let verdict = single(us(20), false, lead).judge(measured, Opening::Idle, ns(0));
+    fn the_usual_duration_of_a_launch_ends_before_its_kernel_begins() {
+        let verdict_of = |lead, measured| {
+            let verdict = single(us(20), false, lead).verdict(measured, Opening::Idle, ns(0));
             (verdict.length, verdict.held, verdict.lesson)
         };
-        assert_eq!(judged(us(6), us(8)), (us(2), false, EstimateUpdate::Single));
-        assert_eq!(judged(RETURN, RETURN + ns(1)), (ns(1), false, EstimateUpdate::Single));
+        assert_eq!(verdict_of(us(6), us(8)), (us(2), false, EstimateUpdate::Single));
+        assert_eq!(verdict_of(RETURN, RETURN + ns(1)), (ns(1), false, EstimateUpdate::Single));
         assert_eq!(
-            judged(us(6), us(6)),
+            verdict_of(us(6), us(6)),
             (us(6), true, EstimateUpdate::Nothing),
             "it was not: the kernel has ended"
         );
-        let busy = single(us(20), false, us(3_000)).judge(us(400), Opening::Busy, ns(0));
+        let busy = single(us(20), false, us(3_000)).verdict(us(400), Opening::Busy, ns(0));
         assert_eq!((busy.length, busy.held, busy.lesson), (us(400), false, EstimateUpdate::Single));
     }
 
     #[test]
-    fn a_run_whose_first_launch_is_held_up_is_left_to_the_estimates() {
-        let mut run = of(100, ns(0));
-        run.lead(us(3_000));
-        let judged = |measured| run.judge(measured, Opening::Idle, ns(0));
-        assert_eq!((judged(us(4_900)).length, judged(us(4_900)).lesson), (us(2_000), EstimateUpdate::Gaps));
-        assert_eq!(judged(us(6_000)).length, us(3_000));
-        assert_eq!(judged(us(2_900)).length, us(2_000));
+    fn a_batch_whose_first_launch_is_delayed_is_left_to_the_estimates() {
+        let mut batch = of(100, ns(0));
+        batch.lead(us(3_000));
+        let verdict_of = |measured| batch.verdict(measured, Opening::Idle, ns(0));
+        assert_eq!(
+            (verdict_of(us(4_900)).length, verdict_of(us(4_900)).lesson),
+            (us(2_000), EstimateUpdate::Gaps)
+        );
+        assert_eq!(verdict_of(us(6_000)).length, us(3_000));
+        assert_eq!(verdict_of(us(2_900)).length, us(2_000));
     }
 
     #[test]
     fn launches_that_take_longer_than_their_kernels_are_left_to_the_estimates() {
         let launched = |launches| {
-            let mut run = of(launches, ns(0));
-            run.lead(ns(0));
-            run
+            let mut batch = of(launches, ns(0));
+            batch.lead(ns(0));
+            batch
         };
         // Ten launches of 50 us with kernels of 20 us, and a wait.
-        let mut run = launched(10);
+        let mut batch = launched(10);
         let spell = Spell::default();
-        run.waited(spell.left(us(500)));
-        assert_eq!(run.judge(us(500), Opening::Busy, ns(0)).length, us(200));
+        batch.waited(spell.left(us(500)));
+        assert_eq!(batch.verdict(us(500), Opening::Busy, ns(0)).length, us(200));
         // The batch is closed after six of them, and the wait comes in the next one.
         let (mut first, mut second) = (launched(6), launched(4));
         let mut spell = Spell::default();
         spell.close(&mut first, us(300));
-        assert_eq!(first.judge(us(300), Opening::Busy, ns(0)).length, us(120));
+        assert_eq!(first.verdict(us(300), Opening::Busy, ns(0)).length, us(120));
         second.waited(spell.left(us(500)));
-        assert_eq!(second.judge(us(200), Opening::Busy, ns(0)).length, us(80));
+        assert_eq!(second.verdict(us(200), Opening::Busy, ns(0)).length, us(80));
         assert!(spell.may_have_ended(None, us(101), us(20)));
         assert!(!spell.may_have_ended(None, us(100), us(20)));
         assert!(!spell.may_have_ended(Some(&launched(1)), us(120), us(20)));
         // Launches of 5 us delay nothing.
-        let (mut run, mut spell) = (launched(10), Spell::default());
-        spell.close(&mut run, us(50));
-        assert_eq!(run.judge(us(210), Opening::Busy, ns(0)).length, us(210));
+        let (mut batch, mut spell) = (launched(10), Spell::default());
+        spell.close(&mut batch, us(50));
+        assert_eq!(batch.verdict(us(210), Opening::Busy, ns(0)).length, us(210));
     }
 }

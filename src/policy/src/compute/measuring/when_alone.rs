@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn two_events_are_at_most_a_two_hundredth_of_what_is_measured_because_it_is_long() {
+    fn two_events_are_at_most_a_two_hundredth_of_a_launch_measured_for_its_length() {
         assert_eq!([false, true].map(|is_graph| long(is_graph, ns(2_500))), [us(1_000); 2]);
         assert_eq!([false, true].map(|is_graph| long(is_graph, ns(1_000))), [us(500), us(400)]);
         assert_eq!([2_500, 6_000].map(|event| full(ns(event))), [FULL, us(2_400)]);
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn one_launch_in_512_is_sampled_and_a_run_with_gaps_counts_as_64() {
+    fn one_launch_in_512_is_sampled_and_a_batch_with_gaps_counts_as_64() {
         let small = estimate(us(20));
         let mut sampler = Sampler::default();
         assert_eq!((0..1024).filter(|_| sampler.launch(&small, || false)).count(), 2);

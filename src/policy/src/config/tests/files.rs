@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn what_the_operators_file_sets_wins_under_any_name() {
+fn settings_of_the_operators_file_win_under_any_name() {
     for (env, file, quota) in [
         ("GPU_MEM_LIMIT", "GPU_MEM_LIMIT=1GiB", Some(GIB)),
         ("CUDA_DEVICE_MEMORY_LIMIT", "GPU_MEM_LIMIT=1GiB", Some(GIB)),

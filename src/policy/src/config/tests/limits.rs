@@ -138,7 +138,7 @@ fn hamis_names_have_hamis_meaning() {
 }
 
 #[test]
-fn what_hami_would_misread_is_refused() {
+fn values_that_hami_would_misread_are_refused() {
     for value in
         ["4GiB", "4gb", "0x10", "010", "4 g", "-1", "g", "50%", "99999999999999999999", "17179869184g"]
     {

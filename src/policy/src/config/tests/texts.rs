@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn every_malformed_value_is_one_line_that_says_what_would_be_right() {
+fn every_malformed_value_is_one_line_that_shows_a_right_one() {
     for (key, value, line) in [
         (
             "GPU_MEM_LIMIT",
@@ -167,7 +167,7 @@ fn settings_without_effect_are_warned_of_and_no_others() {
 }
 
 #[test]
-fn a_quota_in_powers_of_1000_is_told_to_those_who_ask() {
+fn a_quota_in_powers_of_1000_is_reported_at_the_info_level() {
     let config = from_env(&[("GPU_MEM_LIMIT", "4gb")]);
     assert_eq!(
         warning(&config.warnings),

@@ -50,7 +50,7 @@ pub(crate) struct NvmlOnly {
 struct Attribution {
     open: Option<UtilizationReader>,
     next: Monotonic,
-    coarse: NvmlCostModel,
+    cost_model: NvmlCostModel,
     is_listed: bool,
     empty_windows: u32,
 }
@@ -65,7 +65,7 @@ impl Default for NvmlOnly {
             attribution: Mutex::new(Attribution {
                 open: None,
                 next: Monotonic::BEGIN,
-                coarse: NvmlCostModel::new(true),
+                cost_model: NvmlCostModel::new(true),
                 is_listed: false,
                 empty_windows: 0,
             }),
@@ -174,8 +174,8 @@ impl NvmlOnly {
             self.cost.set(FIRST);
             return Err(Why::Numbers);
         }
-        let difference = attribution.coarse.learn(sample, prepaid);
-        self.cost.set(attribution.coarse.cost());
+        let difference = attribution.cost_model.learn(sample, prepaid);
+        self.cost.set(attribution.cost_model.cost());
         if attribution.is_listed {
             let (device, used) = (gpu.device, prepaid.time.changed_by(difference));
             slice.member().settle(device, difference, clock_now());

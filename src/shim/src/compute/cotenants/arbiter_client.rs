@@ -17,7 +17,7 @@ use crate::slice::handle::Slice;
 use gpuslice_policy::arbiter::Arbiter;
 use gpuslice_policy::config::LogLevel;
 use gpuslice_policy::time::{Monotonic, WallTime};
-use gpuslice_region::{ArbiterLeases, Cotenant, Uuid, divide};
+use gpuslice_region::{ArbiterLeases, Cotenant, Uuid, allocate_gpu};
 use parking_lot::Mutex;
 
 /// How often the process tries to open the leases, and checks that other slices use the same file.
@@ -79,7 +79,7 @@ impl ArbiterClient {
             if let Some(arbiter) = arbiter {
                 let mut all: Vec<&mut Cotenant> = cotenants.all().collect();
                 // The clock is read here, because reading the directory may have taken long.
-                divide(arbiter, &mut all, &Uuid(limiter.gpu.uuid), clock::now());
+                allocate_gpu(arbiter, &mut all, &Uuid(limiter.gpu.uuid), clock::now());
             }
         }
     }

@@ -98,16 +98,16 @@ impl Cotenants {
     /// Reading takes a 20th of the time at most, because the same thread measures GPU time.
     pub(crate) fn refresh(&mut self, slice: &Slice, now: Monotonic) {
         self.asked = now;
-        if !self.pace.looks(now) {
+        if !self.pace.begin_look(now) {
             return;
         }
         let own = slice.region().path();
         let Some(folder) = own.parent() else { return };
         // Read before the directory: a file that is added while it is read changes the time again, and leads to another reading.
         let changed = fs::metadata(folder).map_or((0, 0), |found| (found.mtime(), found.mtime_nsec()));
-        if self.pace.reads(changed, now) {
+        if self.pace.begin_reading(changed, now) {
             self.read(folder, own);
-            self.pace.has_read(clock::now());
+            self.pace.end_reading(clock::now());
         }
         self.all().for_each(|cotenant| cotenant.reap(now));
     }

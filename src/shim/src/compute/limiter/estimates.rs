@@ -131,7 +131,7 @@ impl Estimates {
                     EstimateUpdate::Single => {
                         table.measure(&part.key, cost.charged, (cost.own, verdict.length))
                     }
-                    _ => table.measure_run(part, &outcome),
+                    _ => table.measure_batch(part, &outcome),
                 };
                 if self.was_invalidated(&part.key, opened) {
                     // The measurement is of the former work: better than nothing, but the next measurement replaces it.

@@ -92,7 +92,7 @@ impl DeviceUsage {
             (true, false) => Opening::Idle,
             _ => Opening::Busy,
         };
-        let verdict = batch.closed.run.judge(ended.since(began), opening, cost.get());
+        let verdict = batch.closed.run.verdict(ended.since(began), opening, cost.get());
         // Nothing was prepaid for a copy. It is counted, and neither charged nor published.
         if batch.closed.is_copy {
             let charged = verdict.length.gpu_if_alone();

@@ -115,7 +115,7 @@ pub(crate) unsafe fn primary_retain(
     let is_new = || contexts::primary_context_is_active(device) == Some(false);
     // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
     let call = || unsafe { real(output, device) };
-    in_turn(device, || {
+    with_primary_locked(device, || {
         // SAFETY: `created` requires that `output` is null or valid, and so does the driver.
         let code = unsafe { created(output, device, is_new, call, |_| release_now(device)) };
         noted(code, |process| {
@@ -281,16 +281,16 @@ pub(crate) unsafe fn primary_release(real: real::cuDevicePrimaryCtxRelease_v2, d
             primary_left(process, taken, device, code == status::SUCCESS);
         })
     };
-    in_turn(device, release)
+    with_primary_locked(device, release)
 }
 
-/// Runs `calls` while this thread has the turn to make or end the primary context of `device`. Taking and ending the turn may set
+/// Runs `calls` while this thread holds the lock of the primary context of `device`. To take and to release the lock may set
 /// `errno`, which the program must not see: so both are shielded.
-fn in_turn(device: CUdevice, calls: impl FnOnce() -> Status) -> Status {
+fn with_primary_locked(device: CUdevice, calls: impl FnOnce() -> Status) -> Status {
     let Enforcement::Active(process) = process::enforcement() else { return calls() };
-    let turn = catch_panic(|| process.primary_contexts.turn(device)).flatten();
+    let guard = catch_panic(|| process.primary_contexts.lock(device)).flatten();
     let code = calls();
-    catch_panic(|| drop(turn));
+    catch_panic(|| drop(guard));
     code
 }
 
@@ -333,7 +333,7 @@ pub(crate) unsafe fn primary_reset(real: real::cuDevicePrimaryCtxReset_v2, devic
             },
         )
     };
-    in_turn(device, reset)
+    with_primary_locked(device, reset)
 }
 
 fn take(process: &'static Process, context: usize) -> TakenRecords {

@@ -114,9 +114,9 @@ unsafe fn note(output: *mut CUgreenCtx, device: CUdevice, code: Status) -> Statu
     noted(code, |process| {
         // SAFETY: by this function's contract `output` is null or valid.
         if let Some(green) = unsafe { read_in(output) } {
-            // The driver names the context of its streams by this view, whether or not the program has asked for the view.
-            let view = contexts::view_of(green).unwrap_or(0);
-            process.greens.add(Green { handle: green.addr(), view, device });
+            // The driver names the context of its streams by this handle, whether or not the program has asked for it.
+            let context_handle = contexts::context_handle_of(green).unwrap_or(0);
+            process.greens.add(Green { handle: green.addr(), context_handle, device });
         }
     })
 }
@@ -125,16 +125,16 @@ unsafe fn note(output: *mut CUgreenCtx, device: CUdevice, code: Status) -> Statu
 pub(crate) unsafe fn destroy(real: real::cuGreenCtxDestroy, green: CUgreenCtx) -> Status {
     let take = |process: &'static Process| {
         let known = process.greens.take(green.addr())?;
-        let turn = process.primary_contexts.turn(known.device);
+        let guard = process.primary_contexts.lock(known.device);
         // They are taken out before the contents that end with the primary context.
         let own = process.take_held(OverheadOwner::Green(green.addr()));
-        let measured = compute::view_ends(&process.compute, known.view);
-        Some((turn, known, own, measured, context::take_primary_unless_held(process, known.device)))
+        let measured = compute::view_ends(&process.compute, known.context_handle);
+        Some((guard, known, own, measured, context::take_primary_unless_held(process, known.device)))
     };
     // SAFETY: `real` requires a valid argument; this one is the caller's, for the same driver function.
     let call = || unsafe { real(green) };
     around(take, call, |process, taken, code| {
-        let Some((_turn, known, own, measured, primary)) = taken else { return };
+        let Some((_guard, known, own, measured, primary)) = taken else { return };
         if let Some(pool) = measured {
             compute::context_left(&process.compute, pool, code == status::SUCCESS);
         }
@@ -161,9 +161,9 @@ pub(crate) unsafe fn as_context(
         call,
         |process, (), code| {
             // SAFETY: `read_in` requires that `output` is null or readable, and so does the driver.
-            if let Some(view) = unsafe { read_in(output) }.filter(|_| code == status::SUCCESS) {
-                compute::context_seen(&process.compute, view.addr());
-                process.greens.note_view(green.addr(), view.addr());
+            if let Some(context_handle) = unsafe { read_in(output) }.filter(|_| code == status::SUCCESS) {
+                compute::context_seen(&process.compute, context_handle.addr());
+                process.greens.set_context_handle(green.addr(), context_handle.addr());
             }
         },
     )

@@ -25,7 +25,7 @@ fn here(state: &mut EngineState, now: u64) -> Vec<Collective> {
 }
 
 #[test]
-fn who_waits_for_others_keeps_its_device_busy_and_then_runs_for_its_time() {
+fn a_kernel_that_waits_for_others_keeps_its_device_busy_and_then_runs_for_its_time() {
     let (mut d, c, s) = with(&[kernel(MS), part(3 * MS), kernel(2 * MS)]);
     assert_eq!((here(&mut d, T0), d.unmet()), (vec![], 1));
     assert_eq!(here(&mut d, T0 + 20 * MS), [PAIR]);
@@ -55,7 +55,7 @@ fn how_long_they_waited_is_foreseen_of_nothing_behind_them() {
 }
 
 #[test]
-fn who_waits_goes_on_waiting_while_another_client_has_its_slice() {
+fn a_kernel_goes_on_waiting_while_another_client_has_its_slice() {
     let (mut d, _, s) = with(&[part(MS)]);
     let other = d.add_client(2, T0).unwrap();
     let beside = d.legacy_stream(other).unwrap();
@@ -68,7 +68,7 @@ fn who_waits_goes_on_waiting_while_another_client_has_its_slice() {
 }
 
 #[test]
-fn whom_nobody_joins_waits_for_a_minute() {
+fn a_collective_without_its_peers_waits_for_a_minute() {
     let (mut d, _, s) = with(&[part(MS)]);
     assert_eq!(wait(&mut d, Target::Stream(s), T0).0, T0 + 60 * S);
     assert_eq!(d.unmet(), 0);
@@ -85,7 +85,7 @@ fn a_graph_that_waits_has_its_kernels_and_the_gaps_between_them() {
 }
 
 #[test]
-fn of_who_is_gone_nobody_waits() {
+fn no_kernel_of_a_removed_client_waits() {
     let (mut d, c, _) = with(&[part(MS), part(MS)]);
     assert_eq!(d.unmet(), 2);
     d.remove_client(c, T0 + MS).unwrap();
@@ -93,7 +93,7 @@ fn of_who_is_gone_nobody_waits() {
 }
 
 #[test]
-fn a_repair_ends_what_was_about_to_be_told_that_its_meeting_is_complete() {
+fn a_repair_completes_a_kernel_that_waits_for_no_other() {
     let (mut d, _, s) = with(&[part(3 * MS)]);
     d.advance(T0 + MS);
     let oldest = d.streams.at(s.link).items.head;
@@ -104,7 +104,7 @@ fn a_repair_ends_what_was_about_to_be_told_that_its_meeting_is_complete() {
 }
 
 #[test]
-fn a_repair_finds_who_waits() {
+fn a_repair_finds_the_waiting_kernels() {
     let (mut d, _, s) = with(&[part(MS), part(MS)]);
     assert_eq!(here(&mut d, T0 + MS), [PAIR]);
     d.release_collective(PAIR);

@@ -57,7 +57,7 @@ fn an_event_keeps_its_stream_and_the_kernel_that_waits_for_it_counts_as_running(
 }
 
 #[test]
-fn what_an_event_takes_passes_on_an_idle_stream() {
+fn the_cost_of_an_event_passes_on_an_idle_stream() {
     let mut d = plain_device();
     d.set_config(DeviceConfig { event_ns: 1000, ..*d.config() }, T0);
     let c = d.add_client(1, T0).unwrap();
@@ -165,7 +165,7 @@ fn a_client_can_wait_for_the_event_of_another_one() {
 }
 
 #[test]
-fn a_destroyed_event_still_releases_those_who_wait() {
+fn a_destroyed_event_still_releases_the_streams_that_wait() {
     let mut d = plain_device();
     let c = d.add_client(1, T0).unwrap();
     let [a, b] = [(); 2].map(|()| d.add_stream(c, StreamKind::NonBlocking).unwrap());

@@ -41,7 +41,7 @@ fn a_client_that_is_removed_while_it_waits_for_its_slice_leaves_the_round() {
 }
 
 #[test]
-fn who_waited_for_a_removed_client_goes_on() {
+fn streams_that_waited_for_a_removed_client_go_on() {
     let mut d = plain_device();
     let (a, b) = (d.add_client(1, T0).unwrap(), d.add_client(2, T0).unwrap());
     let (sa, sb) = (d.legacy_stream(a).unwrap(), d.legacy_stream(b).unwrap());

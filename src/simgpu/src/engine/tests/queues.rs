@@ -100,7 +100,7 @@ fn a_sleeper_without_neighbours_wakes_once_at_the_completion() {
 }
 
 #[test]
-fn a_context_with_many_streams_sleeps_for_what_they_need_together() {
+fn a_context_with_many_streams_sleeps_for_the_time_they_need_together() {
     let mut d = plain_device();
     let c = d.add_client(1, T0).unwrap();
     for _ in 0..10 {

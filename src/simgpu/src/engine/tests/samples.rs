@@ -92,7 +92,7 @@ fn a_window_that_ends_in_a_pause_names_the_process_that_ran_last() {
     let (_, other) = join(&mut d, 43);
     d.enqueue(s, kernel(30 * MS), T0).unwrap();
     d.enqueue(other, kernel(10 * MS), T0 + 40 * MS).unwrap();
-    assert_eq!(processes(&mut d, T0 + 200 * MS, 0), [(100, 43, 40)], "and an idle window nobody");
+    assert_eq!(processes(&mut d, T0 + 200 * MS, 0), [(100, 43, 40)], "and an idle window names no process");
 }
 
 #[test]

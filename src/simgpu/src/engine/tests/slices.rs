@@ -105,7 +105,7 @@ fn an_event_interval_includes_the_neighbours_slices() {
 }
 
 #[test]
-fn a_switch_costs_time_in_which_nobody_is_busy() {
+fn a_switch_costs_time_in_which_no_client_is_busy() {
     let mut d = device();
     d.set_config(DeviceConfig { slice_ns: 2 * MS, ..*d.config() }, T0);
     let [(a, _), (b, _)] = two(&mut d, [MS, MS], [1000, 1000]);
@@ -155,7 +155,7 @@ fn a_copy_goes_on_during_the_neighbours_slice() {
 }
 
 #[test]
-fn who_sleeps_as_told_under_slicing_wakes_a_few_times_and_at_the_right_instant() {
+fn a_waiter_under_slicing_wakes_a_few_times_and_at_the_right_instant() {
     let mut d = device();
     d.set_config(DeviceConfig { slice_ns: 2 * MS, ..*d.config() }, T0);
     let [(a, sa), _] = two(&mut d, [100 * US, S], [1000, 10]);

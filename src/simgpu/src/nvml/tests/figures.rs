@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn what_is_used_is_what_all_processes_hold_together() {
+fn used_memory_is_the_sum_over_all_processes() {
     let machine = machine(&[("SIMGPU_DEVICES", "2"), ("SIMGPU_MEMORY", "8GiB,4GiB")]);
     machine.process(100, 1, GIB);
     machine.process(200, 1, 3);
@@ -35,7 +35,7 @@ fn a_list_that_is_too_short_says_how_long_it_must_be_and_is_left_alone() {
     let mut count = 0;
     let size =
         machine.nvml.nvmlDeviceGetComputeRunningProcesses(device, &raw mut count, core::ptr::null_mut());
-    assert_eq!((size, count), (Ok(()), 0), "nobody is there");
+    assert_eq!((size, count), (Ok(()), 0), "no process is there");
     machine.process(100, 0, 1);
     machine.process(200, 0, 2);
     let mut infos = [ProcessInfoV1 { pid: 7, used: 7 }; 2];

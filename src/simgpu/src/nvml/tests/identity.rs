@@ -75,7 +75,7 @@ fn a_text_without_room_for_its_end_is_not_written() {
 }
 
 #[test]
-fn the_name_of_a_process_is_cropped_and_that_of_nobody_not_found() {
+fn the_name_of_a_process_is_cropped_and_that_of_an_unknown_pid_not_found() {
     let machine = machine(&[]);
     machine.process(u32::MAX, 0, 1);
     let told = |pid, room| name(|to, room| machine.nvml.nvmlSystemGetProcessName(pid, to, room), room);
@@ -101,7 +101,7 @@ fn an_event_set_lives_until_it_is_freed_and_nothing_ever_happens_in_it() {
 }
 
 #[test]
-fn what_is_not_simulated_is_not_supported_and_a_wrong_handle_is_invalid() {
+fn a_query_that_is_not_simulated_is_not_supported_and_a_wrong_handle_is_invalid() {
     let machine = machine(&[]);
     let (mut current, mut pending) = (9, 9);
     let (nvml, device) = (&machine.nvml, machine.device(0));

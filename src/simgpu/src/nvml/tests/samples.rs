@@ -157,7 +157,7 @@ fn the_environment_sets_the_windows() {
 }
 
 #[test]
-fn who_only_watches_changes_the_machine_only_when_asked_to_and_nobody_uses_it() {
+fn a_watcher_changes_the_machine_only_when_asked_to_and_no_process_uses_it() {
     let machine = machine(&[("SIMGPU_DEVICES", "2")]);
     let opened = |pairs: &[(&str, &str)]| {
         let library = NvmlLibrary::open(machine.path.clone(), variables(pairs)).unwrap();

@@ -53,7 +53,7 @@ fn only<'a>(groups: &'a [Group<'a>]) -> &'a Row<'a> {
 }
 
 #[test]
-fn what_was_used_lately_is_what_was_charged_over_the_last_second_however_often_one_looks() {
+fn recent_use_is_the_charge_of_the_last_second_at_any_refresh_interval() {
     for step in [100, 1000, 2500] {
         let (mut model, start) = (Model::default(), Instant::now());
         for look in 0..200_u64 {

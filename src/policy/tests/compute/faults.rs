@@ -9,7 +9,7 @@ use crate::world::{Phase, Process, World};
 
 /// A fault of the world.
 #[derive(Debug, Clone, Copy)]
-pub enum Mishap {
+pub enum Fault {
     /// The terms of a slice change.
     Terms(usize, RateLimit),
     /// A process is killed.
@@ -32,26 +32,26 @@ pub struct Sampler {
 }
 
 impl World {
-    pub fn strike(&mut self, mishap: Mishap) {
-        match mishap {
-            Mishap::Terms(slice, terms) => {
+    pub fn apply(&mut self, fault: Fault) {
+        match fault {
+            Fault::Terms(slice, terms) => {
                 self.watch.counts.changes += 1;
                 self.slices[slice].change(terms, self.now);
                 self.wake_sleepers(slice);
             }
-            Mishap::Jump(by) => {
+            Fault::Jump(by) => {
                 self.now += by;
-                self.ahead += by;
+                self.clock_offset += by;
                 self.watch.jumped(by, self.now);
             }
-            Mishap::Stop(me, time) => {
+            Fault::Stop(me, time) => {
                 let process = &mut self.processes[me];
                 for at in [&mut process.wake, &mut process.tick] {
                     *at = if *at == Monotonic::NEVER { *at } else { (*at).max(self.now + time) };
                 }
                 self.watch.stopped(me, self.now + time);
             }
-            Mishap::Kill(me) => {
+            Fault::Kill(me) => {
                 let process = &mut self.processes[me];
                 self.watch.counts.deaths += u64::from(process.is_alive());
                 (process.wake, process.tick) = (Monotonic::NEVER, Monotonic::NEVER);
@@ -59,7 +59,7 @@ impl World {
                 process.phase = Phase::Dead;
                 self.gpu.remove(process.client);
             }
-            Mishap::Reap(me) => self.reap(me),
+            Fault::Reap(me) => self.reap(me),
         }
     }
 
@@ -89,7 +89,7 @@ impl World {
         while let Some((_, samples)) = self.sampler.due.first().filter(|(at, _)| *at <= self.now).cloned() {
             self.sampler.due.remove(0);
             for (me, sample) in samples.into_iter().enumerate() {
-                self.settle_blindly(me, sample);
+                self.settle_by_nvml(me, sample);
             }
         }
         if self.sampler.next <= self.now {

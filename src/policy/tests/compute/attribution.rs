@@ -10,7 +10,7 @@ use crate::world::World;
 
 /// One slice's knowledge of all slices.
 #[derive(Debug)]
-pub struct Sight {
+pub struct Attribution {
     pub next: Monotonic,
     slicing: Slicing,
     split: Split,
@@ -18,7 +18,7 @@ pub struct Sight {
     read: Vec<u64>,
 }
 
-impl Sight {
+impl Attribution {
     /// Makes the knowledge of each slice. The slices look at different times.
     pub fn all(slices: usize, now: Monotonic) -> Vec<Self> {
         let one = |at: usize| Self {
@@ -33,27 +33,27 @@ impl Sight {
 
 impl World {
     /// Lets every due slice read all rings, and correct its wrong charges.
-    pub fn look_around(&mut self) {
-        for me in 0..self.sights.len() {
-            if self.sights[me].next <= self.now {
-                self.look_from(me);
+    pub fn attribute_due(&mut self) {
+        for me in 0..self.attributions.len() {
+            if self.attributions[me].next <= self.now {
+                self.attribute(me);
             }
         }
     }
 
-    fn look_from(&mut self, me: usize) {
-        let sight = &mut self.sights[me];
-        sight.next = self.now + STEP;
-        for (at, (slice, read)) in self.slices.iter().zip(&mut sight.read).enumerate() {
+    fn attribute(&mut self, me: usize) {
+        let attribution = &mut self.attributions[me];
+        attribution.next = self.now + STEP;
+        for (at, (slice, read)) in self.slices.iter().zip(&mut attribution.read).enumerate() {
             for place in (*read).max(slice.places.saturating_sub(PLACES))..slice.places {
                 let told = slice.ring[(place % PLACES) as usize].told_at(place, self.now);
-                told.into_iter().for_each(|told| sight.slicing.add(at as u64, at == me, told));
+                told.into_iter().for_each(|told| attribution.slicing.add(at as u64, at == me, told));
             }
             *read = slice.places;
         }
         let to = self.now - BEHIND;
-        let part = sight.slicing.advance(to);
-        let (factor, difference) = sight.split.learn(&part, to, self.now);
+        let part = attribution.slicing.advance(to);
+        let (factor, difference) = attribution.split.learn(&part, to, self.now);
         let slice = &mut self.slices[me];
         slice.factor = factor;
         slice.measured += i128::from(difference.nanos());

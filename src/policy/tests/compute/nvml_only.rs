@@ -11,12 +11,12 @@ use crate::world::World;
 
 /// The state of such a process.
 #[derive(Debug)]
-pub struct Blind {
+pub struct NvmlOnly {
     model: NvmlCostModel,
     course: PrepaymentHistory,
 }
 
-impl Default for Blind {
+impl Default for NvmlOnly {
     fn default() -> Self {
         Self { model: NvmlCostModel::new(true), course: PrepaymentHistory::default() }
     }
@@ -24,16 +24,16 @@ impl Default for Blind {
 
 impl Shim {
     /// Pays for a launch like any other. On failure it returns the reason to wait.
-    pub fn admit_blindly(&mut self, now: Monotonic, slice: &mut Slice) -> Result<Paid, Wait> {
-        let blind = self.blind.as_mut().unwrap();
-        let cost = blind.model.cost();
+    pub fn admit_without_events(&mut self, now: Monotonic, slice: &mut Slice) -> Result<Paid, Wait> {
+        let nvml_only = self.nvml_only.as_mut().unwrap();
+        let cost = nvml_only.model.cost();
         if !self.lease.spend(cost) {
             let lacks = self.lease.shortfall(cost, slice.lease(self.me, now)).max(GpuTime::NANOSECOND);
             slice.take(self.me, lacks, now).map_err(Wait::Word)?;
             self.lease.fill(lacks);
             assert!(self.lease.spend(cost));
         }
-        blind.course.add(now, 1, cost);
+        nvml_only.course.add(now, 1, cost);
         let mut estimate = Estimate::default();
         (estimate.charged, estimate.plain) = (cost, cost.wall_if_alone());
         Ok(self.pay(None, estimate))
@@ -42,12 +42,12 @@ impl Shim {
 
 impl World {
     /// Applies NVML's sample of the process.
-    pub fn settle_blindly(&mut self, me: usize, sample: Sample) {
+    pub fn settle_by_nvml(&mut self, me: usize, sample: Sample) {
         let process = &mut self.processes[me];
         let (at, is_alive) = (process.slice, process.is_alive());
-        if let Some(blind) = process.shim.blind.as_mut().filter(|_| is_alive) {
-            let prepaid = blind.course.within(sample.from, sample.to);
-            let difference = blind.model.learn(&sample, prepaid);
+        if let Some(nvml_only) = process.shim.nvml_only.as_mut().filter(|_| is_alive) {
+            let prepaid = nvml_only.course.within(sample.from, sample.to);
+            let difference = nvml_only.model.learn(&sample, prepaid);
             self.slices[at].settle(difference, self.now);
             self.wake_sleepers(at);
         }
