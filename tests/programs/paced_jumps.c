@@ -136,28 +136,31 @@ static void launch_deep(int number) {
 
 static void launch_nested(int number) {
     u64 began = now();
-    launch(stream);
+    for (int i = 0; i < 5; i++) launch(stream);
     nested_took = (now() - began) / MS + (number == 0);
 }
 
 static pid_t launching;
 
-// Tells whether the launching thread is inside the driver, which sleeps. A thread that waits for its share is in another call.
-static int is_in_driver(void) {
+// Waits until the launching thread is in a system call and stays there for 20 looks.
+static void await_call(long wanted) {
     char path[64];
-    long number = -1;
     snprintf(path, sizeof path, "/proc/self/task/%d/syscall", launching);
-    FILE *file = fopen(path, "r");
-    if (file && fscanf(file, "%ld", &number) != 1) number = -1;
-    if (file) fclose(file);
-    return number == SYS_clock_nanosleep;
+    for (int seen = 0; seen < 20; usleep(1000)) {
+        long number = -1;
+        FILE *file = fopen(path, "r");
+        if (file && fscanf(file, "%ld", &number) != 1) number = -1;
+        if (file) fclose(file);
+        seen = number == wanted ? seen + 1 : 0;
+    }
 }
 
+// A thread that waits for its share sleeps in a futex, and one inside the driver until an instant of the clock.
 static void *interrupts_twice(void *thread) {
-    usleep(300000);
+    await_call(SYS_futex);
     pthread_kill(*(pthread_t *)thread, SIGUSR1);
     while (!is_handled) usleep(1000);
-    for (int seen = 0; seen < 20; seen = is_in_driver() ? seen + 1 : 0) usleep(1000);
+    await_call(SYS_clock_nanosleep);
     pthread_kill(*(pthread_t *)thread, SIGUSR2);
     return NULL;
 }
@@ -165,13 +168,12 @@ static void *interrupts_twice(void *thread) {
 // A handler launches while the thread waits for its share, and another one while the thread is inside the driver afterwards.
 static void handlers(void) {
     pthread_t self = pthread_self(), other;
-    u64 began;
     launching = syscall(SYS_gettid);
     signal(SIGUSR1, launch_deep), signal(SIGUSR2, launch_nested);
-    do began = now(), launch(stream);
-    while (now() - began < 1000ull * MS);
+    // The kernel is known afterwards, so that a launch waits for the share alone.
+    for (int i = 0; i < 2; i++) launch(stream), gpu.cuCtxSynchronize();
     pthread_create(&other, NULL, interrupts_twice, &self);
-    launch(stream);
+    while (!nested_took) launch(stream);
     pthread_join(other, NULL);
     say("handled %d", is_handled == SIGUSR1);
     say("nested %llu ms", nested_took);
