@@ -117,7 +117,7 @@ fn what_leaves_is_shown_and_neither_free_nor_used() {
     let figure = |name: &str| report["slices"][0]["devices"][0][name].as_u64();
     let told = ["held", "held_by_dead", "leaving"].map(figure);
     assert_eq!(told, [Some(100 * MIB), Some(0), Some(MOST + 100 * MIB)], "{report}");
-    ask(&["status", &path]).code(0).says("800.00 MiB leaving: the dead held it");
+    ask(&["status", &path]).code(0).says("800.00 MiB leaving: exited processes held it");
     assert_eq!(stays.numbers("left"), [0, 100 * MIB]);
     // The memory never comes back. After two seconds it no longer counts, regardless of free memory.
     let began = Instant::now();

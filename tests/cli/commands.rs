@@ -149,7 +149,7 @@ fn status_tells_what_the_region_says_to_the_byte() {
     ask(&["status", &slice.name])
         .code(0)
         .says("memory  3.00 GiB used, limit 8GiB, ")
-        .says("1 denied")
+        .says("1 denied (quota)")
         .says("0 B used, no limit, ");
 }
 

@@ -59,9 +59,10 @@ Examples:
   gpuslice list --json | jq -r '.slices[].name'";
 
 const STATUS_HELP: &str = "\
-denied: allocations beyond the limit. unmet: allocations within the limit for which the GPU had no memory.
+denied (quota): allocations beyond the limit. denied (device full): allocations within the limit for which the GPU
+had no memory.
 unaccounted: memory that NVML attributes to the slice and that gpuslice did not charge. throttled: time for which
-launches waited for the share. queued: GPU time of launches that have not ended. owed: GPU time used beyond the
+launches waited for the share. queued: GPU time of launches that have not ended. debt: GPU time used beyond the
 share; launches wait until the share has paid for it.
 
 With --watch a terminal is drawn anew each time; into a file or pipe one report follows the other.
@@ -89,7 +90,7 @@ Examples:
 
 const SET_HELP: &str = "\
 A quota below what the slice holds takes nothing away: new allocations are refused until the programs have freed
-enough. Another share of GPU time holds at once; what is owed or saved up stays. In a list, devices are numbered as
+enough. Another share of GPU time holds at once; debt and saved-up time stay. In a list, devices are numbered as
 `gpuslice status` shows them, or named by their UUIDs; policy, weight, priority and burst are those of all devices.
 Limits that the command does not name stay. If one change is impossible, the command changes nothing. A user who may
 write the region may change the slice: root on the host also changes slices of containers. For a slice of
