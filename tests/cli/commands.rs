@@ -1,4 +1,4 @@
-//! The commands of `gpuslice` do what their help says, as seen from outside.
+//! Tests that the commands of `gpuslice` act as their help says, seen from outside.
 
 use crate::support::artefacts;
 use crate::support::bench::Bench;

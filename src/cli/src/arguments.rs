@@ -264,7 +264,7 @@ pub(crate) struct Run {
     /// Unused share that may be saved up: strict (20ms of GPU time), latency (200ms), or a duration
     #[arg(long, allow_negative_numbers = true, value_name = "BURST")]
     pub(crate) burst: Option<Burst>,
-    /// How slices divide the GPU's time
+    /// Policy by which slices divide the GPU's time
     #[arg(long, group = "limits", value_parser = policies(), ignore_case = true)]
     pub(crate) policy: Option<CorePolicy>,
     /// Weight of the slice among others of its policy, equal or best-effort: 1 to 1000 [default: 100]
@@ -363,7 +363,7 @@ pub(crate) struct Set {
     /// Unused share that may be saved up, on all devices: strict (20ms of GPU time), latency (200ms), or a duration
     #[arg(long, allow_negative_numbers = true, value_name = "BURST", group = "limits")]
     pub(crate) burst: Option<Burst>,
-    /// How slices divide the GPU's time
+    /// Policy by which slices divide the GPU's time
     #[arg(long, group = "limits", value_parser = policies(), ignore_case = true)]
     pub(crate) policy: Option<CorePolicy>,
     /// Weight of the slice among others of its policy: 1 to 1000
@@ -389,7 +389,7 @@ pub(crate) struct Cdi {
     /// Unused share that may be saved up: strict (20ms of GPU time), latency (200ms), or a duration
     #[arg(long, allow_negative_numbers = true, value_name = "BURST")]
     pub(crate) burst: Option<Burst>,
-    /// How slices divide the GPU's time
+    /// Policy by which slices divide the GPU's time
     #[arg(long, value_parser = policies(), ignore_case = true)]
     pub(crate) policy: Option<CorePolicy>,
     /// Weight of the slice among others of its policy: 1 to 1000
@@ -449,7 +449,7 @@ pub(crate) struct Doctor {
     /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,
-    /// How long the driver may take to answer each question
+    /// Time in which the driver must answer each question
     #[arg(long, allow_negative_numbers = true, value_name = "SECONDS")]
     #[arg(default_value_t = 10, value_parser = whole(1..=600))]
     pub(crate) timeout: u64,
@@ -461,13 +461,13 @@ pub(crate) struct Doctor {
 /// A question that the doctor has asked in a child.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Probe {
-    /// Does the driver start?
+    /// The start of the driver
     Cuda,
-    /// What does NVML tell?
+    /// The devices that NVML reports
     Nvml,
-    /// What is preloaded?
+    /// The preloaded libraries
     Preloaded,
-    /// Do the CUDA runtime and cuBLAS start?
+    /// The start of the CUDA runtime and of cuBLAS
     Runtime,
 }
 
@@ -487,7 +487,7 @@ impl Probe {
 #[derive(Debug, Args)]
 #[command(after_help = DEMO_HELP)]
 pub(crate) struct Demo {
-    /// How long the slices run: 2 to 3600
+    /// Time for which the slices run: 2 to 3600
     #[arg(long, allow_negative_numbers = true, value_name = "N")]
     #[arg(default_value_t = 8, value_parser = whole(2..=3600))]
     pub(crate) seconds: u64,

@@ -44,7 +44,7 @@ const VERSION: u64 = 1;
 const ENTRIES: usize = 128;
 /// Bytes of the file.
 const SIZE: usize = 4096;
-/// How often a process opens a file that is removed meanwhile, before it gives up.
+/// Number of times that a process opens a file that is removed meanwhile, before it gives up.
 const OPENINGS: u32 = 4;
 
 /// Layout of the file.

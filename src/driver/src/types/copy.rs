@@ -132,7 +132,7 @@ pub struct BoxCopy {
     pub height: usize,
     /// Slices.
     pub depth: usize,
-    /// When the driver reads the source.
+    /// The time at which the driver reads the source.
     pub order: c_uint,
     /// Options of the copy.
     pub flags: c_uint,

@@ -18,7 +18,7 @@ use crate::{
     },
 };
 
-/// How often a process that joins opens a region that is removed meanwhile, before it gives up.
+/// Number of times that a joining process opens a region that is removed meanwhile, before it gives up.
 const OPENINGS: u32 = 16;
 
 /// A device that a process wants to use, and the limits with which the process was started.

@@ -75,11 +75,11 @@ pub struct DeviceFigures {
     pub paid_until: Monotonic,
     /// GPU time that the slice owes; none without a limit on GPU time.
     pub owed: GpuTime,
-    /// How GPU time is measured: see [`Region::measure_source`].
+    /// The source of measured GPU time: see [`Region::measure_source`].
     pub measure_source: u32,
     /// The slice's own part of the time between events: see [`Region::correction`].
     pub correction: u32,
-    /// When the figures were read.
+    /// The time at which the figures were read.
     pub read_at: Monotonic,
 }
 

@@ -45,7 +45,7 @@ pub struct ProcessView {
     pub slot: usize,
     /// Its process number, in its own process-number namespace.
     pub pid: u32,
-    /// When it started, in clock ticks since boot; 0: not known.
+    /// Time of its start, in clock ticks since boot; 0: not known.
     pub start: u64,
     /// Inode of its process-number namespace; 0: not known.
     pub pid_namespace: u64,
@@ -65,7 +65,7 @@ pub struct ProcessView {
 #[derive(Debug)]
 pub struct Region {
     mapped: Mapped,
-    /// When this process last reaped.
+    /// The time at which this process last reaped.
     reaped_at: Word64<Monotonic>,
 }
 

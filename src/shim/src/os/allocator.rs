@@ -37,8 +37,8 @@ const PARTS: usize = 16;
 const LEAST: usize = 32;
 /// Number of block sizes.
 const SIZES: usize = usize::BITS as usize;
-/// How often a thread tries the lock of the free blocks, which is held for some instructions. A forked child may find it held for
-/// good.
+/// Number of times that a thread tries the lock of the free blocks, which is held for some instructions. A forked child may find
+/// it held for good.
 const TRIES: usize = 10_000;
 
 /// A part of the reserve. New blocks are cut off behind the used bytes.

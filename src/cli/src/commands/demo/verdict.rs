@@ -1,4 +1,4 @@
-//! Verdict of the demo: whether each of its promises held.
+//! Verdict of the demo on each of its promises.
 
 use super::stage::Truth;
 use super::wire::Counts;

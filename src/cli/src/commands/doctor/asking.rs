@@ -28,7 +28,7 @@ pub(super) enum ProbeOutcome<T> {
     Hangs(String),
     /// The child ended without an answer.
     Failed {
-        /// How the child ended, or why it did not start.
+        /// The end of the child, or the reason why it did not start.
         how: String,
         /// The step that the child had begun.
         step: String,

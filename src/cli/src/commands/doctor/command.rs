@@ -1,4 +1,4 @@
-//! Examines a command: would the library be in the program that it starts?
+//! Examines a command: finds the program that it starts, and reports if the loader would not load the library into it.
 
 use super::elf::Elf;
 use super::finding::Finding;

@@ -1,4 +1,4 @@
-//! Examines the driver: is there one, which version is it, and does it start?
+//! Examines the driver: its presence, its version, and its start.
 
 use super::asking::ProbeOutcome;
 use super::finding::Finding;

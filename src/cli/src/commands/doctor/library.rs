@@ -1,4 +1,4 @@
-//! Examines the preload library: is it there, and does it fit this machine and this command?
+//! Examines the preload library: its presence, and that it fits this machine and this command.
 
 use super::elf::{Elf, Glibc, version_of};
 use super::finding::Finding;

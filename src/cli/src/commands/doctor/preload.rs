@@ -1,5 +1,5 @@
-//! Examines a program that is started as `gpuslice run` starts it: which libraries are in it, and is the preload
-//! library the first?
+//! Examines a program that starts as `gpuslice run` starts it: the order of the libraries in it, of which the preload
+//! library must be the first.
 
 use super::asking::ProbeOutcome;
 use super::elf::Elf;

@@ -1,4 +1,4 @@
-//! Starts the CUDA runtime and cuBLAS: do they start under a quota as they do without one?
+//! Checks that the CUDA runtime and cuBLAS start under a quota as they do without one.
 //!
 //! The runtime compares some of the driver's answers with its own knowledge. A future driver or runtime may mind that a
 //! device's size is the quota. So the doctor starts both without gpuslice, and then under a quota in a region of the

@@ -1,4 +1,4 @@
-//! Windows of GPU utilization from NVML: which processes used a device since the last window, and how much.
+//! Windows of GPU utilization from NVML: the use of a device by each process since the last window.
 
 use crate::driver_calls::nvml::memory::Session;
 use crate::driver_calls::nvml::utilization::{Question, Used, knows_our_numbers, used};

@@ -20,7 +20,7 @@ use gpuslice_policy::time::{Monotonic, WallTime};
 use gpuslice_region::{ArbiterLeases, Cotenant, Uuid, divide};
 use parking_lot::Mutex;
 
-/// How often the process tries to open the leases, and checks that other slices use the same file.
+/// Interval at which the process tries to open the leases, and checks that other slices use the same file.
 const AGAIN: WallTime = WallTime::from_millis(1_000);
 
 /// Arbiter leases of this process, and the arbiter of each GPU whose lease it holds.

@@ -1,4 +1,4 @@
-//! Replay of the driver's time slicing: which part of the time between two events was the slice's own.
+//! Replay of the driver's time slicing. It finds the part of the time between two events that was the slice's own.
 //!
 //! Example: two slices run kernels at once, and each measures 10 ms between its events; the GPU has given each 5 ms.
 //! The slice elects one process. That process reads the busy intervals of all slices of its GPU whose regions lie in
@@ -53,8 +53,8 @@ pub(crate) struct SlicingReplay {
 pub(super) enum Sight {
     /// No co-tenant publishes intervals.
     Alone,
-    /// This slice asks NVML for its co-tenants. Their processes that published intervals since the last call: number of the slice,
-    /// and of the process in it.
+    /// This slice asks NVML for its co-tenants. Their processes that published intervals since the last call: number of the
+    /// slice, and of the process in it.
     Asks(BTreeSet<(u64, u32)>),
     /// Another slice or the node agent asks.
     Listens,
@@ -105,8 +105,8 @@ impl SlicingReplay {
         self.has_found_programs = are_there;
     }
 
-    /// Publishes new intervals of the slice for slices of other directories, if this process is elected. They come at once, because
-    /// this process may sleep when the next step is due.
+    /// Publishes new intervals of the slice for slices of other directories, if this process is elected. They come at once,
+    /// because this process may sleep when the next step is due.
     ///
     /// The lease is renewed before, because another process may have been elected meanwhile. If both published, the others would
     /// get each interval twice.

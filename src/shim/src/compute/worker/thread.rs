@@ -20,7 +20,7 @@ use gpuslice_policy::config::LogLevel;
 use gpuslice_region::sigbus_forwarding::{self, LibraryThread};
 use std::time::Instant;
 
-/// How long the exit of the process waits for a tick and a question to NVML to end, both together.
+/// Time for which the exit of the process waits for a tick and a question to NVML to end, both together.
 const AT_EXIT: Duration = Duration::from_millis(100);
 /// Number of ticks without work under way after which the worker sleeps.
 const IDLE_TICKS: u32 = 20;

@@ -9,7 +9,7 @@ use crate::os::clock::{self, CycleInstant};
 use gpuslice_policy::compute::measuring::batch::OLD;
 use gpuslice_policy::time::WallTime;
 
-/// How long a thread keeps credit that it does not spend.
+/// Time for which a thread keeps credit that it does not spend.
 const CREDIT_KEPT: WallTime = WallTime::from_millis(50);
 
 /// Does one tick. Returns true if anything is left to do.
