@@ -515,8 +515,8 @@ impl FromStr for Memory {
     }
 }
 
-/// Parses a quota for a slice that runs. `set` without `--mem` keeps the old quota, so the message for a quota of
-/// nothing differs from that of `run`: it names 100% instead of leaving the option out.
+/// Parses a quota for a slice that runs. `set` without `--mem` keeps the old quota, so its message for a quota of nothing differs
+/// from that of `run`. The message of `set` names 100%; that of `run` says to omit the option.
 fn quota_to_set(text: &str) -> Result<Memory, String> {
     text.parse().map_err(|error: ValueError| match (&error.part, &error.fault) {
         (part, Fault::ZeroSize) => {

@@ -20,9 +20,9 @@
 //! - `best-effort` slices divide by priority and weight the time that all others leave.
 //! - Priorities come before policies, but `best-effort` is always last.
 //!
-//! No slice starves. A tenth of the GPU is kept and divided evenly over all slices that have work, whatever their class
-//! and weight ([`allocate`]). A slice that had the GPU until now may wait for its part. Otherwise kernels of others
-//! would run between requests that follow each other closely: 5 % of the time, and up to a tenth of the 99th percentile.
+//! No slice starves. A tenth of the GPU is kept and divided evenly over all slices that have work, whatever their class and
+//! weight ([`allocate`]). A slice that had the GPU until now may wait for its part. Otherwise kernels of others would run between
+//! requests that follow each other closely. That costs 5 % of the time, and up to a tenth of the 99th percentile.
 //!
 //! # Rates under the driver's time slicing
 //!

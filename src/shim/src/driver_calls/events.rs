@@ -133,8 +133,8 @@ pub(crate) fn record(event: Event, stream: Stream) -> Result<(), Status> {
         slot::real::<real::cuEventRecord>(Symbol::cuEventRecord)
     };
     let function = function.ok_or(status::NOT_SUPPORTED)?;
-    // SAFETY: the function needs an event and a stream that live: the event is the library's, and the stream is the program's
-    // during its own call.
+    // SAFETY: the function needs an event and a stream that live. The event is the library's. The stream is the program's, during
+    // its own call.
     ok(unsafe { function(event.handle(), stream.handle) })
 }
 

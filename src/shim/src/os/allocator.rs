@@ -125,8 +125,9 @@ fn size_of_block(layout: Layout) -> Option<(usize, usize)> {
     Some((bytes, usize::try_from(bytes.trailing_zeros()).ok()?))
 }
 
-/// Maps the reserve, once, when the limits are read. `when_low` is called when a quarter of the reserve is in use, and when it
-/// cannot grow: by any thread, within an allocation, perhaps several times. False: there is no address space for the reserve.
+/// Maps the reserve, once, when the limits are read. The allocator calls `when_low` when a quarter of the reserve is in use, and
+/// when it cannot grow. The call comes from any thread, within an allocation, perhaps several times. False: there is no address
+/// space for the reserve.
 pub(crate) fn take(when_low: &'static fn()) -> bool {
     let _already = WHEN_LOW.set(when_low);
     grow_to(USUAL)

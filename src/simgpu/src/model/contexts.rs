@@ -46,8 +46,8 @@ pub(crate) struct Primary {
     pub(crate) flags: u32,
 }
 
-/// Returns the bytes of device memory that limits cost beyond the defaults: buffers in full, stacks of all threads that can be
-/// resident, and room for pending launches.
+/// Returns the bytes of device memory that limits cost beyond the defaults. They are buffers in full, stacks of all threads that
+/// can be resident, and room for pending launches.
 pub(crate) fn limits_cost(limits: &[u64; LIMITS]) -> u64 {
     const THREADS: u64 = 132 * 2048;
     /// Bytes of a pending launch that a kernel made.

@@ -200,8 +200,9 @@ impl Locked<'_> {
         // SAFETY: `state` points to the mapping, so the address of its field lies inside the mapping. Nothing is read.
         let start = unsafe { &raw mut (*state).settings };
         let offset = core::mem::offset_of!(State, settings);
-        // SAFETY: from the settings to the end of the mapping; all of it is valid when zeroed, and the lock
-        // is held, so no other process reads it. Pages of the device times that were never used stay untouched.
+        // SAFETY: `write_bytes` needs a range that is valid for writes. This one reaches from the settings to `ENGINES_AT`,
+        // inside the mapping. All of it is valid when zeroed. The lock is held, so no other process reads it. Pages of the device
+        // times that were never used stay untouched.
         unsafe { start.cast::<u8>().write_bytes(0, ENGINES_AT - offset) };
         // SAFETY: `byte_add` needs an offset inside the mapping: `ENGINES_AT` is the offset of the engines.
         let engines = unsafe { state.byte_add(ENGINES_AT) };
