@@ -1,5 +1,5 @@
-//! Tests processes of one slice that start together: the spread of their GPU time, the longest wait of a launch, and the excess
-//! of the first second over the share. Kernels so short that the ends of measurements count are judged too.
+//! Tests processes of one slice that start together. Figures: the spread of their GPU time, the longest wait of a launch, the
+//! excess of the first second over the share. Kernels so short that the ends of measurements count are judged too.
 
 use crate::cell::{cell, free, points};
 use crate::course::{Course, RunSpec, run};

@@ -226,7 +226,7 @@ pub(crate) fn readable<const N: usize>(
     let mut asked = descriptors.map(ask);
     // Rounded up, because a wait that ends too early would be followed by others.
     let millis = c_int::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(c_int::MAX);
-    // SAFETY: `asked` has N entries.
+    // SAFETY: `poll` needs as many entries, valid for reads and writes, as its second argument says: `asked` is an array of `N`.
     let count = unsafe { libc::poll(asked.as_mut_ptr(), N as libc::nfds_t, millis) };
     match io::Error::last_os_error() {
         error if count < 0 && error.kind() != io::ErrorKind::Interrupted => Err(error),
@@ -260,7 +260,7 @@ pub(crate) enum ChildEvent {
 pub(crate) fn changed() -> Option<(u32, ChildEvent)> {
     let mut status = 0;
     let changes = libc::WNOHANG | libc::WUNTRACED | libc::WCONTINUED;
-    // SAFETY: `status` may be written.
+    // SAFETY: `waitpid` needs an output that is valid for writes: `status` is on this stack.
     let child = unsafe { libc::waitpid(-1, &raw mut status, changes) };
     let child = u32::try_from(child).ok().filter(|child| *child > 0)?;
     let status = ExitStatus::from_raw(status);
@@ -298,9 +298,10 @@ pub(crate) fn stop() {
     unsafe { libc::signal(SIGTSTP, libc::SIG_DFL) };
     // SAFETY: the call takes no pointer. The signal stays pending while it is blocked.
     unsafe { libc::raise(SIGTSTP) };
-    // SAFETY: both pointers lead to valid sets. This process stops inside the call.
+    // SAFETY: `pthread_sigmask` needs an initialised set, and an output that is valid for writes: `set_of` has made both, on
+    // this stack. This process stops inside the call.
     unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const set, &raw mut before) };
-    // SAFETY: the call above wrote `before`.
+    // SAFETY: `pthread_sigmask` needs an initialised set, and accepts no output: the call above has written `before`.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, ptr::null_mut()) };
 }
 
@@ -308,13 +309,13 @@ pub(crate) fn stop() {
 /// container), returns the exit code that shells give for the signal.
 pub(crate) fn die_by(signal: c_int) -> u8 {
     let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: `none` is a valid limit.
+    // SAFETY: `setrlimit` needs a limit that can be read: `none` is on this stack.
     unsafe { libc::setrlimit(libc::RLIMIT_CORE, &raw const none) };
     // SAFETY: the call sets the default disposition, so no handler must be valid. It fails for signals with
     // no other.
     unsafe { libc::signal(signal, libc::SIG_DFL) };
     let set = set_of([signal]);
-    // SAFETY: `set` is a valid set, and a null pointer asks for no old set.
+    // SAFETY: `pthread_sigmask` needs an initialised set, and accepts no output: `set_of` has made `set`.
     unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const set, ptr::null_mut()) };
     // SAFETY: the call takes no pointer.
     unsafe { libc::raise(signal) };

@@ -32,8 +32,8 @@ const LAST_SYSTEM_USER: u32 = 999;
 const STICKY: u32 = 0o1002;
 /// Number of tmpfs in `linux/magic.h`.
 const TMPFS: u64 = 0x0102_1994;
-/// File systems without a server on which libraries lie. tmpfs, ext4, XFS, Btrfs, overlayfs, EROFS, `SquashFS` and F2FS have
-/// their numbers in `linux/magic.h`; ZFS has its own.
+/// File systems without a server on which libraries lie. Their numbers are in `linux/magic.h`: tmpfs, ext4, XFS, Btrfs,
+/// overlayfs, EROFS, `SquashFS`, F2FS. The last one, of ZFS, is in no header of Linux.
 const LOCAL: [u64; 9] = [
     TMPFS,
     0xef53,

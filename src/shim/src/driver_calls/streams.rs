@@ -65,7 +65,8 @@ pub(crate) fn wait_for(stream: CUstream) -> Status {
     slot::real::<real::cuStreamSynchronize>(Symbol::cuStreamSynchronize).map_or(
         status::NOT_SUPPORTED,
         |wait| {
-            // SAFETY: the driver checks the handle.
+            // SAFETY: `cuStreamSynchronize` needs a living stream: the program passes `stream` to the call that waits, so it
+            // keeps the stream until that call returns.
             unsafe { wait(stream) }
         },
     )

@@ -113,9 +113,9 @@ impl Batch {
         self.plain
     }
 
-    /// Records when the first launch returned from the driver: `lead` after the opening event was recorded. If
-    /// that event had to wait for another event ([`delay`](super::when_alone::delay)), the time counts from when it
-    /// passed.
+    /// Records the return of the first launch from the driver: it came `lead` after the record of the opening event. If that
+    /// event had to wait for another event ([`delay`](super::when_alone::delay)), `lead` counts from the instant at which the GPU
+    /// passed that other event.
     pub const fn lead(&mut self, lead: WallTime) {
         self.lead = lead;
     }

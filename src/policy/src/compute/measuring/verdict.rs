@@ -91,8 +91,8 @@ impl Batch {
         Verdict { length, events, after, held: !held.is_zero(), lesson }
     }
 
-    /// Returns two times: from the opening event to the start of the first kernel, and the time for which the stream may have
-    /// been idle beyond that.
+    /// Returns two times. The first is from the opening event to the start of the first kernel. For the second, the stream may
+    /// have been idle beyond that.
     ///
     /// On a busy stream the event delays the kernel by its cost. On an empty stream a launch takes a few
     /// microseconds, and the kernel begins at the end of them. A longer launch was delayed. If the delay came before
