@@ -47,8 +47,8 @@ pub(crate) fn without_sigpipe(work: impl FnOnce()) {
     work();
     if !was_pending {
         let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        // SAFETY: `sigtimedwait` needs an initialised set and a time that can be read, and accepts no output: `pipe` was filled
-        // by `sigaddset`, and `now` is on this stack. With a time of zero it returns at once.
+        // SAFETY: `sigtimedwait` needs an initialised set and a time that can be read, and accepts no output. `sigaddset` has
+        // filled `pipe`, and `now` is on this stack. With a time of zero it returns at once.
         unsafe { libc::sigtimedwait(&raw const pipe, ptr::null_mut(), &raw const now) };
     }
     // SAFETY: `pthread_sigmask` needs an initialised set, and accepts no output: the call above has written `before`.

@@ -25,7 +25,7 @@ pub(crate) fn spawn<T: Sync>(argument: &'static T, stack: usize, body: Body) -> 
     let argument = ptr::from_ref(argument).cast_mut().cast::<c_void>();
     let mut thread = MaybeUninit::<libc::pthread_t>::uninit();
     // SAFETY: `pthread_create` needs initialised attributes, an output that is valid for writes, and an argument that outlives
-    // the thread: the two calls below pass `attributes` and `thread`, and `argument` is `'static`.
+    // the thread. The two calls below pass `attributes` and `thread`, and `argument` is `'static`.
     let create = |attributes: *const _, thread: *mut _| unsafe {
         libc::pthread_create(thread, attributes, body, argument)
     };

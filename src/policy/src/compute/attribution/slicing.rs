@@ -1,8 +1,8 @@
 //! Replays the GPU's time slicing from the busy intervals that all slices publish.
 //!
 //! The driver gives contexts turns. The time between two events of one context contains the turns of the others. The length of a
-//! turn is unknown. An even split of each instant among the contexts with work in flight is wrong where a turn is longer than the
-//! work, by up to 20 points.
+//! turn is unknown. Suppose that each instant were split evenly among the contexts with work in flight. Where a turn is longer
+//! than the work, that would be up to 20 points wrong.
 //!
 //! So the module replays the time slicing under each rule that a driver may use (`Replay`). The rules are 20 lengths of a turn
 //! and 3 ways to treat a context that is alone. The replay with the least evidence against it tells the owner of each instant.
