@@ -4,8 +4,8 @@
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$ROOT" || exit
 
-# A skip is a line that starts with `SKIP `. Any program may print it. ci/parts.sh counts skips and makes two lists of them: checks
-# that a command makes possible on this machine, and checks that only another machine can run.
+# A skip is a line that starts with `SKIP `. Any program may print it. ci/parts.sh counts skips and makes two lists of them:
+# checks that a command makes possible on this machine, and checks that only another machine can run.
 skip() { # the check that is left out, and why; the command that mends it on this machine
     printf 'SKIP %s; to mend it: %s\n' "$1" "$2"
 }

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Builds the libraries and commands of a release in target/portable. They run with glibc 2.31 and newer and need nothing but the C
-# library. They are linked against the files of Debian 11, which the script fetches into build/debian11 and never installs. The same
-# sources make the same bytes in any folder. Prints the sizes, and the time that the preload library adds to a program's start.
+# library. They are linked against the files of Debian 11, which the script fetches into build/debian11 and never installs. The
+# same sources make the same bytes in any folder. Prints the sizes, and the time that the preload library adds to a program's
+# start.
 set -euo pipefail
 . "$(dirname "$0")/../lib.sh"
 need_compilers
