@@ -192,7 +192,7 @@ fn when_a_process_started_is_told() {
 fn what_takes_long_is_said_to_a_terminal_and_to_nobody_else() {
     let slice = busy("progress");
     let mut terminal = Terminal::start(&mut gpuslice(&["status", &slice.name, "--over", "3"]));
-    terminal.hears("looking at what is used of GPU time: 3 s left");
+    terminal.hears("measuring the use of GPU time: 3 s left");
     terminal.hears("over 3.");
     assert_eq!(terminal.end().code(), Some(0));
     let ended = ask(&["status", &slice.name, "--over", "2"]).code(0);

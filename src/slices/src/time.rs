@@ -295,7 +295,7 @@ impl Time {
             return by;
         }
         let own = (u64::from(self.own_millionths) * 1000).div_ceil(correction::ONE.into());
-        format!("{by}: {} of what they show is its own", figures::percent(own))
+        format!("{by}: {} of the measured time is its own", figures::percent(own))
     }
 }
 

@@ -71,7 +71,7 @@ fn show(wish: &Status, nvml: &mut Option<Option<Nvml>>, before: &str) -> Result<
     let nvml = nvml.as_ref().and_then(Option::as_ref);
     let readers: Vec<&Reader> = open.iter().map(|open| &open.reader).collect();
     let looks = time::looks(&readers, wish.over.0, |long| {
-        progress::wait("looking at what is used of GPU time", long);
+        progress::wait("measuring the use of GPU time", long);
     });
     let mut slices = Vec::new();
     for (OpenRegion { region, reader }, look) in open.iter().zip(&looks) {

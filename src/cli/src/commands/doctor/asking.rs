@@ -75,7 +75,7 @@ pub(super) fn ask_under<T: DeserializeOwned>(
         Probe::Cuda => "asking the driver",
         Probe::Nvml => "asking NVML",
         Probe::Runtime => "starting the CUDA runtime",
-        Probe::Preloaded => "starting a program with what is preloaded",
+        Probe::Preloaded => "starting a program with the preloaded libraries",
     };
     let mut line = ProgressLine::default();
     let tell =

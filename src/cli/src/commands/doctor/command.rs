@@ -318,7 +318,7 @@ fn told(does: LineEffect, place: &str) -> Finding {
     match does {
         LineEffect::Overwrites => Finding::error(
             check,
-            format!("{place} sets LD_PRELOAD and drops what was in it"),
+            format!("{place} sets LD_PRELOAD and drops its earlier value"),
             "add to it: LD_PRELOAD=libother.so:$LD_PRELOAD; or mount /etc/ld.so.preload, which nothing overwrites",
         ),
         LineEffect::Removes => Finding::error(

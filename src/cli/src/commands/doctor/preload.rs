@@ -159,13 +159,13 @@ fn conflict(other: &Other, seen: &Preloaded) -> Finding {
     if is_before {
         Finding::error(
             "preload.conflict",
-            format!("{what} and comes first: what programs look up is missed"),
+            format!("{what} and comes first: the library does not see the look-ups of programs"),
             out,
         )
     } else {
         Finding::warning(
             "preload.conflict",
-            format!("{what}, behind ours: it does not see what programs look up"),
+            format!("{what}, behind ours: it does not see the look-ups of programs"),
             "keep it only if it is known to work with other libraries",
         )
     }

@@ -111,9 +111,9 @@ impl Display for Source {
             Self::Whole => "events, other programs' turns included",
             Self::Nvml => "NVML",
             Self::Failing => "estimates: events fail",
-            Self::Replayed => "events, corrected by what the slices publish",
+            Self::Replayed => "events, corrected by the slices' intervals",
             Self::ReplayedWhole => {
-                "events, corrected by what the slices publish, other programs' turns included"
+                "events, corrected by the slices' intervals, other programs' turns included"
             }
         })
     }
