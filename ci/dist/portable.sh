@@ -50,7 +50,7 @@ remap() { # pairs FROM=TO
 }
 remap "${CARGO_HOME:-$HOME/.cargo}=/cargo" "$ROOT=/gpuslice" "$OUT=/gpuslice/target/portable"
 
-# Builds one library or program, and checks what it needs before it gets its place.
+# Builds one library or program, and checks its requirements before it gets its place.
 make_portable() { # package; file that cargo makes of it; cargo's arguments for it
     local library=$OUT/$2 needed name open version
     CARGO_TARGET_DIR=$OUT cargo rustc --release --quiet --package "$1" "${@:3}" -- -C strip=symbols \

@@ -1,6 +1,6 @@
 // Ends, forks and signals of a process while its launches are paced.
 //
-// paced_life WHAT KERNEL: each prints what it sees, and the same with and without a limit if the test says so.
+// paced_life WHAT KERNEL: each prints its observations. They are the same with and without a limit if the test says so.
 #include "launches.h"
 #include <dirent.h>
 #include <fcntl.h>

@@ -166,7 +166,7 @@ fn status(bench: &Bench, change: impl FnOnce(Host<'_>) -> Host<'_>) -> (Option<i
     (unaccounted, device["uuid"].as_str().unwrap_or_default().to_owned())
 }
 
-/// Memory that the driver uses for each process beyond what the process asked for.
+/// Memory that the driver uses for each process beyond the requested bytes.
 const UNEXPLAINED: i64 = 3 << 20;
 
 fn unexplained() -> Bench {

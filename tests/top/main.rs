@@ -1,6 +1,6 @@
 //! `gpuslice top`: shows the figures of regions, changes limits, and leaves every terminal as it was.
 //!
-//! The program runs in a pseudo-terminal. A terminal emulator reads what its user sees.
+//! The program runs in a pseudo-terminal. A terminal emulator reads the screen that its user sees.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,

@@ -19,7 +19,7 @@ Examples:
   gpuslice list                                  the slices of this machine
   gpuslice top                                   the same, live, with bars, history and keys
   gpuslice set 12345 --mem 6GiB --cores 50       new limits for a slice, while it runs
-  gpuslice doctor -- python train.py             what is wrong with this machine, or with starting that
+  gpuslice doctor -- python train.py             faults of this machine, and of starting that command
 
 A slice is meant by its name, as `gpuslice list` shows it, by the path of its region, with a / in it, or by the number
 of one of its processes. CONTAINER/NAME means the slice of a container that has a /dev/shm of its own.
@@ -89,7 +89,7 @@ Examples:
   NO_COLOR=1 gpuslice top";
 
 const SET_HELP: &str = "\
-A quota below what the slice holds takes nothing away: new allocations are refused until the programs have freed
+A quota below the use of the slice takes nothing away: new allocations are refused until the programs have freed
 enough. Another share of GPU time holds at once; debt and saved-up time stay. In a list, devices are numbered as
 `gpuslice status` shows them, or named by their UUIDs; policy, weight, priority and burst are those of all devices.
 Limits that the command does not name stay. If one change is impossible, the command changes nothing. A user who may
@@ -116,7 +116,7 @@ Examples:
   gpuslice remove --all-unused";
 
 const CDI_HELP: &str = "\
-Makes what a container needs to be the slice NAME, and a specification of the Container Device Interface, which Podman
+Makes the files that a container needs to be the slice NAME, and a specification of the Container Device Interface, which Podman
 (4.1 and newer), Docker (25 and newer), containerd and CRI-O read. The container gets the library, /etc/ld.so.preload,
 the limits and the region, all mounted; the limits are read-only, and nothing in its environment lifts them. NVIDIA's
 driver comes as it does without gpuslice.

@@ -376,7 +376,7 @@ nanoseconds! {
 }
 
 impl Monotonic {
-    /// The beginning of the clock. Words of a region that have it name no instant: what they date never happened.
+    /// The beginning of the clock. Words of a region that have it name no instant: the event that they date never happened.
     pub const BEGIN: Self = Self(0);
     /// The last instant, which never comes.
     pub const NEVER: Self = Self(u64::MAX);

@@ -40,7 +40,7 @@
 //! Two mechanisms keep the GPU busy:
 //!
 //! - *Wall credit.* If launches wait for their share while hardly any work is queued, the arbiter moves all words back by the
-//!   same wall time. The time is what the first waiting launch needs. Virtual time jumps in the same way in fair queueing
+//!   same wall time. The time is the need of the first waiting launch. Virtual time jumps in the same way in fair queueing
 //!   when no flow is served. The order of debts stays, and debts for the turns of others do not idle the GPU. A wall credit never
 //!   lifts a slice above a limit below the whole GPU.
 //! - *Budget.* The budget grows.

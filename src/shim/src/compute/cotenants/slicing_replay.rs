@@ -33,7 +33,8 @@ const ABSENT_AFTER: WallTime = WallTime::from_millis(2_000);
 /// Most time that is settled at once: a larger difference is taken for a wrong clock.
 const MOST_SETTLED: GpuTime = GpuTime::from_millis(200);
 
-/// The replay of one device. The worker advances it, and the thread that asks NVML reads its sight and writes what it has found.
+/// The replay of one device. The worker advances it, and the thread that asks NVML reads its sight and writes the programs that
+/// it has found.
 #[derive(Debug, Default)]
 pub(crate) struct SlicingReplay {
     /// `None` while another process of the slice is elected.
@@ -132,7 +133,7 @@ impl SlicingReplay {
         is_elected
     }
 
-    /// Replays, if that is due. Returns true if this slice asks NVML what programs use the GPU.
+    /// Replays, if that is due. Returns true if this slice asks NVML for the programs that use the GPU.
     pub(crate) fn tick(
         &mut self,
         slice: &Slice,
@@ -342,7 +343,7 @@ impl ElectedReplay {
         now.saturating_sub(behind)
     }
 
-    /// Replays the new intervals, and settles the difference to what was charged.
+    /// Replays the new intervals, and settles the difference to the charged time.
     ///
     /// The factor is only a guess for the next charges, and the difference corrects it afterwards. So a wrong factor makes a
     /// charge late, and the mean does not depend on it. A step covers about 20 ms, so a difference beyond 200 ms is cut.
