@@ -27,9 +27,9 @@ const AGAIN: Duration = Duration::from_secs(30);
 /// A GPU of the node.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Gpu {
-    /// Its UUID, as NVML writes it: `GPU-…`.
+    /// The GPU's UUID, as NVML writes it: `GPU-…`.
     pub(crate) uuid: String,
-    /// Its number, as `nvidia-smi` shows it.
+    /// The GPU's number, as `nvidia-smi` shows it.
     pub(crate) index: u32,
     /// The product's name.
     pub(crate) model: Option<String>,

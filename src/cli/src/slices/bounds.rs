@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 pub(crate) struct Bounds {
     /// The file.
     path: PathBuf,
-    /// Its contents after the change.
+    /// The file's contents after the change.
     contents: Contents,
     /// The way to raise the limits.
     raise: String,

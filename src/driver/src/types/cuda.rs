@@ -96,9 +96,9 @@ pub struct AllocationNode {
     pub access: *const c_void,
     /// Number of these devices.
     pub access_count: usize,
-    /// Its size in bytes.
+    /// The allocation's size in bytes.
     pub bytes: usize,
-    /// Its address, which the driver chooses.
+    /// The allocation's address, which the driver chooses.
     pub address: CUdeviceptr,
 }
 

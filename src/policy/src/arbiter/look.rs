@@ -53,7 +53,7 @@ pub struct SliceSettings {
 pub struct Slice {
     /// A number that no other slice has.
     pub id: u64,
-    /// Its settings.
+    /// The slice's settings.
     pub settings: SliceSettings,
     /// The figures of its region.
     pub figures: SliceFigures,

@@ -47,7 +47,7 @@ fn others(me: usize, world: &World) -> GpuTime {
 struct Had {
     taken: GpuTime,
     got: GpuTimeChange,
-    /// Its virtual service.
+    /// The process's virtual service.
     served: GpuTime,
 }
 

@@ -43,7 +43,7 @@ pub struct Reader {
 pub struct DeviceFigures {
     /// The device.
     pub device: Device,
-    /// Its UUID.
+    /// The device's UUID.
     pub uuid: Uuid,
     /// Bytes of memory that it has.
     pub total: u64,

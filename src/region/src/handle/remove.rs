@@ -58,9 +58,9 @@ pub fn remove_for_good(path: &Path, trust: Trust) -> Result<Removal, RegionError
 /// The treatment of GPU time that the slice owes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum DebtPolicy {
-    /// The region stays until it is paid.
+    /// The region stays until the debt is paid.
     Kept,
-    /// It is removed with the region.
+    /// The debt is removed with the region.
     Dropped,
 }
 

@@ -63,7 +63,7 @@ struct GraphLedger {
 /// Reason why nothing is reserved for an executable.
 #[derive(Debug)]
 pub(crate) enum Obstacle {
-    /// It allocates nothing, or the driver has an error of its own to report: the driver answers alone.
+    /// The executable allocates nothing, or the driver has an error of its own to report. The driver answers alone.
     NotOurs,
     /// The driver does not tell the allocations of the graph.
     Untold,

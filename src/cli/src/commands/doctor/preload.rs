@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 /// A shared object in the program beside the preload library.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Other {
-    /// Its file.
+    /// The object's file.
     pub(super) path: PathBuf,
     /// Number of its exports that have names of the driver's or NVML's functions.
     pub(super) driver_functions: usize,

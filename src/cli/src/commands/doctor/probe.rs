@@ -25,7 +25,7 @@ use std::{fs, ptr};
 /// The driver's library, and its answers.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Cuda {
-    /// Its path; `None` if the loader does not find it.
+    /// The library's path; `None` if the loader does not find it.
     pub(super) path: Option<PathBuf>,
     /// The loader's error, if it does not find the library.
     pub(super) missing: Option<String>,
@@ -47,7 +47,7 @@ pub(super) struct Cuda {
 /// NVML's library, and its answers.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Nvml {
-    /// Its path; `None` if the loader does not find it.
+    /// The library's path; `None` if the loader does not find it.
     pub(super) path: Option<PathBuf>,
     /// The loader's error, if it does not find the library.
     pub(super) missing: Option<String>,
@@ -62,9 +62,9 @@ pub(super) struct Nvml {
 /// A device, as NVML describes it. `None` stands for a question that NVML does not answer.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct ProbedGpu {
-    /// Its UUID.
+    /// The device's UUID.
     pub(super) uuid: String,
-    /// Its model.
+    /// The device's model.
     pub(super) name: String,
     /// Whether it is divided into instances (MIG).
     pub(super) mig: Option<bool>,

@@ -18,7 +18,7 @@ pub enum Source {
     Failing,
     /// Events, corrected by the intervals that the slices publish.
     Replayed,
-    /// The same beside programs that publish nothing. Their turns count as the slices' time.
+    /// Events, corrected by those intervals, beside programs that publish nothing. Their turns count as the slices' time.
     ReplayedWhole,
 }
 

@@ -50,7 +50,7 @@ fn start(compute: &'static Compute) {
         );
         messages::say(LogLevel::Warn, &text);
     }
-    // Also without a worker: then threads that wait for a batch tick, and stop when the process ends.
+    // Also without a worker, because threads that wait for a batch then do its ticks. They stop when the process ends.
     end_with_process(compute);
 }
 

@@ -24,9 +24,9 @@ type List<T> = unsafe extern "C-unwind" fn(nvmlDevice_t, *mut c_uint, *mut T) ->
 /// Members that are listed although the driver does not name them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Unnamed {
-    /// Those that hold memory.
+    /// Members that hold memory.
     Shown,
-    /// None, because the list is of another kind of processes.
+    /// No member, because the list is of another kind of processes.
     Left,
 }
 
