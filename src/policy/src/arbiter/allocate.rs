@@ -78,7 +78,7 @@ impl Member {
 /// `fill` divides that by weight. A second division with the slice at full demand gives the rate that the slice
 /// would have if it came back now.
 ///
-/// What could go wrong: rates from the first division alone would throttle a slice that becomes active, until the
+/// Risk: rates from the first division alone would throttle a slice that becomes active, until the
 /// next look. With the second one the sum of the rates may exceed the GPU, which the next look corrects.
 #[must_use]
 pub fn divide(claims: &[Claim]) -> Vec<AllocatedPart> {

@@ -86,7 +86,7 @@ impl Arbiter {
     /// The steps: estimate the demands; divide the GPU ([`divide`]); update the budget with the findings; turn each
     /// part into a rate. If the GPU may be idle while launches wait, all waiting slices get a wall credit.
     ///
-    /// What could go wrong: the rates of a look act on work that is queued later. So each correction is small or bounded. The
+    /// Risk: the rates of a look act on work that is queued later. So each correction is small or bounded. The
     /// budget moves by steps. A wall credit is at most the need of the first waiting launch. Rates that change little stay.
     pub fn look(&mut self, now: Monotonic, slices: &[Slice]) -> Vec<Grant> {
         let needs = self.demands(now, slices);

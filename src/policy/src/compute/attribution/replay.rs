@@ -9,7 +9,7 @@
 //!
 //! A replay is needed because the driver does not publish its schedule. Work can end only in a turn of its own context.
 //!
-//! What could go wrong: several rules fit the same work. [`Slicing`](super::slicing::Slicing) takes the one with the
+//! Risk: several rules fit the same work. [`Slicing`](super::slicing::Slicing) takes the one with the
 //! least evidence against it, and old evidence fades.
 
 use super::super::measuring::verdict::LONGEST_SWITCH;

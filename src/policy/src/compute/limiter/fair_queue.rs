@@ -8,7 +8,7 @@
 //! time that it was served. Every other process computes from these words when its own turn comes. No process hands a
 //! turn over, so no process waits for a dead one.
 //!
-//! What could go wrong: a process that publishes a request and stops would hold up all others. [`PATIENCE`] and
+//! Risk: a process that publishes a request and stops would hold up all others. [`PATIENCE`] and
 //! [`OVERDUE`] bound that wait.
 
 use super::lease;

@@ -58,10 +58,10 @@ impl Batch {
     /// The events bound the work from both sides. It took at most `measured`, and at least `measured` less the time
     /// for which the stream may have been idle. Between the bounds the estimate decides.
     ///
-    /// Why the estimate: with a late host the upper bound charges the slice for idle time, and the lower bound lets
+    /// Reason for the estimate: with a late host the upper bound charges the slice for idle time, and the lower bound lets
     /// it run for nothing.
     ///
-    /// What could go wrong: a wrong estimate between two distant bounds would confirm itself. So such a measurement
+    /// Risk: a wrong estimate between two distant bounds would confirm itself. So such a measurement
     /// does not replace an uncertain estimate. The next launch is measured again, and this one is charged the upper
     /// bound. Example: a batch of copies returns only when it has ended.
     #[must_use]
