@@ -37,7 +37,7 @@ fn is_ignored(signal: c_int) -> bool {
     let mut action = MaybeUninit::<libc::sigaction>::zeroed();
     // SAFETY: a null pointer as the new action sets nothing. `action` has room for the old one.
     unsafe { libc::sigaction(signal, ptr::null(), action.as_mut_ptr()) };
-    // SAFETY: all zeroes is a valid sigaction, so the value is initialised even if the call fails.
+    // SAFETY: `assume_init` needs an initialised value: it was zeroed, which is a valid `sigaction`, even if the call fails.
     unsafe { action.assume_init() }.sa_sigaction == libc::SIG_IGN
 }
 
@@ -89,7 +89,7 @@ impl Signals {
     /// Blocks the signals `numbers` from now on.
     pub(crate) fn keep(numbers: impl IntoIterator<Item = c_int>) -> Self {
         let (kept, mut before) = (set_of(numbers), set_of([]));
-        // SAFETY: both pointers lead to valid sets, with which the call cannot fail.
+        // SAFETY: `pthread_sigmask` needs an initialised set, and an output that is valid for writes: `set_of` has made both.
         unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const kept, &raw mut before) };
         // The command must wait for its children, even if the parent process left SIGCHLD ignored.
         let forgets_children = is_ignored(SIGCHLD);
@@ -119,7 +119,7 @@ impl Signals {
         let time = time.as_ref().map_or(ptr::null(), ptr::from_ref);
         // SAFETY: `kept` is a valid set, `info` has room for the answer, and `time` is null or valid.
         let number = unsafe { libc::sigtimedwait(&raw const self.kept, info.as_mut_ptr(), time) };
-        // SAFETY: all zeroes is a valid siginfo_t, so the value is initialised even if the call fails.
+        // SAFETY: `assume_init` needs an initialised value: it was zeroed, which is a valid `siginfo_t`, even if the call fails.
         let info = unsafe { info.assume_init() };
         let by_kernel = info.si_code > 0;
         // SAFETY: signals that processes send have this field, and here the kernel is not the sender.
@@ -141,7 +141,7 @@ impl Signals {
             return;
         }
         let mut before = set_of([]);
-        // SAFETY: both pointers lead to valid sets.
+        // SAFETY: `pthread_sigmask` needs an initialised set, and an output that is valid for writes: `set_of` has made both.
         unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const self.kept, &raw mut before) };
         // SAFETY: the call takes no pointer. 0 is the own process group, and this process stops before the
         // call returns.
@@ -159,7 +159,7 @@ impl Signals {
         if number < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: the call above made the descriptor, and nothing else owns it.
+        // SAFETY: `from_raw_fd` needs a descriptor without another owner: the call above has just made it.
         Ok(unsafe { OwnedFd::from_raw_fd(number) })
     }
 
@@ -190,7 +190,7 @@ fn set_of(numbers: impl IntoIterator<Item = c_int>) -> sigset_t {
     let mut set = MaybeUninit::<sigset_t>::zeroed();
     // SAFETY: `set` has room for a set.
     unsafe { libc::sigemptyset(set.as_mut_ptr()) };
-    // SAFETY: the call above initialised the set.
+    // SAFETY: `assume_init` needs an initialised set: the call above has initialised it.
     let mut set = unsafe { set.assume_init() };
     for number in numbers {
         // SAFETY: `set` is a valid set. The call refuses a number that is no signal.
@@ -209,7 +209,7 @@ pub(crate) fn send(child: &Child, signal: c_int) {
 
 /// Lets this process wait for its children, even if the parent process left `SIGCHLD` ignored.
 pub(crate) fn remember_children() {
-    // SAFETY: the call sets the default disposition, so no handler must be valid.
+    // SAFETY: `signal` needs a valid handler: the default disposition is one.
     unsafe { libc::signal(SIGCHLD, libc::SIG_DFL) };
 }
 

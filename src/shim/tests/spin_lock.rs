@@ -50,7 +50,7 @@ fn who_only_tries_is_told_that_it_is_taken() {
 /// For how long this thread has had a processor.
 fn worked() -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the output is valid for writes.
+    // SAFETY: the function needs an output that is valid for writes: `time` is on this stack.
     let code = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
     assert_eq!(code, 0);
     Duration::new(time.tv_sec.try_into().unwrap(), time.tv_nsec.try_into().unwrap())

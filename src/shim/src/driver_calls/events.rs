@@ -120,7 +120,7 @@ fn create() -> Result<Event, Status> {
     const FLAGS: c_uint = 0;
     let function = slot::real::<real::cuEventCreate>(Symbol::cuEventCreate).ok_or(status::NOT_SUPPORTED)?;
     let mut event: CUevent = ptr::null_mut();
-    // SAFETY: the output is valid for writes.
+    // SAFETY: the function needs an output that is valid for writes: `event` is on this stack.
     let code = unsafe { function(&raw mut event, FLAGS) };
     ok(code).map(|()| Event(event.expose_provenance()))
 }

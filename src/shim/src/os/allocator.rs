@@ -141,7 +141,7 @@ fn grow_to(bytes: usize) -> bool {
     }
     let protection = libc::PROT_READ | libc::PROT_WRITE;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-    // SAFETY: a new private mapping at an address that the kernel chooses.
+    // SAFETY: `mmap` must not replace a mapping: without an address the kernel chooses a free one.
     let start = unsafe { libc::mmap(ptr::null_mut(), bytes, protection, flags, -1, 0) };
     if start == libc::MAP_FAILED {
         return false;
@@ -259,7 +259,7 @@ unsafe impl GlobalAlloc for LibraryAllocator {
 
     unsafe fn dealloc(&self, address: *mut u8, layout: Layout) {
         if !IS_USED.load(Ordering::Relaxed) || !give_back(address.addr(), layout) {
-            // SAFETY: the block is not of the reserve, so it is of the system's allocator.
+            // SAFETY: `dealloc` needs a block of the same allocator: a block outside of the reserve is of the system's allocator.
             unsafe { System.dealloc(address, layout) };
         }
     }
@@ -281,7 +281,8 @@ unsafe impl GlobalAlloc for LibraryAllocator {
         // SAFETY: `larger` is not empty, because `bytes` is not, by the contract of `realloc`.
         let moved = if is_ours { unsafe { self.alloc(larger) } } else { block(larger) };
         if !moved.is_null() {
-            // SAFETY: both blocks have room for the smaller of the two sizes, and do not overlap.
+            // SAFETY: `copy_nonoverlapping` needs two ranges that do not overlap: each block has room for the smaller of the two
+            // sizes, and they are two blocks.
             unsafe { ptr::copy_nonoverlapping(address, moved, layout.size().min(bytes)) };
             // SAFETY: the block was allocated with `layout`, and the caller gives it up.
             unsafe { self.dealloc(address, layout) };
