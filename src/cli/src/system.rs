@@ -35,7 +35,7 @@ static LOOK: extern "C" fn() = {
 /// Tells whether this process ignores `signal`.
 fn is_ignored(signal: c_int) -> bool {
     let mut action = MaybeUninit::<libc::sigaction>::zeroed();
-    // SAFETY: a null pointer as the new action sets nothing. `action` has room for the old one.
+    // SAFETY: `sigaction` accepts null as the new action, and needs an output that is valid for writes: `action` is on this stack.
     unsafe { libc::sigaction(signal, ptr::null(), action.as_mut_ptr()) };
     // SAFETY: `assume_init` needs an initialised value: it was zeroed, which is a valid `sigaction`, even if the call fails.
     unsafe { action.assume_init() }.sa_sigaction == libc::SIG_IGN
@@ -117,7 +117,8 @@ impl Signals {
     fn wait(&self, time: Option<libc::timespec>) -> Option<Arrived> {
         let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
         let time = time.as_ref().map_or(ptr::null(), ptr::from_ref);
-        // SAFETY: `kept` is a valid set, `info` has room for the answer, and `time` is null or valid.
+        // SAFETY: `sigtimedwait` needs an initialised set, an output that is valid for writes, and null or a time: `set_of` has
+        // made `kept`, and `info` and `time` are on this stack.
         let number = unsafe { libc::sigtimedwait(&raw const self.kept, info.as_mut_ptr(), time) };
         // SAFETY: `assume_init` needs an initialised value: it was zeroed, which is a valid `siginfo_t`, even if the call fails.
         let info = unsafe { info.assume_init() };
@@ -146,14 +147,14 @@ impl Signals {
         // SAFETY: the call takes no pointer. 0 is the own process group, and this process stops before the
         // call returns.
         unsafe { libc::kill(0, SIGTSTP) };
-        // SAFETY: `before` is a valid set, and a null pointer asks for no old set.
+        // SAFETY: `pthread_sigmask` needs an initialised set, and accepts no output: the call above has written `before`.
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, ptr::null_mut()) };
     }
 
     /// Returns a descriptor that is readable while a blocked signal is pending. [`within`](Self::within)
     /// takes the signal away from it.
     pub(crate) fn descriptor(&self) -> io::Result<OwnedFd> {
-        // SAFETY: `kept` is a valid set. The call makes a new descriptor, because the first argument is -1.
+        // SAFETY: `signalfd` needs an initialised set: `set_of` has made `kept`. For -1 the call makes a new descriptor.
         let number =
             unsafe { libc::signalfd(-1, &raw const self.kept, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) };
         if number < 0 {
@@ -174,13 +175,13 @@ impl Signals {
                     unsafe { libc::signal(signal, libc::SIG_IGN) };
                 }
             }
-            // SAFETY: `before` is a valid set, and the call may be made between fork and exec.
+            // SAFETY: `pthread_sigmask` needs an initialised set, and accepts no output: `before` is the mask from the command's
+            // start. The call is async-signal-safe.
             let status =
                 unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, ptr::null_mut()) };
             if status == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(status)) }
         };
-        // SAFETY: between fork and exec only async-signal-safe calls are allowed. The closure makes no
-        // others.
+        // SAFETY: `pre_exec` needs a closure that makes only async-signal-safe calls: `restore` makes no others.
         unsafe { command.pre_exec(restore) };
         command.spawn()
     }
@@ -188,12 +189,12 @@ impl Signals {
 
 fn set_of(numbers: impl IntoIterator<Item = c_int>) -> sigset_t {
     let mut set = MaybeUninit::<sigset_t>::zeroed();
-    // SAFETY: `set` has room for a set.
+    // SAFETY: `sigemptyset` needs an output that is valid for writes: `set` is on this stack.
     unsafe { libc::sigemptyset(set.as_mut_ptr()) };
     // SAFETY: `assume_init` needs an initialised set: the call above has initialised it.
     let mut set = unsafe { set.assume_init() };
     for number in numbers {
-        // SAFETY: `set` is a valid set. The call refuses a number that is no signal.
+        // SAFETY: `sigaddset` needs an initialised set: `assume_init` has returned `set`. It refuses a number that is no signal.
         unsafe { libc::sigaddset(&raw mut set, number) };
     }
     set
