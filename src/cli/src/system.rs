@@ -35,7 +35,8 @@ static LOOK: extern "C" fn() = {
 /// Tells whether this process ignores `signal`.
 fn is_ignored(signal: c_int) -> bool {
     let mut action = MaybeUninit::<libc::sigaction>::zeroed();
-    // SAFETY: `sigaction` accepts null as the new action, and needs an output that is valid for writes: `action` is on this stack.
+    // SAFETY: `sigaction` accepts null as the new action, and needs an output that is valid for writes: `action` is on this
+    // stack.
     unsafe { libc::sigaction(signal, ptr::null(), action.as_mut_ptr()) };
     // SAFETY: `assume_init` needs an initialised value: it was zeroed, which is a valid `sigaction`, even if the call fails.
     unsafe { action.assume_init() }.sa_sigaction == libc::SIG_IGN

@@ -91,7 +91,8 @@ impl RobustMutex {
 
     /// Releases the mutex. Only the thread that took it may do so.
     pub fn unlock(&self) {
-        // SAFETY: `pthread_mutex_unlock` needs an initialised mutex: `init` made it. A thread that does not hold it gets an error and changes nothing.
+        // SAFETY: `pthread_mutex_unlock` needs an initialised mutex: `init` made it. A thread that does not hold it gets an error
+        // and changes nothing.
         unsafe { libc::pthread_mutex_unlock(self.raw()) };
     }
 }

@@ -101,11 +101,11 @@ impl Shared {
         }
         let shared = Self { base: map(file)? };
         let state = shared.base.as_ptr();
-        // SAFETY: the read needs mapped memory that no process writes: the mapping covers the state, and the word is written before
-        // the file gets its name.
+        // SAFETY: the read needs mapped memory that no process writes: the mapping covers the state, and the word is written
+        // before the file gets its name.
         let magic = unsafe { (*state).magic };
-        // SAFETY: the read needs mapped memory that no process writes: the mapping covers the state, and the word is written before
-        // the file gets its name.
+        // SAFETY: the read needs mapped memory that no process writes: the mapping covers the state, and the word is written
+        // before the file gets its name.
         let version = unsafe { (*state).version };
         if magic != MAGIC || version != VERSION || shared.ready().load(Ordering::Acquire) != 1 {
             return Ok(None);
