@@ -118,7 +118,7 @@ impl Signals {
     fn wait(&self, time: Option<libc::timespec>) -> Option<Arrived> {
         let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
         let time = time.as_ref().map_or(ptr::null(), ptr::from_ref);
-        // SAFETY: `sigtimedwait` needs an initialised set, an output that is valid for writes, and null or a time: `set_of` has
+        // SAFETY: `sigtimedwait` needs an initialised set, an output that is valid for writes, and null or a time. `set_of` has
         // made `kept`, and `info` and `time` are on this stack.
         let number = unsafe { libc::sigtimedwait(&raw const self.kept, info.as_mut_ptr(), time) };
         // SAFETY: `assume_init` needs an initialised value: it was zeroed, which is a valid `siginfo_t`, even if the call fails.

@@ -46,7 +46,7 @@ pub fn remove_if_unused(path: &Path, trust: Trust) -> Result<Removal, RegionErro
     remove(path, trust, DebtPolicy::Kept)
 }
 
-/// Removes the region at `path` and its debts, unless a process is alive in it. For a slice that cannot be started
+/// Removes the region at `path` and its debts, unless a process is alive in it. The caller uses it for a slice that cannot start
 /// again, because its name is used once.
 ///
 /// # Errors

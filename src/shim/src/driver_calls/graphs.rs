@@ -71,7 +71,7 @@ fn nodes(graph: CUgraph) -> Option<Vec<CUgraphNode>> {
 fn kind(node: CUgraphNode) -> Option<c_uint> {
     let ask = slot::real::<real::cuGraphNodeGetType>(Symbol::cuGraphNodeGetType)?;
     let mut kind: c_uint = 0;
-    // SAFETY: the function needs a living node, and an output of the size of an enumeration: the driver gave the node out, and
+    // SAFETY: the function needs a living node, and an output of the size of an enumeration. The driver gave the node out, and
     // `kind` is an integer of that size.
     let code = unsafe { ask(node, (&raw mut kind).cast()) };
     (code == status::SUCCESS).then_some(kind)
@@ -80,7 +80,7 @@ fn kind(node: CUgraphNode) -> Option<c_uint> {
 fn child(node: CUgraphNode) -> Option<CUgraph> {
     let ask = slot::real::<real::cuGraphChildGraphNodeGetGraph>(Symbol::cuGraphChildGraphNodeGetGraph)?;
     let mut graph: CUgraph = ptr::null_mut();
-    // SAFETY: the function needs a living node, and an output that is valid for writes: the driver gave the node out, and `graph`
+    // SAFETY: the function needs a living node, and an output that is valid for writes. The driver gave the node out, and `graph`
     // is on this stack.
     let code = unsafe { ask(node, &raw mut graph) };
     (code == status::SUCCESS && !graph.is_null()).then_some(graph)

@@ -58,8 +58,8 @@ impl Batch {
     /// The events bound the work from both sides. It took at most `measured`, and at least `measured` less the time
     /// for which the stream may have been idle. Between the bounds the estimate decides.
     ///
-    /// Reason for the estimate: with a late host the upper bound charges the slice for idle time, and the lower bound lets
-    /// it run for nothing.
+    /// Reason for the estimate: with a late host the upper bound charges the slice for idle time. The lower bound lets it run for
+    /// nothing.
     ///
     /// Risk: a wrong estimate between two distant bounds would confirm itself. So such a measurement
     /// does not replace an uncertain estimate. The next launch is measured again, and this one is charged the upper

@@ -222,7 +222,7 @@ impl MeterState {
     fn read_events(&mut self, usage: &UsageState, meter: &Meter) {
         let Self { streams, contexts, event_cost, .. } = self;
         for queue in streams.values_mut() {
-            // Asked for each stream, because a thread may have suspended the context since the poll began.
+            // The poll checks each stream's context, because a thread may have suspended it since the poll began.
             let Some(pool) = queue.pool().filter(|pool| !meter.is_suspended(*pool)) else { continue };
             let read = || {
                 usage.timing.pools.refill(pool);
