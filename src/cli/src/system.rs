@@ -226,7 +226,7 @@ pub(crate) fn readable<const N: usize>(
         revents: 0,
     };
     let mut asked = descriptors.map(ask);
-    // Rounded up, because a wait that ends too early would be followed by others.
+    // The time is rounded up, because a wait that ends too early would be followed by others.
     let millis = c_int::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(c_int::MAX);
     // SAFETY: `poll` needs as many entries, valid for reads and writes, as its second argument says: `asked` is an array of `N`.
     let count = unsafe { libc::poll(asked.as_mut_ptr(), N as libc::nfds_t, millis) };

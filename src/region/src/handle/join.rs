@@ -97,7 +97,7 @@ impl Member {
         let identity = identity::own_identity();
         let locks = mapped.locks()?;
         let failed = |source| mapped.failed("lock a slot", source);
-        // Before the lock: each question for a process costs a system call, and others would wait meanwhile.
+        // This comes before the lock: each question for a process costs a system call, and others would wait meanwhile.
         let any_dead = mapped.any_dead(&locks).map_err(failed)?;
         let lock = wait_for(&mapped, &locks)?;
         // A second opening, for the life lock. `reopen` also checks that the path leads to this file, which no joining

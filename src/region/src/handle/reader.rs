@@ -92,7 +92,7 @@ impl Reader {
         let path = &map::absolute(path)?;
         let Some((mapped, file)) = map::open_to_read(path, trust)? else { return Ok(None) };
         let region = Region::new(mapped);
-        // Before the epoch: a region becomes ready after it has its epoch.
+        // This comes before the epoch: a region becomes ready after it has its epoch.
         let is_ready = region.is_ready();
         let epoch = region.epoch();
         Ok(is_ready.then(|| Self { region, locks: LockFile::new(file), epoch }))

@@ -79,14 +79,15 @@ fn run(compute: &'static Compute) {
     // The preparation has a thread of its own, because it takes tens of milliseconds, in which the first launches wait to be
     // measured. If no thread can be started, launches keep their own fences.
     let _done = thread::spawn(compute, 64 << 10, prepare_fence);
-    // Called after the spawn above: that thread needs no signal.
+    // This comes after the spawn above: that thread needs no signal.
     sigbus_forwarding::register_thread(LibraryThread::Worker);
     let begun = ClockPair::read();
     let mut idle = 0_u32;
     while !worker.is_ending() {
         sigbus_forwarding::unblock(LibraryThread::Worker);
         let is_busy = {
-            // Read again under the lock: the exit sets the word and then takes the lock, so no tick begins after that.
+            // The worker reads the word again under the lock: the exit sets the word and then takes the lock, so no tick begins
+            // after that.
             let _tick = worker.tick_lock.lock();
             !worker.is_ending() && tick(compute)
         };
