@@ -69,8 +69,8 @@ fn holder(bench: &Bench) -> u64 {
     taken.map_or(0, |at| word(at + 8))
 }
 
-/// Two times from the stop of the arbiter, which is killed afterwards. The first ends when another process holds its lease. The
-/// second ends when the other slices have the part of the dead slice.
+/// Times from the stop of the arbiter, which is killed afterwards: until another process held its lease, and until the other
+/// slices had the part of the dead slice.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Replaced {
     pub(crate) held: Duration,

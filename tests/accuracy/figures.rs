@@ -3,8 +3,8 @@
 const MS: u64 = 1_000_000;
 /// Interval between the starts of two sliding windows, in milliseconds.
 const LOOK: usize = 50;
-/// Rule by which a share holds: number of windows in a row, their length in milliseconds, and their largest deviation in
-/// hundredths of a point.
+/// A share holds if this many windows in a row, of this length in milliseconds, are off by at most this many hundredths of a
+/// point.
 const SETTLED: (usize, usize, i64) = (3, 300, 300);
 /// Resolution of the time at which a share begins to hold, in milliseconds.
 const STEP: usize = 10;
@@ -82,8 +82,8 @@ pub(crate) fn settling(busy: &[u32], target: i64) -> Option<usize> {
     starts.into_iter().find(|at| (0..count).all(|next| holds(at + next * length)))
 }
 
-/// Returns the longest stall in milliseconds. Time without work is no stall while the slice pays for its use beyond the share,
-/// which is at most a burst and a kernel.
+/// Returns the longest stall in milliseconds. Time without work is no stall while the slice pays for earlier use: for what it
+/// used beyond its share, up to a burst and a kernel.
 fn stall(busy: &[u32], terms: Terms) -> u64 {
     let rate = terms.target.max(1) as u64;
     let (mut debt, mut owed, mut idle, mut longest) = (0_u64, 0_u64, 0_u64, 0);

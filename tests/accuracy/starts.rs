@@ -1,5 +1,5 @@
-//! Tests processes of one slice that start together. Figures: the spread of their GPU time, the longest wait of a launch, the
-//! excess of the first second over the share. Kernels so short that the ends of measurements count are judged too.
+//! Processes of one slice that start together: how evenly they are served, how long a launch waits, and how far the first second
+//! exceeds the share. Kernels so short that the ends of measurements count are judged too.
 
 use crate::cell::{cell, free, points};
 use crate::course::{Course, RunSpec, run};

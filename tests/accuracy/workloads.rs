@@ -234,8 +234,8 @@ const LENGTHS: [Workload; 14] = [
     Workload { name: "520 us, waited for", programs: |_| one(520 * US, "wait=1"), ..SHORT },
 ];
 
-/// Cells that may miss their targets. With several processes that are always busy, the GPU changes from one to the other every 2
-/// ms. It has 97.6 % of its time for kernels. The rest lies within their intervals and is charged.
+/// Cells that may miss their targets. The GPU of several processes that are always busy changes from one process to the other
+/// every 2 ms and has 97.6 % of its time for kernels. The rest lies within their intervals and is charged.
 pub(crate) const EXCUSED: [(&str, u64); 4] =
     [("2 processes", 95), ("8 processes", 95), ("long beside short", 95), ("bursty beside steady", 95)];
 /// Targets of the cells in [`EXCUSED`].
