@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs whole frameworks on the simulated GPU, in the three ways of ci/clients.sh. It is no part of ci/test-full.sh, because it
-# takes 800 MB of the disk. Arguments are names of frameworks on NVIDIA's CUDA runtime (cupy, warp, torch, jax): the script
+# takes 800 MB of the disk. Arguments are names of frameworks on NVIDIA's CUDA runtime (cupy, warp, torch, jax). The script
 # fetches those, up to 6 GB each, and shows where they stop. The folder build/frameworks may be removed afterwards.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"

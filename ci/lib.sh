@@ -1,11 +1,11 @@
 # shellcheck shell=bash
-# Helpers for the scripts beside this file, which source it: the repository's root, skips, the compilers, distribution packages of
-# this and of other releases, Python.
+# Helpers for the scripts beside this file, which source it. They find the repository's root, the compilers, Python, and
+# distribution packages of this and of other releases. They print skips.
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$ROOT" || exit
 
-# A skip is a line that starts with `SKIP `. Any program may print it. ci/parts.sh counts skips and makes two lists of them: those
-# that a command brings on this machine, and those that nothing brings here.
+# A skip is a line that starts with `SKIP `. Any program may print it. ci/parts.sh counts skips and makes two lists of them:
+# checks that a command makes possible on this machine, and checks that only another machine can run.
 skip() { # the check that is left out, and why; the command that mends it on this machine
     printf 'SKIP %s; to mend it: %s\n' "$1" "$2"
 }

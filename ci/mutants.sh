@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Checks that a test fails if the arithmetic of shares is broken. Changes one operator, constant or function at a time in the pure
-# functions and in the region's words, and runs their packages' own tests: ci/mutants.sh [FILE...]. Takes an hour on two
+# Checks that a test fails if the arithmetic of shares is broken. ci/mutants.sh [FILE...] changes one operator, constant or
+# function at a time in the pure functions and in the region's words, and runs their packages' own tests. It takes an hour on two
 # processors. Prints each change that no test notices, and fails if there is one.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"

@@ -25,9 +25,9 @@ part() { # its name; the command
 }
 
 # Installs everything that a part uses, before the first part, so that a first run tests the same as a second one. Compilers for
-# the test programs come with the sanitizers. Further: the allocators that some test programs run under; tools that count system
-# calls and instructions; a terminal; readers of manual pages and completions; a compiler for musl; Python for the third-party
-# clients and real drivers; clients for the agent's metrics, page and devices.
+# the test programs come with the sanitizers. Further: the allocators that some test programs run under, and tools that count
+# system calls and instructions. A terminal, readers of manual pages and completions, a compiler for musl. Python for the
+# third-party clients and real drivers. Clients for the agent's metrics, page and devices.
 tools() {
     local names=(gcc g++ libc6-dev binutils procps perl libjemalloc2 libtcmalloc-minimal4 strace valgrind tmux man-db zsh fish
         prometheus chromium podman runc musl-tools)
@@ -124,8 +124,8 @@ list() {
     sed -n 's/^INCONCLUSIVE /  /p' "$LOG" | sort -u
 }
 
-# Prints each failed test of a log, with the place of the panic and the first two lines of its message, and each line of a runner
-# with FAIL. So the last lines of a run show which test failed, and why.
+# Prints each failed test of a log, with the place of the panic and the first two lines of its message. Also prints each line of a
+# runner with FAIL. So the last lines of a run show which test failed, and why.
 failures() {
     awk '
         /^failures:$/ { bad = 1 }

@@ -131,7 +131,7 @@ struct gpuslice_share {
 };
 
 /*
- * Whether a share's bytes count beside the words of `held`: its process pays for the memory of another (4, 6), or its
+ * Whether a share's bytes count beside the words of `held`. Reasons: its process pays for the memory of another (4, 6); its
  * process is dead and the device may not have the memory back (7).
  */
 #define GPUSLICE_SHARE_COUNTS(state) (((state) & 0xff) == 4 || ((state) & 0xff) == 6 || ((state) & 0xff) == 7)

@@ -34,7 +34,7 @@ const LOOK: Duration = Duration::from_millis(10);
 const CALM: Duration = Duration::from_secs(4);
 /// Time in which everything that a dead process held must be available again.
 const SOON: Duration = Duration::from_secs(1);
-/// Most that a slice may stand still beyond what its ledger owes, in milliseconds.
+/// Longest time that a slice may stand still beyond the debt of its ledger, in milliseconds.
 const STALL: u64 = 250;
 /// Mappings of regions: two of the process's own, and one of each slice if this process reads them all.
 const MAPPINGS: usize = 2 + KINDS.len();
@@ -181,7 +181,7 @@ impl<'a> Slice<'a> {
         }
     }
 
-    /// Updates the longest time for which the resident has stood still beyond what the slice owes.
+    /// Updates the longest time for which the resident has stood still beyond the debt of the slice.
     fn look(&mut self, last: Option<u64>, now: u64) {
         let device = self.monitor.devices()[0].device;
         if let Some(last) = last {

@@ -1,4 +1,4 @@
-//! Checks that `gpuslice cdi` makes what a container needs to be a slice.
+//! Tests that `gpuslice cdi` makes the files that a container needs to be a slice.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "a test")]
 #![allow(clippy::indexing_slicing, reason = "a test")]
 

@@ -82,7 +82,7 @@ fn status_shows_the_used_part_of_a_devices_time() {
     let has = "    time    limit 30%, policy fixed, weight 100, priority normal, burst 20ms\n            used 12.40 s \
                in all, 0% over 1.00 s, 0% over 1 s, 0% over 10 s";
     let rest = "            throttled 3.10 s in all, 0 ns over 1 s, 0 ns over 10 s,\n            0 ns over 60 s\n            \
-                12.00 ms queued, 0 ns owed,\n            measured by events, corrected by what the slices publish:";
+                12.00 ms queued, 0 ns debt,\n            measured by events, corrected by the slices' intervals:";
     ask(&["status", &slice.name, "--over", "1"]).code(0).says(has).says(rest).says("THROTTLED  COMMAND");
     member.set_correction(device, 1_000_000);
     member.set_measure_source(device, Measured { source: Source::Events, why: Some(Why::Mig) }.word());
@@ -260,7 +260,7 @@ fn the_debt_of_a_slice_is_reported_under_every_policy_that_paces() {
         let figure = |name: &str| time.get(name).and_then(Value::as_u64).expect("it is a number");
         assert!((1..=50 * SECOND).contains(&figure("owed_ns")), "{sharing:?}: {time}");
         assert!((SECOND / 5..SECOND).contains(&figure("used_over_ns")), "{time}");
-        ask(&["status", &slice.name]).code(0).says("    time    no limit, policy ").says(" owed, ");
+        ask(&["status", &slice.name]).code(0).says("    time    no limit, policy ").says(" debt, ");
     }
 }
 

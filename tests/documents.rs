@@ -1,5 +1,5 @@
-//! Documents: links lead somewhere, pages are reachable and short, the troubleshooting page quotes messages as they are printed,
-//! and the page of constants has the mechanisms and the values of the source.
+//! Tests the documents: links lead somewhere, and pages are reachable and short. The troubleshooting page quotes messages as they
+//! are printed. The page of constants has the mechanisms and the values of the source.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "a test")]
 
 mod support;

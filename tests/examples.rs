@@ -1,4 +1,4 @@
-//! Examples do what they say, without the library and inside a quota.
+//! Tests that the examples print their documented output, without the library and inside a quota.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "a test")]
 
 mod support;

@@ -46,7 +46,7 @@ fn every_call_that_submits_work_leads_through_us_whatever_the_door() {
     }
 }
 
-/// Runs the host. Returns its outcome and what it has done to the GPU.
+/// Runs the host. Returns its outcome and its effect on the GPU.
 fn submit<'bench>(
     bench: &'bench Bench,
     door: &str,
@@ -106,9 +106,9 @@ fn charged(name: &str, count: u32, settings: &[(&str, &str)]) -> (u64, u64) {
 fn every_call_that_submits_work_is_charged_its_time() {
     let (mut missed, mut late) = (Vec::new(), Vec::new());
     for symbol in ALL.iter().filter(|symbol| symbol.treatment() == Treatment::Gate) {
-        // Only the thread itself can end the last measurement on its own stream, of up to 3 ms. The work of each call is ten times
-        // as long, so that a missing tail stays inside the bounds. A copy is as short as its call, and the time of a call counts if
-        // the GPU has nothing to do meanwhile.
+        // Only the thread itself can end the last measurement on its own stream, of up to 3 ms. The work of each call is ten
+        // times as long, so that a missing tail stays inside the bounds. A copy is as short as its call, and the time of a call
+        // counts if the GPU has nothing to do meanwhile.
         let is_copy = symbol.name().starts_with("cuMem");
         let (count, copies, most) = if is_copy { (20_000, "1", 20) } else { (80, "0", 12) };
         let settings = [("GPU_CORE_PERCENT", "50"), ("GPU_CORE_COPIES", copies)];

@@ -117,7 +117,7 @@ fn leaving_memory_is_shown_and_neither_free_nor_used() {
     let figure = |name: &str| report["slices"][0]["devices"][0][name].as_u64();
     let told = ["held", "held_by_dead", "leaving"].map(figure);
     assert_eq!(told, [Some(100 * MIB), Some(0), Some(MOST + 100 * MIB)], "{report}");
-    ask(&["status", &path]).code(0).says("800.00 MiB leaving: the dead held it");
+    ask(&["status", &path]).code(0).says("800.00 MiB leaving: exited processes held it");
     assert_eq!(stays.numbers("left"), [0, 100 * MIB]);
     // The memory never comes back. After two seconds it no longer counts, regardless of free memory.
     let began = Instant::now();
@@ -201,8 +201,8 @@ fn a_context_that_a_neighbour_makes_is_not_taken_for_unavailable_memory() {
     assert_eq!(slice.leaving(slice.devices()[0].device), 100 * MIB);
 }
 
-/// Runs `act` while a neighbour loads code: the driver has given the neighbour the memory, and is slow to report how much. Returns
-/// the result and the neighbour, which has its answer.
+/// Runs `act` while a neighbour loads code: the driver has given the neighbour the memory, and is slow to report how much.
+/// Returns the result and the neighbour, which has its answer.
 fn beside_a_load<T>(bench: &Bench, act: impl FnOnce() -> T) -> (T, Living) {
     let neighbour = bench.host("modules", &["dlsym"]).in_slice("neighbour");
     let mut neighbour = begin_as(neighbour.set("CUDA_MODULE_LOADING", "EAGER"));
@@ -330,7 +330,7 @@ fn the_first_context_of_a_slice_waits_for_leaving_memory_and_no_longer() {
     let bench = bench("8GiB", "300");
     let mut first = begin(&bench);
     does(&mut first, &format!("alloc {}", QUOTA - 150 * MIB));
-    // The slice ends with this process, and so does what it knew about contexts.
+    // The slice ends with this process, and so does its knowledge of contexts.
     first.kill();
     let mut second = within(LEAVING.duration(), TEARDOWN, || begin(&bench));
     does(&mut second, &format!("alloc {}", QUOTA - 150 * MIB));

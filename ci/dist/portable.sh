@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Builds the libraries and commands of a release in target/portable. They run with glibc 2.31 and newer and need nothing but the C
-# library: they are linked against the files of Debian 11, which are fetched into build/debian11 and never installed. The same
-# sources make the same bytes in any folder. Prints the sizes, and the time that the preload library adds to a program's start.
+# library. They are linked against the files of Debian 11, which the script fetches into build/debian11 and never installs. The
+# same sources make the same bytes in any folder. Prints the sizes, and the time that the preload library adds to a program's
+# start.
 set -euo pipefail
 . "$(dirname "$0")/../lib.sh"
 need_compilers
@@ -49,7 +50,7 @@ remap() { # pairs FROM=TO
 }
 remap "${CARGO_HOME:-$HOME/.cargo}=/cargo" "$ROOT=/gpuslice" "$OUT=/gpuslice/target/portable"
 
-# Builds one library or program, and checks what it needs before it gets its place.
+# Builds one library or program, and checks its requirements before it gets its place.
 make_portable() { # package; file that cargo makes of it; cargo's arguments for it
     local library=$OUT/$2 needed name open version
     CARGO_TARGET_DIR=$OUT cargo rustc --release --quiet --package "$1" "${@:3}" -- -C strip=symbols \

@@ -7,7 +7,7 @@
  *
  *     cc -O2 -o quota quota.c -l:libcuda.so.1
  *
- * CUDA's header is not needed: this file declares what it uses, with the names that the driver exports.
+ * CUDA's header is not needed: this file declares the functions that it uses, with the names that the driver exports.
  */
 #include <stddef.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-//! How is the preload library linked?
+//! Arguments of the linker for the preload library.
 
 fn main() {
     // Our own references to what we export stay ours, whichever library comes first in the process.

@@ -76,7 +76,7 @@ impl Browser {
         }
     }
 
-    /// Calls a method of the protocol, and notes what the page complains of meanwhile.
+    /// Calls a method of the protocol, and notes the complaints of the page meanwhile.
     #[track_caller]
     pub(crate) fn call(&mut self, method: &str, parameters: Value) -> Value {
         self.sent += 1;

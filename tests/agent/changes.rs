@@ -1,4 +1,4 @@
-//! Checks how configuration and limits change, what the agent makes of them, and that there is one agent.
+//! Tests changes of the configuration and of limits, the agent's reaction to them, and that one agent runs at most.
 
 use crate::node::{Node, text};
 use crate::support::container::may_have_containers;

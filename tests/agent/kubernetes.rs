@@ -1,4 +1,4 @@
-//! Checks the agent as the device plugin of a node and as its driver of claims: a program in a pod is held to the limits that its
+//! Checks the agent as the device plugin of a node and as its driver of claims. A program in a pod is held to the limits that its
 //! container asked for.
 
 #[path = "../../src/kubernetes/tests/support/apiserver.rs"]

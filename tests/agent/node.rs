@@ -56,7 +56,7 @@ impl Node {
     }
 
     /// Writes the configuration, with a port that the system chooses. The agent looks for other slices of this machine only if
-    /// the configuration says so, because the GPUs of two simulated machines have the same UUIDs.
+    /// the configuration says so. The GPUs of two simulated machines have the same UUIDs.
     pub(crate) fn configure(&self, slices: &str) {
         let discover = if slices.contains("discover = ") { "" } else { "discover = false\n" };
         fs::create_dir_all(self.at("/etc/gpuslice")).expect("a folder can be made");

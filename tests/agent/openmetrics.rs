@@ -1,7 +1,7 @@
 //! Reader of the text format `OpenMetrics` 1.0 that rejects wrong texts.
 //!
-//! It checks what an exporter of gauges, counters and histograms can break: order of lines, types, suffixes, labels and their escapes,
-//! numbers, duplicate series, and the end.
+//! It checks the rules that an exporter of gauges, counters and histograms can break. They concern the order of lines, types,
+//! suffixes, labels and their escapes, numbers, duplicate series, and the end.
 
 use std::collections::{BTreeMap, BTreeSet};
 

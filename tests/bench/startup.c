@@ -1,4 +1,4 @@
-/* Measures what the library adds to a program that never touches CUDA. Runs /bin/true without the library and with the one
+/* Measures the time that the library adds to a program that never touches CUDA. Runs /bin/true without the library and with the one
  * that the first argument names, in turn, and prints the medians in nanoseconds: `name bare loaded`. */
 #include <spawn.h>
 #include <stdio.h>

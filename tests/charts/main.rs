@@ -1,4 +1,4 @@
-//! Checks the chart with the real helm: its objects fit the schemas of Kubernetes, give no unused right, and are those of the
+//! Checks the chart with the real helm. Its objects fit the schemas of Kubernetes, give no unused right, and are those of the
 //! manifests that need no helm.
 #![allow(
     clippy::unwrap_used,

@@ -1,4 +1,4 @@
-//! The commands of `gpuslice` do what their help says, as seen from outside.
+//! Tests that the commands of `gpuslice` act as their help says, seen from outside.
 
 use crate::support::artefacts;
 use crate::support::bench::Bench;
@@ -149,7 +149,7 @@ fn status_shows_the_figures_of_the_region_to_the_byte() {
     ask(&["status", &slice.name])
         .code(0)
         .says("memory  3.00 GiB used, limit 8GiB, ")
-        .says("1 denied")
+        .says("1 denied (quota)")
         .says("0 B used, no limit, ");
 }
 

@@ -416,10 +416,10 @@ fn a_slice_in_a_slice_is_another_one() {
     assert_eq!(ended.err, "", "the outer slice has no process that uses CUDA, and so no region");
     let outer = OwnSlice::join("outer");
     let mut run = gpuslice(&["run", "--mem", "32MiB", "--", "true"]);
-    end(run.env("GPUSLICE_REGION", &outer.region.0)).code(0).complains("what the two may use adds up");
+    end(run.env("GPUSLICE_REGION", &outer.region.0)).code(0).complains("the limits of the two add up");
     let mut run = gpuslice(&["run", "--mem", "32MiB", "--name", &outer.name, "--", "true"]);
     let ended = end(run.env("GPUSLICE_REGION", &outer.region.0)).code(0);
-    assert!(!ended.err.contains("adds up"), "it is in that slice: {ended:?}");
+    assert!(!ended.err.contains("add up"), "it is in that slice: {ended:?}");
 }
 
 #[test]
@@ -459,7 +459,7 @@ fn a_program_known_to_run_unlimited_is_not_started_unless_that_is_allowed() {
     {
         is_not_limited(words, "starts programs with an empty environment");
     }
-    is_not_limited(&["env", "LD_PRELOAD=libm.so.6", "echo"], "drops what was in it");
+    is_not_limited(&["env", "LD_PRELOAD=libm.so.6", "echo"], "drops its earlier value");
     // These commands load the library again, or may load it.
     let library = format!("LD_PRELOAD={}", artefacts::library().display());
     for words in [

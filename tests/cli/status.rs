@@ -149,12 +149,13 @@ fn status_tells_people_the_same() {
     let ended = ask(&["status", &slice.name]).code(0);
     for words in [
         "  0: GPU-11111111-1111-1111-1111-111111111111\n    memory  2.00 GiB used, limit 8GiB, the device has 16GiB, \
-         peak 3.00 GiB\n            3 denied, 2 unmet, unknown unaccounted, 5.00 MiB in host memory\n            \
+         peak 3.00 GiB\n            3 denied (quota), 2 denied (device full), unknown unaccounted,\n            \
+         5.00 MiB in host memory\n            \
          contexts use 480.00 MiB of that, the largest so far 240.00 MiB\n",
         "    time    limit 12.5%, policy equal, weight 300, priority high, burst 200ms\n",
         "            used 12.40 s in all, 0% over 1 s, 0% over 10 s, 0% over 60 s\n",
         "            throttled 3.10 s in all, 0 ns over 1 s, 0 ns over 10 s,\n            0 ns over 60 s\n",
-        "            12.00 ms queued, 0 ns owed,\n            measured by events (the device is a MIG instance): 48% of",
+        "            12.00 ms queued, 0 ns debt,\n            measured by events (the device is a MIG instance): 48% of",
     ] {
         assert!(ended.out.contains(words), "{words} is missing in {}", ended.out);
     }
@@ -162,7 +163,7 @@ fn status_tells_people_the_same() {
     let is_heading = |line: &str| line.split_whitespace().take(3).eq(["PID", "AGE", "USED"]);
     assert!(ended.out.lines().any(is_heading), "{}", ended.out);
     // A device without a limit and without use shows nothing else.
-    let second = "memory  0 B used, no limit, the device has 16GiB, peak 0 B\n            0 denied";
+    let second = "memory  0 B used, no limit, the device has 16GiB, peak 0 B\n            0 denied (quota)";
     assert!(ended.out.contains(second), "{}", ended.out);
     // Paths, commands and the reason of a measurement have no bound.
     let is_free = |line: &str| ["/", "measured by", "cli-"].iter().any(|word| line.contains(word));
@@ -191,7 +192,7 @@ fn when_a_process_started_is_told() {
 fn a_long_wait_is_reported_to_a_terminal_and_nowhere_else() {
     let slice = busy("progress");
     let mut terminal = Terminal::start(&mut gpuslice(&["status", &slice.name, "--over", "3"]));
-    terminal.hears("looking at what is used of GPU time: 3 s left");
+    terminal.hears("measuring the use of GPU time: 3 s left");
     terminal.hears("over 3.");
     assert_eq!(terminal.end().code(), Some(0));
     let ended = ask(&["status", &slice.name, "--over", "2"]).code(0);
@@ -358,7 +359,7 @@ fn a_user_that_may_only_read_a_region_sees_the_dead_apart_from_the_living() {
     }
     end(&mut reading.gpuslice(&["status", &path]))
         .code(0)
-        .says(" of dead processes count until a process of the slice clears them");
+        .says(" held by exited processes, freed when the slice needs room");
     let list = report(reading.gpuslice(&["list", "--json"]).env("GPUSLICE_REGION", &path));
     let listed =
         list["slices"].as_array().into_iter().flatten().find(|found| found["region"] == path.as_str());

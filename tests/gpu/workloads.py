@@ -10,7 +10,7 @@ from bench import tell, wait
 from stamps import Kernels, must
 
 Workload = collections.namedtuple("Workload", ["programs", "longest"])
-# Workloads by name: of each program of the slice the lengths of its kernels in microseconds and the way of launching; then the
+# Workloads by name. For each program of the slice: the lengths of its kernels in microseconds, and the way of launching. Then the
 # longest piece that cannot be stopped, in milliseconds.
 WORKLOADS = {
     "20 us, asynchronous": Workload([([20], "stream")], 0.02),

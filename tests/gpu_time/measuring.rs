@@ -1,4 +1,4 @@
-//! Launches are measured and queued by what they take, in each state of the meter.
+//! Tests that launches are measured and queued by the GPU time that they take, in each state of the meter.
 
 use super::hosts::{at_30, bench, number, paced};
 use crate::support::bench::Bench;

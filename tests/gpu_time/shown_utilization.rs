@@ -19,8 +19,8 @@ const NUMBERINGS: [(&str, &str); 3] = [("mixed", "12040"), ("offset", "12040"), 
 /// Percentages that a slice may be shown if it uses all of its 30 %.
 const ABOUT_30: std::ops::RangeInclusive<u64> = 20..=40;
 
-/// How busy the device is shown to be, in percent: GPU and memory by the rates, by the domains, and on average over two seconds.
-/// Then the statuses of both functions that report the use by process.
+/// Utilization that the device is shown with, in percent: GPU and memory by the rates, by the domains, and on average over two
+/// seconds. Then the statuses of both functions that report the use by process.
 #[derive(Debug, Clone, Copy)]
 struct Shown {
     rates: [u64; 2],

@@ -95,7 +95,7 @@ def consumed(result):
 
 
 def check(pods):
-    """Checks that each pod prints the limits of its claim, and that no GPU is overcommitted. Returns what each GPU has given."""
+    """Checks that each pod prints the limits of its claim, and that no GPU is overcommitted. Returns the amounts that each GPU has given."""
     given, wrong = {}, {}
     for pod in pods:
         name, own = pod["metadata"]["name"], parts(pod)

@@ -198,7 +198,7 @@ def helm(*arguments):
 
 
 def client(program, arguments):
-    """Runs a client of the apiserver in the repository's root. Returns what it prints."""
+    """Runs a client of the apiserver in the repository's root. Returns its output."""
     words = [program, f"--kubeconfig={RUN}/kubeconfig", *arguments]
     done = subprocess.run(words, capture_output=True, text=True, cwd=ROOT, timeout=120)
     assert done.returncode == 0, f"{os.path.basename(program)} {' '.join(arguments)}: {done.stderr.strip()}"

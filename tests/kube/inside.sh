@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs a command in the machine of ci/kube.sh's cluster: Kubernetes has folders of its own for its state, and the network has no
-# other hosts. The command is the first process of its namespace, and every other one ends with it.
+# Runs a command in the machine of ci/kube.sh's cluster. Kubernetes has folders of its own for its state there, and the network
+# has no other hosts. The command is the first process of its namespace, and every other one ends with it.
 set -euo pipefail
 
 mkdir -p "$RUN"/{lib,log}

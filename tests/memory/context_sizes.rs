@@ -1,4 +1,4 @@
-//! A context is charged at what it takes, for each answer of NVML and each action of neighbours.
+//! Tests that a context is charged at the bytes that it takes, for each answer of NVML and each action of neighbours.
 //!
 //! The judge is the simulated GPU: the bytes that each process holds in truth, and the peak of all processes.
 #![allow(clippy::indexing_slicing, reason = "a test")]

@@ -15,7 +15,7 @@ const QUOTA: u64 = 512 * MIB;
 const CONTEXT: u64 = 96 * MIB;
 const CODE: u64 = 6 * MIB;
 const GREEN: u64 = 5 * MIB;
-/// Charge for a context if nothing says what it takes: 4 MiB for each of the 132 multiprocessors.
+/// Charge for a context if nothing reports its size: 4 MiB for each of the 132 multiprocessors.
 const ESTIMATE: u64 = 528 * MIB;
 
 /// A GPU of 1 GiB whose driver takes memory in pieces of 2 MiB.
@@ -81,7 +81,8 @@ impl<'bench> Tenant<'bench> {
         }
     }
 
-    /// Asserts that an order succeeds and that the slice is then charged for what it holds in truth. Returns that charge.
+    /// Asserts that an order succeeds and that the slice is then charged for the bytes that it holds in truth. Returns that
+    /// charge.
     #[track_caller]
     fn does(&mut self, order: &str) -> u64 {
         self.answers(order, 0)
@@ -878,8 +879,8 @@ fn memory_that_a_neighbour_took_beside_a_look_up_is_given_back_at_a_wait() {
 fn a_look_up_that_is_repeated_is_measured_once_and_again_after_code_has_ended() {
     let program =
         compiler::linked("look_ups.c", "look_ups", &[]).expect("it links with the simulated driver");
-    // 200 look-ups with two calls of `cuMemGetInfo_v2` each would take 40 s. NVML does not know the process, so that no look-up is
-    // put off.
+    // 200 look-ups with two calls of `cuMemGetInfo_v2` each would take 40 s. NVML does not know the process, so that no look-up
+    // is put off.
     let bench = Bench::simulated_without_contexts().with("SIMGPU_FAULTS", "cuMemGetInfo_v2=delay:100ms");
     let bench = bench.with("SIMGPU_NVML_PIDS", "none");
     let outcome = bench.program(&program, &[]).limited("768MiB").run().quiet();

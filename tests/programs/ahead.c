@@ -1,5 +1,5 @@
-// Prints how much work is queued on the GPU when a launch returns: of kernels of a length, or of a graph that has that length
-// since it was changed: by an update (1), by other parameters of its kernel (2), or by a node that was off (3).
+// Prints the queued GPU work at the return of a launch. The work is kernels of a length, or a graph that a change gave that
+// length. The change is an update (1), other parameters of its kernel (2), or a node that was off (3).
 //   ahead LENGTH COUNT [WAY], with a length such as 15ms or 5us
 #include "launches.h"
 

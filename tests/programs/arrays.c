@@ -1,4 +1,4 @@
-// Arrays: what they cost of a quota, and when it is given back.
+// Arrays: their cost of a quota, and the time at which it is given back.
 //
 // arrays WAY QUOTA: each way prints statuses, and the bytes of the quota that are taken.
 #include "host.h"
@@ -234,7 +234,7 @@ static int change_tail(array it, u64 handle, u64 left_over) {
     return map(&info, 1, NULL);
 }
 
-// Arrays without memory of their own: they cost nothing at first, then what is mapped, as long as it is mapped.
+// Arrays without memory of their own: they cost nothing at first, then the mapped bytes, as long as they are mapped.
 static void unbacked(void) {
     static const unsigned kinds[] = {SPARSE, DEFERRED, SPARSE | LAYERED};
     for (int i = 0; i < 3; i++) {

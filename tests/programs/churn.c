@@ -1,9 +1,9 @@
 // A program that may end at any moment, in several ways.
 //
-// churn SEED THREADS CALLS [HOW]: says "ready". Then its threads take and free memory of several kinds, launch kernels of 50 us
-// to 2 ms, wait, make streams and fork children at random. After CALLS calls of each thread the program ends: with HOW=0 by
-// returning, 1 by _exit, 2 by abort, 3 by executing itself with HOW=0. An unexpected status goes to standard error and ends the
-// program with 3; "out of memory" is expected for memory.
+// churn SEED THREADS CALLS [HOW]: says "ready". Then its threads act at random: they take and free memory of several kinds,
+// launch kernels of 50 us to 2 ms, wait, make streams and fork children. After CALLS calls of each thread the program ends: with
+// HOW=0 by returning, 1 by _exit, 2 by abort, 3 by executing itself with HOW=0. An unexpected status goes to standard error and
+// ends the program with 3; "out of memory" is expected for memory.
 #include "chance.h"
 #include "launches.h"
 #include <pthread.h>

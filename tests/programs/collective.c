@@ -1,11 +1,11 @@
 // Ranks that wait for each other on their GPUs.
 //
 // collective DEVICES STEPS KERNEL KERNELS MEETINGS TOGETHER [LATE [RANKS]]: there is a rank for each device. In each step a rank
-// launches KERNELS kernels of length KERNEL and then one that runs until those of TOGETHER ranks run, MEETINGS times, and waits
-// for the end. With TOGETHER of 1 no rank waits for another. On the second device a kernel of length LATE comes before the last
-// step, and the rank waits for it. Ranks are threads, or with `processes` processes; with `apart` each process sees only its own
-// device; with `graphs` the kernels before a wait are launched as a graph. Prints how long all steps took, and how long the last
-// step of the first device took.
+// does this MEETINGS times: it launches KERNELS kernels of length KERNEL, and then one that runs until those of TOGETHER ranks
+// run. Then it waits for the end. With TOGETHER of 1 no rank waits for another. On the second device a kernel of length LATE
+// comes before the last step, and the rank waits for it. Ranks are threads, or with `processes` processes. With `apart` each
+// process sees only its own device. With `graphs` the kernels before a wait are launched as a graph. Prints the time of all
+// steps, and the time of the last step of the first device.
 #include "launches.h"
 #include <pthread.h>
 #include <signal.h>

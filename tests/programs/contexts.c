@@ -1,4 +1,4 @@
-// Contexts: what they take of a quota, and when they give it back. `contexts CASE`.
+// Contexts: the bytes that they take of a quota, and the time at which they give them back. `contexts CASE`.
 #include "host.h"
 #include <errno.h>
 #include <pthread.h>

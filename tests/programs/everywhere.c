@@ -1,8 +1,8 @@
 // The library with the C library that this program is started with.
 //
-// everywhere QUOTA: looks the driver up, takes a quota's worth in four pieces and one piece more, in this process and in a forked
-// child, from several threads. It also shows that forwarded calls arrive. It uses only functions that tests/bench/null_driver.c
-// has.
+// everywhere QUOTA: looks the driver up, and takes a quota's worth in four pieces and one piece more. It does so in this process
+// and in a forked child, from several threads. It also shows that forwarded calls arrive. It uses only functions that
+// tests/bench/null_driver.c has.
 #include "host.h"
 #include <errno.h>
 #include <pthread.h>

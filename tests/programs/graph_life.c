@@ -82,8 +82,8 @@ static void unspoiled(void) {
     say("instantiate %d, capture %ld, " STATE, code, (long)answer, NOW);
 }
 
-// Captures in the mode that forbids most, on one stream, while memory is taken and freed in the order of another stream: by
-// another thread, then by the capturing thread. The captured work runs afterwards.
+// Captures in the mode that forbids most, on one stream. Meanwhile another thread takes and frees memory in the order of another
+// stream; then the capturing thread does. The captured work runs afterwards.
 static int ran;
 static void runs(void *nothing) {
     (void)nothing;

@@ -1,4 +1,4 @@
-// Graphs with memory: what it costs in each way to make them, and when it is freed.
+// Graphs with memory: its cost in each way to make them, and the time at which it is freed.
 //
 // graphs DOOR WHAT QUOTA
 #include "graphs.h"

@@ -1,7 +1,7 @@
 // The device's memory as the management library reports it.
 //
-// management [take BYTES [INDEX]]: with `take`, the program holds BYTES on the driver's first device while it asks NVML about the
-// device with this index in NVML's own order.
+// management [take BYTES [INDEX]]: with `take`, the program holds BYTES on the driver's first device meanwhile. It asks NVML
+// about the device with this index in NVML's own order.
 #include "host.h"
 
 struct memory {

@@ -329,7 +329,7 @@ static int threads(void) {
         if ((intptr_t)result < 0) sum = -1000000;
         else if (i % 2 == 0) sum += (intptr_t)result;
     }
-    // A still moment, in which the library measures what it could not measure before.
+    // A still moment, in which the library measures the memory that it could not measure before.
     void *module;
     int status = gpu.cuModuleLoadData(&module, code(size_of_all)), unload = gpu.cuModuleUnload(module);
     say("last %d %d, loaded %s, left %s", status, unload, sum > 0 ? "some" : "none",

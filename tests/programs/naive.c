@@ -2,9 +2,9 @@
 //
 // A preload that stands for no product. It exists to show that the simulated GPU detects each mistake. NAIVE_LIMIT=BYTES[,BYTES]
 // is the quota of device 0 and of device 1; NAIVE_MISTAKE names one mistake, or none. The books of all processes lie in the file
-// `naive` of the working folder. Without a mistake one lock is held from the check to the entry in the books, across the driver's
-// call: slow, and right for the hosts of these tests. The library does not follow a forked child that goes on with its parent's
-// memory, and it knows how the simulated driver rounds.
+// `naive` of the working folder. Without a mistake the library holds one lock from the check to the entry in the books, across
+// the driver's call. That is slow, and right for the hosts of these tests. The library does not follow a forked child that goes
+// on with its parent's memory, and it knows how the simulated driver rounds.
 #include "naive_books.h"
 
 // ---- Linear, pitched and managed memory

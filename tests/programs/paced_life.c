@@ -1,6 +1,6 @@
 // Ends, forks and signals of a process while its launches are paced.
 //
-// paced_life WHAT KERNEL: each prints what it sees, and the same with and without a limit if the test says so.
+// paced_life WHAT KERNEL: each prints its observations. They are the same with and without a limit if the test says so.
 #include "launches.h"
 #include <dirent.h>
 #include <fcntl.h>
@@ -110,8 +110,8 @@ static void other_threads(const char *when) {
         if (file) fclose(file);
         if (strncmp(name, "gpuslice", 8)) continue;
         count += !strcmp(name, "gpuslice"); // the worker: the others come and go
-        // Open are the two signals that cannot be blocked, the two that the C library keeps for itself, and SIGBUS: a shortened
-        // region would end the process otherwise.
+        // Open are the two signals that cannot be blocked, the two that the C library keeps for itself, and SIGBUS. With SIGBUS
+        // blocked, a shortened region would end the process.
         open += (blocked | 0x180040140) != ~(u64)0 || blocked & 0x40;
     }
     closedir(tasks);

@@ -376,8 +376,8 @@ static void after_reset(int count) {
     say("took %llu ms", (now() - began) / MS);
 }
 
-// Between small kernels the stream waits for something other than the GPU: a host function by either form of the call, one in the
-// default stream that blocks it, or another stream's.
+// Between small kernels the stream waits for something other than the GPU. That is a host function: by either form of the call,
+// in the default stream that blocks it, or in another stream.
 static void between(const char *way, int count) {
     void *other = NULL, *event = NULL, *on = stream;
     int (*other_form)(void *, void (*)(void *), void *);

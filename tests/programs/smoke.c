@@ -1,6 +1,6 @@
 // Calls of each entry of the table with arguments that are all zero.
 //
-// smoke NAMES [started]: one function a line. Each is called in a child of its own, so that the program sees and counts a crash;
+// smoke NAMES [started]: one function a line. The program calls each in a child of its own, so that it sees and counts a crash.
 // `started` starts the driver in the child first. Prints the status or signal of each.
 #include "host.h"
 #include <signal.h>

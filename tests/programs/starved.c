@@ -1,5 +1,5 @@
-// A program whose memory runs out after it has initialised the driver: `starved SPARE [MANY]`, with SPARE bytes of address space
-// left (`-` for no limit) and MANY allocations. With `threads` in place of SPARE it may start no thread from then on, by
+// A program whose memory runs out after it has initialised the driver. `starved SPARE [MANY]` leaves SPARE bytes of address space
+// (`-` for no limit), and makes MANY allocations. With `threads` in place of SPARE it may start no thread from then on, by
 // RLIMIT_NPROC. It does a little of everything, accepts each status, and prints that it came to its end.
 #include "host.h"
 #include <linux/capability.h>

@@ -1,7 +1,7 @@
 // Memory of a process that makes each call again and again: it must not grow.
 //
-// steady QUOTA ROUNDS: each round takes and frees memory of every kind, gets a refusal, looks functions up and asks for figures,
-// in this thread and in one that ends with the round.
+// steady QUOTA ROUNDS: each round takes and frees memory of every kind, gets a refusal, looks functions up and asks for figures.
+// It does so in this thread and in one that ends with the round.
 #include "host.h"
 #include <pthread.h>
 

@@ -1,9 +1,9 @@
 // Busy processes, each killed at a random instant.
 //
-// storm PROCESSES THREADS SEED [MOST [LARGEST]]: forks processes whose threads take and free memory of every kind at random. At
-// each command (one a line: microseconds) it kills them all, each at an instant of its own within that time, and starts new ones;
-// `0` ends. After each round it prints how many processes were killed, and how many had ended before. With MOST the processes end
-// by themselves after MOST calls, and are counted instead. No allocation has more than LARGEST bytes.
+// storm PROCESSES THREADS SEED [MOST [LARGEST]]: forks processes whose threads take and free memory of every kind at random. A
+// command is a line with microseconds. The program then kills all processes, each at an instant of its own within that time, and
+// starts new ones. `0` ends. After each round it prints how many processes were killed, and how many had ended before. With MOST
+// the processes end by themselves after MOST calls, and are counted instead. No allocation has more than LARGEST bytes.
 #include "chance.h"
 #include "graph_calls.h"
 #include <errno.h>

@@ -1,4 +1,4 @@
-// A preload of another author, behind the library: the first two launches return 3 ms after the driver has given them to the GPU,
+// A preload of another author, behind the library. The first two launches return 3 ms after the driver has given them to the GPU,
 // as if their thread had lost its processor.
 #define _GNU_SOURCE
 #include <dlfcn.h>

@@ -14,7 +14,7 @@ const A2: &str = "a2 33554432";
 const B1: &str = "b1 16777216";
 const O1: &str = "o1 8388608";
 
-/// Makes a bench on which contexts take no memory, so that a process holds only what it took.
+/// Makes a bench on which contexts take no memory, so that a process holds only the memory that it took.
 fn stage() -> Bench {
     without_quota().with("QUOTA", "256MiB")
 }

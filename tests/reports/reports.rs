@@ -166,7 +166,7 @@ fn status(bench: &Bench, change: impl FnOnce(Host<'_>) -> Host<'_>) -> (Option<i
     (unaccounted, device["uuid"].as_str().unwrap_or_default().to_owned())
 }
 
-/// Memory that the driver uses for each process beyond what the process asked for.
+/// Memory that the driver uses for each process beyond the requested bytes.
 const UNEXPLAINED: i64 = 3 << 20;
 
 fn unexplained() -> Bench {
@@ -186,7 +186,7 @@ fn status_shows_memory_that_the_ledger_does_not_know_to_the_byte() {
     assert_eq!(status(&bench, |status| status.loaded()).0, Some(2 * UNEXPLAINED));
     let program = Path::new(env!("CARGO_BIN_EXE_gpuslice"));
     let text = bench.program(program, &["status", &bench.region().display().to_string()]).run().quiet();
-    assert!(text.out.contains(" 0 denied, 0 unmet, 6.00 MiB unaccounted\n"), "{text}");
+    assert!(text.out.contains(" 0 denied (quota), 0 denied (device full), 6.00 MiB unaccounted\n"), "{text}");
     members[0].kill();
     assert_eq!(status(&bench, |status| status).0, Some(UNEXPLAINED));
 }

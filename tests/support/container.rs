@@ -6,8 +6,8 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// Script that makes a container, as an engine would: it mounts what a specification names, hides the host's regions, and runs a
-/// command. It makes each missing mount point in memory.
+/// Script that makes a container, as an engine would: it mounts the files that a specification names, hides the host's regions,
+/// and runs a command. It makes each missing mount point in memory.
 const CONTAINER: &str = "set -e
 for folder in /run /usr/local/lib; do mount -t tmpfs tmpfs $folder; done
 mkdir /run/bench; mount --bind \"$BENCH\" /run/bench

@@ -1,7 +1,7 @@
 //! Makes files that a test then executes.
 //!
 //! A child writes the file. If the test process wrote it, a child that another thread forks meanwhile would inherit the
-//! descriptor for writing, and the kernel refuses to execute a file that a process has open for writing (`ETXTBSY`).
+//! descriptor for writing. The kernel refuses to execute a file that a process has open for writing (`ETXTBSY`).
 
 use std::io::Write as _;
 use std::path::Path;

@@ -34,8 +34,8 @@ use std::sync::{Mutex, MutexGuard};
 
 /// Waits until no other test of this program holds the machine, and keeps the machine until the guard ends.
 ///
-/// Tests with shares of time in the default folder need it: the GPUs of two simulated machines have the same UUIDs, so slices
-/// of both machines would count as neighbours on one GPU.
+/// Tests with shares of time in the default folder need it. The GPUs of two simulated machines have the same UUIDs, so slices of
+/// both would count as neighbours on one GPU.
 pub(crate) fn machine() -> MutexGuard<'static, ()> {
     static MACHINE: Mutex<()> = Mutex::new(());
     MACHINE.lock().unwrap_or_else(|poisoned| poisoned.into_inner())

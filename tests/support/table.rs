@@ -20,8 +20,8 @@ pub(crate) fn questions() -> String {
     lines(names.into_iter())
 }
 
-/// Returns versions to ask `cuGetProcAddress` for, in rising order: each at which a row of the table begins, its neighbours, and
-/// some that no driver has.
+/// Returns versions to ask `cuGetProcAddress` for, in rising order. They are each version at which a row of the table begins, its
+/// neighbours, and some that no driver has.
 pub(crate) fn versions() -> String {
     let odd = [-1, 0, 1, 13041, 99999, i32::MAX];
     let mut versions: BTreeSet<i32> = odd.into_iter().collect();

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// Time after which a program that does not do what is expected counts as hanging.
+/// Time after which a program without the expected output counts as hanging.
 const TIMEOUT: Duration = Duration::from_secs(60);
 /// Time to wait for output before the next look at [`Output::is_left`], in milliseconds.
 const PAUSE: i32 = 20;

@@ -1,6 +1,6 @@
 //! `gpuslice top`: shows the figures of regions, changes limits, and leaves every terminal as it was.
 //!
-//! The program runs in a pseudo-terminal. A terminal emulator reads what its user sees.
+//! The program runs in a pseudo-terminal. A terminal emulator reads the screen that its user sees.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -83,7 +83,7 @@ fn every_size_shows_the_figures_that_it_has_room_for() {
         ),
     ] {
         let terminal = watch(&slice, size);
-        let always = ["3.00 GiB/8GiB", "/30%", "denied 1", "unmet 2", "spilled 512.00 MiB", "q quit"];
+        let always = ["3.00 GiB/8GiB", "/30%", "denied 1", "device full 2", "spilled 512.00 MiB", "q quit"];
         let more =
             ["12.00 ms queued", "contexts 256.00 MiB", "policy best-effort", "weight 250", "processes 1"];
         for figure in figures.iter().copied().chain(always).chain(more) {

@@ -103,7 +103,7 @@ pub(crate) struct Extender {
     /// The address and port at which the scheduler calls the extender
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9455")]
     pub(crate) listen: SocketAddr,
-    /// Which GPUs are filled first: the fullest with room, or the emptiest
+    /// GPUs that are filled first: the fullest with room, or the emptiest
     #[arg(long, value_enum, default_value_t)]
     pub(crate) order: Order,
     /// The apiserver's address without TLS, like that of kubectl proxy [default: the cluster's, as a pod knows it]

@@ -27,9 +27,9 @@ const AGAIN: Duration = Duration::from_secs(30);
 /// A GPU of the node.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Gpu {
-    /// Its UUID, as NVML writes it: `GPU-…`.
+    /// The GPU's UUID, as NVML writes it: `GPU-…`.
     pub(crate) uuid: String,
-    /// Its number, as `nvidia-smi` shows it.
+    /// The GPU's number, as `nvidia-smi` shows it.
     pub(crate) index: u32,
     /// The product's name.
     pub(crate) model: Option<String>,
@@ -90,8 +90,8 @@ impl Gpus {
     /// Returns the use of the GPUs by process in the last answer, if it is later than the one at `last`. Then `last` becomes its
     /// time. A GPU for which NVML does not tell the use is left out.
     ///
-    /// NVML is asked for the use while this function is called: the question takes milliseconds, and all processes of the
-    /// machine that ask NVML wait meanwhile.
+    /// The function asks NVML for the use. The question takes milliseconds, and all processes of the machine that ask NVML wait
+    /// meanwhile.
     pub(crate) fn newer_uses(&self, last: &mut Option<Instant>) -> Option<HashMap<Uuid, Vec<Use>>> {
         let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         seen.wanted_at = Some(Instant::now());

@@ -12,7 +12,7 @@ pub(crate) const MOST_BYTES: u64 = 16 << 10;
 enum Request {
     /// Changes the limits of a slice. A limit that is left out stays.
     Set {
-        /// Its name.
+        /// The slice's name.
         slice: String,
         /// Memory in MiB.
         #[serde(rename = "memMiB")]

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 /// A slice.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct SliceSnapshot {
-    /// Its name. No two slices of a container have one name.
+    /// The slice's name. No two slices of a container have one name.
     pub(crate) name: String,
     /// The container in which its processes are, by its engine's number. None if they are in no container, in
     /// several, or in one that no engine made.
@@ -34,7 +34,7 @@ pub(crate) struct SliceSnapshot {
     pub(crate) process_count: usize,
     /// Some of its living processes, 64 at most. Empty if the client has not asked for them.
     pub(crate) processes: Vec<Process>,
-    /// Its limits and its use, GPU by GPU.
+    /// The slice's limits and its use, GPU by GPU.
     pub(crate) devices: Vec<Device>,
 }
 
@@ -43,9 +43,9 @@ pub(crate) struct SliceSnapshot {
 pub(crate) struct Pod {
     /// The pod's namespace.
     pub(crate) namespace: String,
-    /// Its name.
+    /// The pod's name.
     pub(crate) name: String,
-    /// Its UID.
+    /// The pod's UID.
     pub(crate) uid: String,
     /// The container's name in the pod.
     pub(crate) container: String,
@@ -54,11 +54,11 @@ pub(crate) struct Pod {
 /// A process of a slice.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Process {
-    /// Its number in its own process-number namespace.
+    /// The process's number in its own process-number namespace.
     pub(crate) pid: u32,
-    /// Its number on the node, or none if the agent does not see the process.
+    /// The process's number on the node, or none if the agent does not see the process.
     pub(crate) host_pid: Option<u32>,
-    /// Its program, with the arguments if the configuration says so. None if the agent does not see the process.
+    /// The process's program, with the arguments if the configuration says so. None if the agent does not see the process.
     pub(crate) command: Option<String>,
     /// Bytes that it holds on all GPUs together.
     pub(crate) memory_used: u64,
@@ -81,7 +81,7 @@ pub(crate) struct Device {
     pub(crate) denied: u64,
     /// Allocations within the limit for which the GPU had no memory.
     pub(crate) unmet: u64,
-    /// Its share of the GPU's time in thousandths; 1000: no limit.
+    /// The slice's share of the GPU's time in thousandths; 1000: no limit.
     pub(crate) share_permille: u32,
     /// `fixed`, `equal` or `best-effort`.
     pub(crate) policy: String,

@@ -19,7 +19,7 @@ Examples:
   gpuslice list                                  the slices of this machine
   gpuslice top                                   the same, live, with bars, history and keys
   gpuslice set 12345 --mem 6GiB --cores 50       new limits for a slice, while it runs
-  gpuslice doctor -- python train.py             what is wrong with this machine, or with starting that
+  gpuslice doctor -- python train.py             faults of this machine, and of starting that command
 
 A slice is meant by its name, as `gpuslice list` shows it, by the path of its region, with a / in it, or by the number
 of one of its processes. CONTAINER/NAME means the slice of a container that has a /dev/shm of its own.
@@ -59,9 +59,10 @@ Examples:
   gpuslice list --json | jq -r '.slices[].name'";
 
 const STATUS_HELP: &str = "\
-denied: allocations beyond the limit. unmet: allocations within the limit for which the GPU had no memory.
+denied (quota): allocations beyond the limit. denied (device full): allocations within the limit for which the GPU
+had no memory.
 unaccounted: memory that NVML attributes to the slice and that gpuslice did not charge. throttled: time for which
-launches waited for the share. queued: GPU time of launches that have not ended. owed: GPU time used beyond the
+launches waited for the share. queued: GPU time of launches that have not ended. debt: GPU time used beyond the
 share; launches wait until the share has paid for it.
 
 With --watch a terminal is drawn anew each time; into a file or pipe one report follows the other.
@@ -88,8 +89,8 @@ Examples:
   NO_COLOR=1 gpuslice top";
 
 const SET_HELP: &str = "\
-A quota below what the slice holds takes nothing away: new allocations are refused until the programs have freed
-enough. Another share of GPU time holds at once; what is owed or saved up stays. In a list, devices are numbered as
+A quota below the use of the slice takes nothing away: new allocations are refused until the programs have freed
+enough. Another share of GPU time holds at once; debt and saved-up time stay. In a list, devices are numbered as
 `gpuslice status` shows them, or named by their UUIDs; policy, weight, priority and burst are those of all devices.
 Limits that the command does not name stay. If one change is impossible, the command changes nothing. A user who may
 write the region may change the slice: root on the host also changes slices of containers. For a slice of
@@ -115,7 +116,7 @@ Examples:
   gpuslice remove --all-unused";
 
 const CDI_HELP: &str = "\
-Makes what a container needs to be the slice NAME, and a specification of the Container Device Interface, which Podman
+Makes the files that a container needs to be the slice NAME, and a specification of the Container Device Interface, which Podman
 (4.1 and newer), Docker (25 and newer), containerd and CRI-O read. The container gets the library, /etc/ld.so.preload,
 the limits and the region, all mounted; the limits are read-only, and nothing in its environment lifts them. NVIDIA's
 driver comes as it does without gpuslice.
@@ -263,7 +264,7 @@ pub(crate) struct Run {
     /// Unused share that may be saved up: strict (20ms of GPU time), latency (200ms), or a duration
     #[arg(long, allow_negative_numbers = true, value_name = "BURST")]
     pub(crate) burst: Option<Burst>,
-    /// How slices divide the GPU's time
+    /// Policy by which slices divide the GPU's time
     #[arg(long, group = "limits", value_parser = policies(), ignore_case = true)]
     pub(crate) policy: Option<CorePolicy>,
     /// Weight of the slice among others of its policy, equal or best-effort: 1 to 1000 [default: 100]
@@ -362,7 +363,7 @@ pub(crate) struct Set {
     /// Unused share that may be saved up, on all devices: strict (20ms of GPU time), latency (200ms), or a duration
     #[arg(long, allow_negative_numbers = true, value_name = "BURST", group = "limits")]
     pub(crate) burst: Option<Burst>,
-    /// How slices divide the GPU's time
+    /// Policy by which slices divide the GPU's time
     #[arg(long, group = "limits", value_parser = policies(), ignore_case = true)]
     pub(crate) policy: Option<CorePolicy>,
     /// Weight of the slice among others of its policy: 1 to 1000
@@ -388,7 +389,7 @@ pub(crate) struct Cdi {
     /// Unused share that may be saved up: strict (20ms of GPU time), latency (200ms), or a duration
     #[arg(long, allow_negative_numbers = true, value_name = "BURST")]
     pub(crate) burst: Option<Burst>,
-    /// How slices divide the GPU's time
+    /// Policy by which slices divide the GPU's time
     #[arg(long, value_parser = policies(), ignore_case = true)]
     pub(crate) policy: Option<CorePolicy>,
     /// Weight of the slice among others of its policy: 1 to 1000
@@ -448,7 +449,7 @@ pub(crate) struct Doctor {
     /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,
-    /// How long the driver may take to answer each question
+    /// Time in which the driver must answer each question
     #[arg(long, allow_negative_numbers = true, value_name = "SECONDS")]
     #[arg(default_value_t = 10, value_parser = whole(1..=600))]
     pub(crate) timeout: u64,
@@ -460,13 +461,13 @@ pub(crate) struct Doctor {
 /// A question that the doctor has asked in a child.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Probe {
-    /// Does the driver start?
+    /// The start of the driver
     Cuda,
-    /// What does NVML tell?
+    /// The devices that NVML reports
     Nvml,
-    /// What is preloaded?
+    /// The preloaded libraries
     Preloaded,
-    /// Do the CUDA runtime and cuBLAS start?
+    /// The start of the CUDA runtime and of cuBLAS
     Runtime,
 }
 
@@ -486,7 +487,7 @@ impl Probe {
 #[derive(Debug, Args)]
 #[command(after_help = DEMO_HELP)]
 pub(crate) struct Demo {
-    /// How long the slices run: 2 to 3600
+    /// Time for which the slices run: 2 to 3600
     #[arg(long, allow_negative_numbers = true, value_name = "N")]
     #[arg(default_value_t = 8, value_parser = whole(2..=3600))]
     pub(crate) seconds: u64,
@@ -514,8 +515,8 @@ impl FromStr for Memory {
     }
 }
 
-/// Parses a quota for a slice that runs. `set` without `--mem` keeps the old quota, so the message for a quota of
-/// nothing differs from that of `run`: it names 100% instead of leaving the option out.
+/// Parses a quota for a slice that runs. `set` without `--mem` keeps the old quota, so its message for a quota of nothing differs
+/// from that of `run`. The message of `set` names 100%; that of `run` says to omit the option.
 fn quota_to_set(text: &str) -> Result<Memory, String> {
     text.parse().map_err(|error: ValueError| match (&error.part, &error.fault) {
         (part, Fault::ZeroSize) => {

@@ -35,9 +35,10 @@ static LOOK: extern "C" fn() = {
 /// Tells whether this process ignores `signal`.
 fn is_ignored(signal: c_int) -> bool {
     let mut action = MaybeUninit::<libc::sigaction>::zeroed();
-    // SAFETY: a null pointer as the new action sets nothing. `action` has room for the old one.
+    // SAFETY: `sigaction` accepts null as the new action, and needs an output that is valid for writes: `action` is on this
+    // stack.
     unsafe { libc::sigaction(signal, ptr::null(), action.as_mut_ptr()) };
-    // SAFETY: all zeroes is a valid sigaction, so the value is initialised even if the call fails.
+    // SAFETY: `assume_init` needs an initialised value: it was zeroed, which is a valid `sigaction`, even if the call fails.
     unsafe { action.assume_init() }.sa_sigaction == libc::SIG_IGN
 }
 
@@ -89,7 +90,7 @@ impl Signals {
     /// Blocks the signals `numbers` from now on.
     pub(crate) fn keep(numbers: impl IntoIterator<Item = c_int>) -> Self {
         let (kept, mut before) = (set_of(numbers), set_of([]));
-        // SAFETY: both pointers lead to valid sets, with which the call cannot fail.
+        // SAFETY: `pthread_sigmask` needs an initialised set, and an output that is valid for writes: `set_of` has made both.
         unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const kept, &raw mut before) };
         // The command must wait for its children, even if the parent process left SIGCHLD ignored.
         let forgets_children = is_ignored(SIGCHLD);
@@ -117,9 +118,10 @@ impl Signals {
     fn wait(&self, time: Option<libc::timespec>) -> Option<Arrived> {
         let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
         let time = time.as_ref().map_or(ptr::null(), ptr::from_ref);
-        // SAFETY: `kept` is a valid set, `info` has room for the answer, and `time` is null or valid.
+        // SAFETY: `sigtimedwait` needs an initialised set, an output that is valid for writes, and null or a time. `set_of` has
+        // made `kept`, and `info` and `time` are on this stack.
         let number = unsafe { libc::sigtimedwait(&raw const self.kept, info.as_mut_ptr(), time) };
-        // SAFETY: all zeroes is a valid siginfo_t, so the value is initialised even if the call fails.
+        // SAFETY: `assume_init` needs an initialised value: it was zeroed, which is a valid `siginfo_t`, even if the call fails.
         let info = unsafe { info.assume_init() };
         let by_kernel = info.si_code > 0;
         // SAFETY: signals that processes send have this field, and here the kernel is not the sender.
@@ -141,25 +143,25 @@ impl Signals {
             return;
         }
         let mut before = set_of([]);
-        // SAFETY: both pointers lead to valid sets.
+        // SAFETY: `pthread_sigmask` needs an initialised set, and an output that is valid for writes: `set_of` has made both.
         unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const self.kept, &raw mut before) };
         // SAFETY: the call takes no pointer. 0 is the own process group, and this process stops before the
         // call returns.
         unsafe { libc::kill(0, SIGTSTP) };
-        // SAFETY: `before` is a valid set, and a null pointer asks for no old set.
+        // SAFETY: `pthread_sigmask` needs an initialised set, and accepts no output: the call above has written `before`.
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, ptr::null_mut()) };
     }
 
     /// Returns a descriptor that is readable while a blocked signal is pending. [`within`](Self::within)
     /// takes the signal away from it.
     pub(crate) fn descriptor(&self) -> io::Result<OwnedFd> {
-        // SAFETY: `kept` is a valid set. The call makes a new descriptor, because the first argument is -1.
+        // SAFETY: `signalfd` needs an initialised set: `set_of` has made `kept`. For -1 the call makes a new descriptor.
         let number =
             unsafe { libc::signalfd(-1, &raw const self.kept, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) };
         if number < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: the call above made the descriptor, and nothing else owns it.
+        // SAFETY: `from_raw_fd` needs a descriptor without another owner: the call above has just made it.
         Ok(unsafe { OwnedFd::from_raw_fd(number) })
     }
 
@@ -174,13 +176,13 @@ impl Signals {
                     unsafe { libc::signal(signal, libc::SIG_IGN) };
                 }
             }
-            // SAFETY: `before` is a valid set, and the call may be made between fork and exec.
+            // SAFETY: `pthread_sigmask` needs an initialised set, and accepts no output: `before` is the mask from the command's
+            // start. The call is async-signal-safe.
             let status =
                 unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, ptr::null_mut()) };
             if status == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(status)) }
         };
-        // SAFETY: between fork and exec only async-signal-safe calls are allowed. The closure makes no
-        // others.
+        // SAFETY: `pre_exec` needs a closure that makes only async-signal-safe calls: `restore` makes no others.
         unsafe { command.pre_exec(restore) };
         command.spawn()
     }
@@ -188,12 +190,12 @@ impl Signals {
 
 fn set_of(numbers: impl IntoIterator<Item = c_int>) -> sigset_t {
     let mut set = MaybeUninit::<sigset_t>::zeroed();
-    // SAFETY: `set` has room for a set.
+    // SAFETY: `sigemptyset` needs an output that is valid for writes: `set` is on this stack.
     unsafe { libc::sigemptyset(set.as_mut_ptr()) };
-    // SAFETY: the call above initialised the set.
+    // SAFETY: `assume_init` needs an initialised set: the call above has initialised it.
     let mut set = unsafe { set.assume_init() };
     for number in numbers {
-        // SAFETY: `set` is a valid set. The call refuses a number that is no signal.
+        // SAFETY: `sigaddset` needs an initialised set: `assume_init` has returned `set`. It refuses a number that is no signal.
         unsafe { libc::sigaddset(&raw mut set, number) };
     }
     set
@@ -209,7 +211,7 @@ pub(crate) fn send(child: &Child, signal: c_int) {
 
 /// Lets this process wait for its children, even if the parent process left `SIGCHLD` ignored.
 pub(crate) fn remember_children() {
-    // SAFETY: the call sets the default disposition, so no handler must be valid.
+    // SAFETY: `signal` needs a valid handler: the default disposition is one.
     unsafe { libc::signal(SIGCHLD, libc::SIG_DFL) };
 }
 
@@ -224,9 +226,9 @@ pub(crate) fn readable<const N: usize>(
         revents: 0,
     };
     let mut asked = descriptors.map(ask);
-    // Rounded up, because a wait that ends too early would be followed by others.
+    // The time is rounded up, because a wait that ends too early would be followed by others.
     let millis = c_int::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(c_int::MAX);
-    // SAFETY: `asked` has N entries.
+    // SAFETY: `poll` needs as many entries, valid for reads and writes, as its second argument says: `asked` is an array of `N`.
     let count = unsafe { libc::poll(asked.as_mut_ptr(), N as libc::nfds_t, millis) };
     match io::Error::last_os_error() {
         error if count < 0 && error.kind() != io::ErrorKind::Interrupted => Err(error),
@@ -260,7 +262,7 @@ pub(crate) enum ChildEvent {
 pub(crate) fn changed() -> Option<(u32, ChildEvent)> {
     let mut status = 0;
     let changes = libc::WNOHANG | libc::WUNTRACED | libc::WCONTINUED;
-    // SAFETY: `status` may be written.
+    // SAFETY: `waitpid` needs an output that is valid for writes: `status` is on this stack.
     let child = unsafe { libc::waitpid(-1, &raw mut status, changes) };
     let child = u32::try_from(child).ok().filter(|child| *child > 0)?;
     let status = ExitStatus::from_raw(status);
@@ -298,9 +300,10 @@ pub(crate) fn stop() {
     unsafe { libc::signal(SIGTSTP, libc::SIG_DFL) };
     // SAFETY: the call takes no pointer. The signal stays pending while it is blocked.
     unsafe { libc::raise(SIGTSTP) };
-    // SAFETY: both pointers lead to valid sets. This process stops inside the call.
+    // SAFETY: `pthread_sigmask` needs an initialised set, and an output that is valid for writes: `set_of` has made both, on
+    // this stack. This process stops inside the call.
     unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const set, &raw mut before) };
-    // SAFETY: the call above wrote `before`.
+    // SAFETY: `pthread_sigmask` needs an initialised set, and accepts no output: the call above has written `before`.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, ptr::null_mut()) };
 }
 
@@ -308,13 +311,13 @@ pub(crate) fn stop() {
 /// container), returns the exit code that shells give for the signal.
 pub(crate) fn die_by(signal: c_int) -> u8 {
     let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: `none` is a valid limit.
+    // SAFETY: `setrlimit` needs a limit that can be read: `none` is on this stack.
     unsafe { libc::setrlimit(libc::RLIMIT_CORE, &raw const none) };
     // SAFETY: the call sets the default disposition, so no handler must be valid. It fails for signals with
     // no other.
     unsafe { libc::signal(signal, libc::SIG_DFL) };
     let set = set_of([signal]);
-    // SAFETY: `set` is a valid set, and a null pointer asks for no old set.
+    // SAFETY: `pthread_sigmask` needs an initialised set, and accepts no output: `set_of` has made `set`.
     unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const set, ptr::null_mut()) };
     // SAFETY: the call takes no pointer.
     unsafe { libc::raise(signal) };

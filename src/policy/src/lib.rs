@@ -3,8 +3,8 @@
 //! No function reads the environment, a file, a clock or a device. The caller passes in the facts and gets values back.
 //! No function panics, whatever it is given.
 //!
-//! Folders, lowest first. A module imports from its own folder and from folders earlier in this list;
-//! `tests/dependencies` checks that, and that no files import each other in a circle.
+//! Folders, lowest first. A module imports from its own folder and from folders earlier in this list. No files import each other
+//! in a circle. `tests/dependencies` checks both.
 //!
 //! 1. `units`, `time`: bytes and shares; GPU time, wall time and instants.
 //! 2. `config`: settings from the environment and the operator's files.

@@ -43,7 +43,8 @@ pub const MOST_GPU_TIME: GpuTime = GpuTime::from_millis(60_000);
 pub(crate) const TIME_UNITS: [(u64, &str); 4] =
     [(1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us"), (1, "ns")];
 
-/// A number of nanoseconds, as every span and every instant is. Code that is the same for all of them takes any of them by this trait.
+/// A number of nanoseconds, as every span and every instant is. Code that is the same for all of them takes any of them by this
+/// trait.
 pub trait Nanos: Copy + Ord {
     /// Makes the span or the instant of `nanoseconds`.
     fn from_nanos(nanoseconds: u64) -> Self;
@@ -294,7 +295,8 @@ impl WallTime {
         Duration::from_nanos(self.0)
     }
 
-    /// Returns the GPU time of work that takes this wall time and has the GPU alone: as much, and so the most that it can be.
+    /// Returns the GPU time of work that takes this wall time and has the GPU alone: the same number. Work beside others has
+    /// less.
     #[inline]
     #[must_use]
     pub const fn gpu_if_alone(self) -> GpuTime {
@@ -374,7 +376,7 @@ nanoseconds! {
 }
 
 impl Monotonic {
-    /// The beginning of the clock. Words of a region that have it name no instant: what they date never happened.
+    /// The beginning of the clock. Words of a region that have it name no instant: the event that they date never happened.
     pub const BEGIN: Self = Self(0);
     /// The last instant, which never comes.
     pub const NEVER: Self = Self(u64::MAX);
@@ -428,7 +430,8 @@ impl Sub<WallTime> for Monotonic {
     }
 }
 
-/// Times by their numbers: the place in which one stands tells its type. For tables and tests, in which most words would be types.
+/// Times by their numbers: the place in which one stands tells its type. For tables and tests, in which most words would be
+/// types.
 pub mod literals {
     use super::Nanos;
 

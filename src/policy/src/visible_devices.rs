@@ -10,16 +10,16 @@ use crate::config::DeviceName;
 /// A GPU of the machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Gpu {
-    /// Its UUID.
+    /// The GPU's UUID.
     pub uuid: [u8; 16],
-    /// Its MIG instances in order. `None`: the GPU is whole.
+    /// The GPU's MIG instances in order. `None`: the GPU is whole.
     pub instances: Option<Vec<Instance>>,
 }
 
 /// An instance of a GPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Instance {
-    /// Its UUID.
+    /// The instance's UUID.
     pub uuid: [u8; 16],
     /// Number of its GPU instance.
     pub gpu_instance: u32,

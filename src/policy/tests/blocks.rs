@@ -1,4 +1,4 @@
-//! Tests the charge for small memory against a driver that keeps it in shared blocks: it is never less than the driver
+//! Tests the charge for small memory against a driver that keeps it in shared blocks. The charge is never less than the driver
 //! holds, and equal once all calls have returned.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]

@@ -1,4 +1,4 @@
-//! Tests that the charge for a pool covers what it holds, in every interleaving of its threads' steps.
+//! Tests that the charge for a pool covers the bytes that it holds, in every interleaving of its threads' steps.
 //!
 //! Threads allocate, free, wait and trim on a model of a driver's pool. At each of their steps, and at each call of
 //! the driver, another thread may continue. After every call of the driver the ledger is compared with the bytes that

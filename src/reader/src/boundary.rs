@@ -12,7 +12,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 /// # Safety
 /// The type is `repr(C)` and has integers only, without padding, so each of its bytes may be copied.
 pub(crate) unsafe trait Plain: Sized {
-    /// Its size in the first release. Every caller has room for that much.
+    /// The structure's size in the first release. Every caller has room for that much.
     const FIRST_SIZE: usize;
 }
 

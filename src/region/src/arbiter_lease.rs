@@ -44,7 +44,7 @@ const VERSION: u64 = 1;
 const ENTRIES: usize = 128;
 /// Bytes of the file.
 const SIZE: usize = 4096;
-/// How often a process opens a file that is removed meanwhile, before it gives up.
+/// Number of times that a process opens a file that is removed meanwhile, before it gives up.
 const OPENINGS: u32 = 4;
 
 /// Layout of the file.
@@ -146,7 +146,8 @@ impl ArbiterLeases {
         }
         let start = NonNull::new(start).ok_or(io::ErrorKind::AddrNotAvailable)?;
         if !sigbus_guard::protect(start, SIZE) {
-            // SAFETY: the mapping was just made, and no other code knows its address.
+            // SAFETY: `munmap` needs a mapping without users: the code above has just made it, and no other code knows its
+            // address.
             unsafe { libc::munmap(start.as_ptr(), SIZE) };
             return Err(io::ErrorKind::OutOfMemory.into());
         }

@@ -1,6 +1,6 @@
 //! The state of this process, and how it joins its slice.
 //!
-//! The process joins its slice as soon as the driver is initialised. A child that it forks has to join again: the state that
+//! The process joins its slice as soon as the driver is initialised. A child that it forks has to join again. The state that
 //! belongs to one process lives on a page that the kernel empties at a fork.
 #![allow(
     clippy::disallowed_types,

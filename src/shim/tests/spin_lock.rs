@@ -1,7 +1,7 @@
-//! Does a spin lock keep what it guards to one thread at a time, and does who waits for it leave the processor to others?
+//! Tests that a spin lock admits one thread at a time, and that a waiting thread leaves the processor to others.
 //!
-//! The library's own modules are in no library that a test can be linked with, so this one is taken in as a source. The
-//! order in which memory is seen is not tested by it where the processor keeps one by itself, as those of PCs do.
+//! No test can be linked with the library's own modules, so this file includes the module as source. It does not test the order
+//! of memory accesses: the processors of PCs keep that order by themselves.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::arithmetic_side_effects, reason = "a test")]
 
 #[path = "../src/os/spin_lock.rs"]
@@ -50,7 +50,7 @@ fn try_lock_fails_while_the_lock_is_taken() {
 /// For how long this thread has had a processor.
 fn worked() -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the output is valid for writes.
+    // SAFETY: the function needs an output that is valid for writes: `time` is on this stack.
     let code = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
     assert_eq!(code, 0);
     Duration::new(time.tv_sec.try_into().unwrap(), time.tv_nsec.try_into().unwrap())

@@ -1,4 +1,4 @@
-//! Whether a worker thread that broke, or could not start, counts as one that does not run.
+//! Tests that a worker thread that broke, or could not start, counts as one that does not run.
 //!
 //! The library's own modules are in no library that a test can be linked with, so these are taken in as sources.
 

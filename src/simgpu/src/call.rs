@@ -13,8 +13,8 @@ use crate::status::{Outcome, statuses};
 
 /// A call of the driver API in progress.
 ///
-/// It exists only if the caller promises that every pointer of the call is null or good for what the driver API does
-/// with it. So the methods that follow such pointers are safe.
+/// The code that makes one promises that every pointer of the call is null or valid for the driver API's accesses. So the
+/// methods that follow such pointers are safe.
 #[derive(Debug)]
 pub struct DriverCall {
     address: fn(Symbol) -> *mut c_void,
@@ -23,7 +23,7 @@ pub struct DriverCall {
 /// Runs an exported function: first the faults, then `work`. No panic leaves it.
 ///
 /// # Safety
-/// Every pointer that `work` has from the caller is null or good for what the driver API does with it.
+/// Every pointer that `work` has from the caller is null or valid for the accesses that the driver API does with it.
 pub unsafe fn enter(
     symbol: Symbol,
     address: fn(Symbol) -> *mut c_void,

@@ -9,8 +9,8 @@
 //!
 //! The model knows no program that uses it, and no limiter. It has none of NVIDIA's private tables.
 //!
-//! Folders, lowest first. A module imports from its own folder and from folders earlier in this list;
-//! `tests/dependencies` checks that, and that no files import each other in a circle.
+//! Folders, lowest first. A module imports from its own folder and from folders earlier in this list. No files import each other
+//! in a circle. `tests/dependencies` checks both.
 //!
 //! 1. `status`: results of driver calls.
 //! 2. `os`: clock, threads, messages, and a lock between processes.

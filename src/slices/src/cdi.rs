@@ -47,9 +47,9 @@ pub struct Edits {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Mount {
-    /// Its path on the host.
+    /// The mount's path on the host.
     pub host_path: PathBuf,
-    /// Its path in the container.
+    /// The mount's path in the container.
     pub container_path: &'static str,
     /// Options, as `mount` takes them.
     pub options: Vec<&'static str>,

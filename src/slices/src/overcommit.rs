@@ -58,9 +58,9 @@ impl Committed {
     /// Returns a warning for each resource that is overcommitted, with the consequence.
     #[must_use]
     pub fn warnings(&self, gpu: &str) -> Vec<String> {
-        let memory = self.memory_excess().map(|what| {
-            format!("{gpu}: {what}; once the GPU is full, allocations within a limit fail (unmet)")
-        });
+        let memory = self
+            .memory_excess()
+            .map(|what| format!("{gpu}: {what}; once the GPU is full, allocations within a limit fail"));
         let share = self
             .share_excess()
             .map(|what| format!("{gpu}: {what}; while all are busy, each gets less than its share"));

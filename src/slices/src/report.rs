@@ -15,7 +15,7 @@ use std::os::unix::fs::MetadataExt as _;
 /// A slice at one moment. Its form is that of `status --json`.
 #[derive(Debug, Serialize)]
 pub struct Slice {
-    /// Its name.
+    /// The slice's name.
     pub name: String,
     /// The container that has it, by its engine's number. Null if it is in no other container, or if no known engine made
     /// the container.
@@ -32,7 +32,7 @@ pub struct Slice {
     pub started: Option<u64>,
     /// Number of processes that live in it.
     pub processes: usize,
-    /// Its devices.
+    /// The slice's devices.
     pub devices: Vec<Device>,
     /// The container that has it.
     #[serde(skip)]
@@ -42,9 +42,9 @@ pub struct Slice {
 /// A GPU of the slices in a report, or an instance. Sums are over these slices, except for those without a process.
 #[derive(Debug, Serialize)]
 pub struct Gpu {
-    /// Its UUID, as NVML writes it.
+    /// The GPU's UUID, as NVML writes it.
     pub uuid: String,
-    /// Its number, as in [`Device`].
+    /// The GPU's number, as in [`Device`].
     pub index: Option<u32>,
     /// The number of an instance within its GPU; none for a whole GPU.
     pub instance: Option<u32>,
@@ -72,9 +72,9 @@ pub struct Gpu {
 /// A device of a slice.
 #[derive(Debug, Serialize)]
 pub struct Device {
-    /// Its place in the slice, from 0.
+    /// The device's place in the slice, from 0.
     pub number: usize,
-    /// Its UUID, as NVML writes it.
+    /// The device's UUID, as NVML writes it.
     pub uuid: String,
     /// The GPU's number, as `nvidia-smi` shows it; null if NVML does not tell.
     pub index: Option<u32>,
@@ -127,13 +127,13 @@ pub struct Device {
 /// A process of a slice, on one device.
 #[derive(Debug, Serialize)]
 pub struct Process {
-    /// Its number, in its own process-number namespace.
+    /// The process's number, in its own process-number namespace.
     pub pid: u32,
-    /// Its number here; null if this process cannot see it.
+    /// The process's number here; null if this process cannot see it.
     pub host_pid: Option<u32>,
-    /// Its command; null if this process cannot see it.
+    /// The process's command; null if this process cannot see it.
     pub command: Option<String>,
-    /// Its start, in seconds since 1970; null if this process cannot see it.
+    /// The process's start, in seconds since 1970; null if this process cannot see it.
     pub started: Option<u64>,
     /// Bytes that it holds.
     pub held: u64,
@@ -143,7 +143,7 @@ pub struct Process {
     pub spilled: u64,
     /// Allocations that it was refused.
     pub refused: u32,
-    /// Its use of the device's time.
+    /// The process's use of the device's time.
     pub time: ProcessTime,
 }
 
@@ -344,11 +344,11 @@ impl Device {
 #[derive(Debug)]
 struct Seen {
     process: ProcessView,
-    /// Its number here.
+    /// The process's number here.
     number: Option<u32>,
-    /// Its command.
+    /// The process's command.
     command: Option<String>,
-    /// Its start, in seconds since 1970.
+    /// The process's start, in seconds since 1970.
     started: Option<u64>,
 }
 

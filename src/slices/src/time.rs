@@ -31,7 +31,7 @@ pub struct Time {
     pub used_permille: Option<u64>,
     /// Span of that look.
     pub used_over_ns: Option<u64>,
-    /// Its charges over the last 1, 10 and 60 seconds.
+    /// The slice's charges over the last 1, 10 and 60 seconds.
     pub lately: [Lately; 3],
     /// Wall time that its launches waited for the share, summed over threads.
     pub throttled_ns: u64,
@@ -295,7 +295,7 @@ impl Time {
             return by;
         }
         let own = (u64::from(self.own_millionths) * 1000).div_ceil(correction::ONE.into());
-        format!("{by}: {} of what they show is its own", figures::percent(own))
+        format!("{by}: {} of the measured time is its own", figures::percent(own))
     }
 }
 

@@ -49,7 +49,7 @@ struct Ledger(Vec<Entry>);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Entry {
-    /// Its number here, if this process sees it.
+    /// The process's number here, if this process sees it.
     pid: Option<u32>,
     held: u64,
 }

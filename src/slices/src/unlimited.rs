@@ -16,7 +16,7 @@ const LIBRARY: &str = "/libgpuslice.so";
 pub struct UnlimitedProcess {
     /// The container in which it is. None: it is in none of those that were looked at.
     pub container: Option<ContainerIdentity>,
-    /// Its number here.
+    /// The process's number here.
     pub pid: u32,
 }
 

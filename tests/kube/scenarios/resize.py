@@ -31,7 +31,7 @@ def measured():
 
 
 def has(mib, core):
-    """Returns what the program measures, if these are its amounts."""
+    """Returns the amounts that the program measures, if they are these."""
     found = measured()
     if found.get("total") != mib:
         return None

@@ -13,21 +13,21 @@ const MOST_SLICES: usize = 512;
 /// A slice of the configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SliceConfig {
-    /// Its name.
+    /// The slice's name.
     pub(crate) name: Name,
-    /// Its GPU: a number, or a UUID, of which the beginning is enough.
+    /// The slice's GPU: a number, or a UUID, of which the beginning is enough.
     pub(crate) gpu: DeviceName,
     /// Device memory that it may hold; `None` for all of it.
     pub(crate) memory: Option<Quota>,
-    /// Its share of the GPU's time.
+    /// The slice's share of the GPU's time.
     pub(crate) cores: Permille,
     /// Way in which it divides that time with others.
     pub(crate) policy: CorePolicy,
-    /// Its weight beside others.
+    /// The slice's weight beside others.
     pub(crate) weight: Weight,
-    /// Its priority among the slices on its GPU.
+    /// The slice's priority among the slices on its GPU.
     pub(crate) priority: Priority,
-    /// Its line of the file, for messages.
+    /// The slice's line of the file, for messages.
     pub(crate) line: usize,
 }
 

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 /// A region that takes part.
 #[derive(Debug, Clone)]
 pub(crate) struct RegionPlace {
-    /// Its folder. Slices of one folder see each other without the agent.
+    /// The region's folder. Slices of one folder see each other without the agent.
     pub(crate) folder: FileId,
     /// The path of the region, which need not be there yet.
     pub(crate) path: PathBuf,

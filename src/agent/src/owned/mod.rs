@@ -24,7 +24,7 @@ pub(crate) use slice_record::left_behind;
 /// A slice of the configuration.
 #[derive(Debug)]
 pub(crate) struct Owned {
-    /// Its entry of the configuration.
+    /// The slice's entry of the configuration.
     pub(crate) wanted: SliceConfig,
     kept: Option<SliceRecord>,
     /// The reason why it was not made, or is not as it should be.

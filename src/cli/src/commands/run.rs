@@ -52,7 +52,7 @@ fn start(wish: &Run) -> Result<Ending, Failure> {
     let region = region_of(wish, operators.as_deref())?;
     if let Some(outer) = outer_region().filter(|outer| *outer != region) {
         let (inner, outer) = (region.display(), outer.display());
-        failure::note(&format!("{inner} is a slice beside {outer}, not in it: what the two may use adds up"));
+        failure::note(&format!("{inner} is a slice beside {outer}, not in it: the limits of the two add up"));
     }
     let mut command = prepare(wish, &library, &region)?;
     slices::sweep();

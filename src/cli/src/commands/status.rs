@@ -71,7 +71,7 @@ fn show(wish: &Status, nvml: &mut Option<Option<Nvml>>, before: &str) -> Result<
     let nvml = nvml.as_ref().and_then(Option::as_ref);
     let readers: Vec<&Reader> = open.iter().map(|open| &open.reader).collect();
     let looks = time::looks(&readers, wish.over.0, |long| {
-        progress::wait("looking at what is used of GPU time", long);
+        progress::wait("measuring the use of GPU time", long);
     });
     let mut slices = Vec::new();
     for (OpenRegion { region, reader }, look) in open.iter().zip(&looks) {
@@ -184,8 +184,8 @@ fn describe_memory(device: &Device) -> Vec<Vec<String>> {
         format!("peak {}", figures::size(device.peak)),
     ];
     let mut second = vec![
-        format!("{} denied", device.refused),
-        format!("{} unmet", device.unmet),
+        format!("{} denied (quota)", device.refused),
+        format!("{} denied (device full)", device.unmet),
         format!("{} unaccounted", device.unaccounted.map_or_else(|| "unknown".to_owned(), signed)),
     ];
     if device.oversubscribe || device.spilled > 0 {
@@ -194,14 +194,16 @@ fn describe_memory(device: &Device) -> Vec<Vec<String>> {
     let mut lines = vec![first, second];
     lines.extend(describe_contexts(device));
     if device.held_by_dead > 0 {
-        let size = figures::size(device.held_by_dead);
-        lines.push(vec![format!("{size} of dead processes count until a process of the slice clears them")]);
+        lines.push(vec![
+            format!("{} held by exited processes", figures::size(device.held_by_dead)),
+            "freed when the slice needs room".to_owned(),
+        ]);
     }
     if device.leaving > 0 {
-        lines.push(vec![format!(
-            "{} leaving: the dead held it, and the device may not have it back",
-            figures::size(device.leaving)
-        )]);
+        lines.push(vec![
+            format!("{} leaving: exited processes held it", figures::size(device.leaving)),
+            "the device may not have it back yet".to_owned(),
+        ]);
     }
     if device.host_memory {
         lines.push(vec!["this GPU's memory is the host's: contexts and code count by estimates".to_owned()]);
@@ -245,7 +247,7 @@ fn describe_time(time: &Time) -> Vec<Vec<String>> {
             .collect(),
         vec![
             format!("{} queued", figures::span(time.queued_ns)),
-            format!("{} owed", figures::span(time.owed_ns)),
+            format!("{} debt", figures::span(time.owed_ns)),
             time.measurement(),
         ],
     ]

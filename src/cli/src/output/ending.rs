@@ -1,4 +1,4 @@
-//! How a command ends.
+//! The end of a command: its exit status.
 
 /// End of a command that succeeded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! Access to single regions: whose regions are opened, and what failures mean.
+//! Access to single regions: the users whose regions are opened, and the meaning of failures.
 
 use crate::output::failure::Failure;
 use crate::system;

@@ -1,8 +1,8 @@
 //! The operator's file that bounds the limits of a slice.
 //!
-//! In a container it is the fixed file. On the host it is the file of a slice that `gpuslice cdi` or gpuslice-agent made:
-//! the processes of that slice have it as their fixed file. They set back limits above it, and read it again before. So
-//! a command that raises limits writes the file first.
+//! In a container it is the fixed file. On the host it is the file of a slice that `gpuslice cdi` or gpuslice-agent made. For the
+//! processes of that slice it is the fixed file. They set back limits above it, and read it again before. So a command that
+//! raises limits writes the file first.
 
 use super::typed_limits::TypedLimits;
 use crate::output::failure::Failure;
@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 pub(crate) struct Bounds {
     /// The file.
     path: PathBuf,
-    /// Its contents after the change.
+    /// The file's contents after the change.
     contents: Contents,
     /// The way to raise the limits.
     raise: String,

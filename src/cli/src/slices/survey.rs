@@ -19,7 +19,7 @@ pub(crate) struct Survey {
     pub(crate) machine: Machine,
     /// The paths of this process that may be regions.
     here: Vec<PathBuf>,
-    /// Those with a path of this process by the path, then those of containers.
+    /// The regions: first those with a path of this process, by the path; then those of containers.
     regions: Vec<FoundRegion>,
 }
 

@@ -32,8 +32,8 @@ pub(crate) fn note(open: &[OpenRegion]) {
     }
 }
 
-/// Counts the living slices of `owner` in a folder if one of them divides a GPU, and returns 0 otherwise: then no
-/// arbiter reads the folder. An arbiter cannot open the regions of other users.
+/// Counts the living slices of `owner` in a folder if one of them divides a GPU. Otherwise it returns 0, because then no arbiter
+/// reads the folder. An arbiter cannot open the regions of other users.
 fn count(folder: &Path, owner: u32) -> usize {
     let is_region = |found: &Metadata| {
         found.is_file() && usize::try_from(found.len()) == Ok(SIZE) && found.uid() == owner

@@ -29,7 +29,7 @@ macro_rules! rows_graph {
         watch cuGraphUpload @11010(h_graph: CUgraphExec, h_stream: CUstream) by graph::upload;
         watch cuGraphUpload_ptsz @11010(h_graph_exec: CUgraphExec, h_stream: CUstream) by graph::upload;
     }
-    graph_update: "Changes what the next launch of an executable costs" {
+    graph_update: "Changes the cost of the next launch of an executable" {
         pass cuGraphExecBatchMemOpNodeSetParams @11070(h_graph_exec: CUgraphExec, h_node: CUgraphNode, node_params: *const CUDA_BATCH_MEM_OP_NODE_PARAMS);
         watch cuGraphExecChildGraphNodeSetParams @11010(h_graph_exec: CUgraphExec, h_node: CUgraphNode, child_graph: CUgraph) by graph_cost::changed;
         pass cuGraphExecEventRecordNodeSetEvent @11010(h_graph_exec: CUgraphExec, h_node: CUgraphNode, event: CUevent);

@@ -7,7 +7,7 @@ macro_rules! rows_init {
     init: "First CUDA use: the settings are read, and a limit that cannot be enforced makes the call return 800" {
         answer cuInit @2000(flags: c_uint) by start::init;
     }
-    lookup: "Hands out entry points: the driver is asked, and the symbol it chose is replaced by our entry; its private tables stay its own, and one that can launch is warned of" {
+    lookup: "Hands out entry points. The library asks the driver, and replaces the symbol that it chose by its own entry. The driver's private tables stay its own. The library warns of one that can launch" {
         watch cuGetExportTable @3000(pp_export_table: *mut *const c_void, p_export_table_id: *const CUuuid) by lookup::export_table;
         answer cuGetProcAddress @11030(symbol: *const c_char, pfn: *mut *mut c_void, cuda_version: c_int, flags: u64) by lookup::proc_address;
         answer cuGetProcAddress_v2 @12000(symbol: *const c_char, pfn: *mut *mut c_void, cuda_version: c_int, flags: u64, symbol_status: *mut CUdriverProcAddressQueryResult) by lookup::proc_address_v2;

@@ -13,7 +13,7 @@ macro_rules! rows_memory {
     alloc_managed: "All its pages can live on the device at once, so the full size counts" {
         charge cuMemAllocManaged @6000(dptr: *mut CUdeviceptr, bytesize: usize, flags: c_uint) by linear::managed;
     }
-    free: "Returns what an allocation call took; an address nobody charged goes to the driver untouched" {
+    free: "Gives back the memory of an allocation call; an address without a charge goes to the driver untouched" {
         release cuArrayDestroy @2000(h_array: CUarray) by array::destroy;
         release cuMemFree @2000(dptr: CUdeviceptr_v1) by linear::free_v1;
         release cuMemFreeAsync @11020(dptr: CUdeviceptr, h_stream: CUstream) by pool::free;
@@ -21,7 +21,7 @@ macro_rules! rows_memory {
         release cuMemFree_v2 @3020(dptr: CUdeviceptr) by linear::free;
         release cuMipmappedArrayDestroy @5000(h_mipmapped_array: CUmipmappedArray) by array::destroy_mipmapped;
     }
-    memory_report: "Shows the quota as the size and what is left of it as free; the first generation writes 32-bit words" {
+    memory_report: "Shows the quota as the size, and its rest as free; the first generation writes 32-bit words" {
         answer cuDeviceTotalMem @2000(bytes: *mut c_uint, dev: CUdevice) by report::total_v1;
         answer cuDeviceTotalMem_v2 @3020(bytes: *mut usize, dev: CUdevice) by report::total;
         answer cuMemGetInfo @2000(free: *mut c_uint, total: *mut c_uint) by report::mem_info_v1;

@@ -60,7 +60,7 @@ macro_rules! rows_nvml_slice {
         answer nvmlDeviceGetAccountingStats_v2(device: nvmlDevice_t, stats: *mut nvmlAccountingStats_v2_t) by process_use::accounting_stats_v2;
         pass nvmlDeviceSetAccountingMode(device: nvmlDevice_t, mode: c_uint);
     }
-    shutdown: "Ends what the program itself has initialised" {
+    shutdown: "Ends the program's own initialisation" {
         answer nvmlShutdown() by start::nvml_shutdown;
     }
     memory_limit: "Limits that newer drivers enforce themselves, per cgroup" {

@@ -10,7 +10,7 @@ macro_rules! rows_pool {
         charge cuMemAllocFromPoolAsync @11020(dptr: *mut CUdeviceptr, bytesize: usize, pool: CUmemoryPool, h_stream: CUstream) by pool::alloc_from;
         charge cuMemAllocFromPoolAsync_ptsz @11020(dptr: *mut CUdeviceptr, bytesize: usize, pool: CUmemoryPool, h_stream: CUstream) by pool::alloc_from_ptsz;
     }
-    pool: "Makes, chooses, tunes or ends pools: the pool's own counter of reserved bytes is what is charged" {
+    pool: "Makes, chooses, tunes or ends pools: the bytes of the pool's own counter of reserved memory are charged" {
         watch cuDeviceGetDefaultMemPool @11020(pool_out: *mut CUmemoryPool, dev: CUdevice);
         watch cuDeviceGetMemPool @11020(pool: *mut CUmemoryPool, dev: CUdevice);
         watch cuDeviceSetMemPool @11020(dev: CUdevice, pool: CUmemoryPool);

@@ -30,9 +30,9 @@ pub struct PlaneEnd {
     pub y: usize,
     /// A [`memory_type`].
     pub kind: c_uint,
-    /// Its address in memory of the host.
+    /// The end's address in memory of the host.
     pub host: *mut c_void,
-    /// Its address in memory of a device.
+    /// The end's address in memory of a device.
     pub device: CUdeviceptr,
     /// The array.
     pub array: CUarray,
@@ -68,9 +68,9 @@ pub struct VolumeEnd {
     pub level: usize,
     /// A [`memory_type`].
     pub kind: c_uint,
-    /// Its address in memory of the host.
+    /// The end's address in memory of the host.
     pub host: *mut c_void,
-    /// Its address in memory of a device.
+    /// The end's address in memory of a device.
     pub device: CUdeviceptr,
     /// The array.
     pub array: CUarray,
@@ -104,7 +104,7 @@ pub struct VolumeCopy {
 pub struct BoxEnd {
     /// [`POINTER`](Self::POINTER) or [`ARRAY`](Self::ARRAY).
     pub kind: c_uint,
-    /// Its address, or the array.
+    /// The end's address, or the array.
     pub place: u64,
     /// For an address: bytes of a row and rows of a slice (0 if they are packed), and the location. For an array: the
     /// first element in each direction.
@@ -132,7 +132,7 @@ pub struct BoxCopy {
     pub height: usize,
     /// Slices.
     pub depth: usize,
-    /// When the driver reads the source.
+    /// The time at which the driver reads the source.
     pub order: c_uint,
     /// Options of the copy.
     pub flags: c_uint,

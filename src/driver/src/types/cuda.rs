@@ -38,7 +38,7 @@ pub use cudarc::driver::sys::{
 /// Device address of the first generation: 32 bits.
 pub type CUdeviceptr_v1 = c_uint;
 
-/// Where memory lives. Travels by value, so its kind is an integer (`CUmemLocationType`).
+/// The place of memory. Travels by value, so its kind is an integer (`CUmemLocationType`).
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CUmemLocation {
@@ -96,9 +96,9 @@ pub struct AllocationNode {
     pub access: *const c_void,
     /// Number of these devices.
     pub access_count: usize,
-    /// Its size in bytes.
+    /// The allocation's size in bytes.
     pub bytes: usize,
-    /// Its address, which the driver chooses.
+    /// The allocation's address, which the driver chooses.
     pub address: CUdeviceptr,
 }
 
@@ -129,7 +129,7 @@ pub type VdpDevice = c_uint;
 pub type VdpOutputSurface = c_uint;
 /// A VDPAU video surface.
 pub type VdpVideoSurface = c_uint;
-/// How a tensor map's memory was allocated.
+/// The kind of allocation of a tensor map's memory.
 pub type CUtensorMapAllocClass = c_uint;
 /// The VDPAU look-up function, behind a pointer.
 pub type VdpGetProcAddress = c_void;

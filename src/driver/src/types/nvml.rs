@@ -52,7 +52,7 @@ pub struct nvmlUtilization_t {
 pub struct nvmlProcessUtilizationSample_t {
     /// Process number.
     pub pid: c_uint,
-    /// When the sample was taken, in microseconds.
+    /// Time of the sample, in microseconds.
     pub timestamp: c_ulonglong,
     /// Multiprocessors, percent.
     pub sm: c_uint,
@@ -113,7 +113,7 @@ pub struct nvmlProcessDetail_v1_t {
 pub struct nvmlProcessDetailList_t {
     /// Size and version of this structure, set by the caller: `0x0100_0018`.
     pub version: c_uint,
-    /// Which processes: 0 compute, 1 graphics, 2 clients of the multi-process service, 3 all.
+    /// The kind of processes: 0 compute, 1 graphics, 2 clients of the multi-process service, 3 all.
     pub mode: c_uint,
     /// Room for entries, then how many there are.
     pub num_proc_array_entries: c_uint,
@@ -125,7 +125,7 @@ pub struct nvmlProcessDetailList_t {
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct nvmlProcessUtilizationInfo_v1_t {
-    /// When the sample was taken, in microseconds.
+    /// Time of the sample, in microseconds.
     pub timestamp: c_ulonglong,
     /// Process number.
     pub pid: c_uint,

@@ -1,4 +1,4 @@
-//! Disruption budgets: how many pods of an application may be evicted at present.
+//! Disruption budgets: the number of an application's pods that may be evicted at present.
 
 use crate::api::Metadata;
 use serde::Deserialize;

@@ -5,9 +5,9 @@
 //! is a part of the whole GPU. Within a class, time is divided by weight (`fixed`: by limit), and time that one slice
 //! does not need goes to the others. Time that a class does not need goes to the next class.
 //!
-//! No slice starves. A tenth of the GPU, divided evenly over all slices, is kept for each slice as long as it needs
-//! it, whatever its class and weight. So a slice of low priority or with `best-effort` has at least 5 % beside one
-//! other slice, and 1 % among ten.
+//! No slice starves. A tenth of the GPU is divided evenly over all slices, whatever their class and weight. A slice's part of it
+//! is kept for the slice as long as it needs the part. So a slice of low priority or with `best-effort` has at least 5 % beside
+//! one other slice, and 1 % among ten.
 //!
 //! One exception: nothing is kept for a slice that has had far more until now ([`super::demand::DemandEstimator::has_enough`]).
 //! It would disturb the others.
@@ -78,7 +78,7 @@ impl Member {
 /// `fill` divides that by weight. A second division with the slice at full demand gives the rate that the slice
 /// would have if it came back now.
 ///
-/// What could go wrong: rates from the first division alone would throttle a slice that becomes active, until the
+/// Risk: rates from the first division alone would throttle a slice that becomes active, until the
 /// next look. With the second one the sum of the rates may exceed the GPU, which the next look corrects.
 #[must_use]
 pub fn allocate(claims: &[Claim]) -> Vec<AllocatedPart> {

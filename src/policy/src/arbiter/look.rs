@@ -53,7 +53,7 @@ pub struct SliceSettings {
 pub struct Slice {
     /// A number that no other slice has.
     pub id: u64,
-    /// Its settings.
+    /// The slice's settings.
     pub settings: SliceSettings,
     /// The figures of its region.
     pub figures: SliceFigures,
@@ -86,9 +86,8 @@ impl Arbiter {
     /// The steps: estimate the demands; divide the GPU ([`allocate()`]); update the budget with the findings; turn each
     /// part into a rate. If the GPU may be idle while launches wait, all waiting slices get a wall credit.
     ///
-    /// What could go wrong: the rates of a look act on work that is queued later. So each correction is small or
-    /// bounded: the budget moves by steps, a wall credit is at most what the first waiting launch needs, and rates that
-    /// change little stay.
+    /// Risk: the rates of a look act on work that is queued later. So each correction is small or bounded. The
+    /// budget moves by steps. A wall credit is at most the need of the first waiting launch. Rates that change little stay.
     pub fn look(&mut self, now: Monotonic, slices: &[Slice]) -> Vec<Grant> {
         let demands = self.demands(now, slices);
         let claims: Vec<Claim> =

@@ -20,9 +20,9 @@
 //! - `best-effort` slices divide by priority and weight the time that all others leave.
 //! - Priorities come before policies, but `best-effort` is always last.
 //!
-//! No slice starves. A tenth of the GPU is kept and divided evenly over all slices that have work, whatever their class
-//! and weight ([`allocate`]). A slice that had the GPU until now may wait for its part. Otherwise kernels of others
-//! would run between requests that follow each other closely: 5 % of the time, and up to a tenth of the 99th percentile.
+//! No slice starves. A tenth of the GPU is kept and divided evenly over all slices that have work, whatever their class and
+//! weight ([`allocate`]). A slice that had the GPU until now may wait for its part. Otherwise kernels of others would run between
+//! requests that follow each other closely. That costs 5 % of the time, and up to a tenth of the 99th percentile.
 //!
 //! # Rates under the driver's time slicing
 //!
@@ -40,7 +40,7 @@
 //! Two mechanisms keep the GPU busy:
 //!
 //! - *Wall credit.* If launches wait for their share while hardly any work is queued, the arbiter moves all words back by the
-//!   same wall time. The time is what the first waiting launch needs. Virtual time jumps in the same way in fair queueing
+//!   same wall time. The time is the need of the first waiting launch. Virtual time jumps in the same way in fair queueing
 //!   when no flow is served. The order of debts stays, and debts for the turns of others do not idle the GPU. A wall credit never
 //!   lifts a slice above a limit below the whole GPU.
 //! - *Budget.* The budget grows.

@@ -54,7 +54,7 @@ pub struct PeerDevice {
     pub is_busy: bool,
     /// Last known end of its work.
     pub ended: Monotonic,
-    /// Its round: see [`next_round`].
+    /// The device's round: see [`next_round`].
     pub round: u64,
 }
 

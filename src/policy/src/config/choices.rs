@@ -95,7 +95,7 @@ words! {
         /// Messages that the user should know.
         #[default]
         Warn = "warn",
-        /// Messages about what was set up.
+        /// Messages about the set-up.
         Info = "info",
         /// Messages about each step.
         Debug = "debug",

@@ -1,8 +1,8 @@
 //! Names of devices in lists.
 //!
-//! A list names a device by a number or by its UUID, in the form of `CUDA_VISIBLE_DEVICES`: `GPU-` or `MIG-` and a
-//! prefix of the UUID. A number is CUDA's, which the environment decides. In an operator's file it is the number on
-//! the bus, which nothing in the process changes.
+//! A list names a device by a number or by its UUID. A UUID has the form of `CUDA_VISIBLE_DEVICES`: `GPU-` or `MIG-` and a prefix
+//! of the UUID. A number is CUDA's, which the environment decides. In an operator's file it is the number on the bus, which
+//! nothing in the process changes.
 
 use core::fmt;
 use core::str::FromStr;

@@ -14,7 +14,7 @@ use super::sizes::{in_powers_of_1000, parse_hami_size};
 use super::sources::{FIXED_FILE, FileRead, OperatorFiles};
 use super::values::parse_hami_share;
 
-/// Why the region of another source than the fixed file has no effect.
+/// The reason why the region of another source than the fixed file has no effect.
 const BESIDE_FIXED: &str = "beside /run/gpuslice/conf/config: all programs here are one slice, and only that file can name its region";
 
 /// A configuration that cannot be enforced. GPU work is refused. Each of `malformed` is one line on standard error.

@@ -58,7 +58,7 @@ impl PendingAllocation {
 /// If the reservation fails, a hole in the pool suffices. Without a hole, the pool releases its unused memory, as the
 /// driver does when the device is full. Then the reservation is tried once more.
 ///
-/// What could go wrong: between two steps another thread may use the hole or the memory. Each step therefore checks
+/// Risk: between two steps another thread may use the hole or the memory. Each step therefore checks
 /// the ledger again under its lock.
 pub fn begin(driver: &impl PoolDriver, bytes: u64, stream: usize) -> Option<PendingAllocation> {
     let most = bytes.checked_next_multiple_of(GROWTH)?;

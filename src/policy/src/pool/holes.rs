@@ -72,8 +72,8 @@ impl Holes {
         }
     }
 
-    /// Adds a free range. Adjacent ranges are merged only if all streams may use them: until a stream has reached the
-    /// free, the driver keeps its memory block by block.
+    /// Adds a free range. Adjacent ranges are merged only if all streams may use them. Until a stream has reached the free, the
+    /// driver keeps its memory block by block.
     fn add(&mut self, start: u64, bytes: u64, free: FreeFor) {
         if self.is_wrong {
             return;

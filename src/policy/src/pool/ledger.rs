@@ -134,7 +134,7 @@ impl PoolLedger {
 
     /// Returns true if a reading may be included.
     ///
-    /// The pool never holds more than what is charged and reserved. A larger figure is older than another reading
+    /// The pool never holds more than the charged and reserved bytes. A larger figure is older than another reading
     /// that found less, and the difference may belong to another pool by now. Only without a change in between does
     /// it show unpaid growth.
     pub(super) fn is_current(&self, reading: PoolReading, held: Option<u64>) -> bool {

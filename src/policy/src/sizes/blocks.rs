@@ -117,9 +117,9 @@ struct Pool {
     leaving: u64,
     /// Known blocks.
     blocks: u64,
-    /// Paid blocks beyond the known ones. Negative values have two causes: a call got the block that another call
-    /// reserved, or a call got a block while a free in flight ends another. Calls in flight may need spare blocks, so
-    /// they are settled when no call is left.
+    /// Paid blocks beyond the known ones. Negative values have two causes. A call got the block that another call reserved. Or a
+    /// call got a block while a free in flight ends another. Calls in flight may need spare blocks, so they are settled when no
+    /// call is left.
     spare: i64,
 }
 

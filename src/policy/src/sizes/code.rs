@@ -1,8 +1,8 @@
 //! Bounds of the device memory of GPU code, from its image on the host.
 //!
-//! The bounds have two uses: they limit a measurement that could belong to another process, and they tell how much to
-//! reserve before the driver call. Only sizes are read. Variables are counted where the format tells them. The rest
-//! counts as a multiple of the image.
+//! The bounds have two uses. They limit a measurement that could belong to another process. They give the bytes to reserve before
+//! the driver call. Only sizes are read. Variables are counted where the format tells them. The rest counts as a multiple of the
+//! image.
 
 /// The first bytes of an ELF image.
 const ELF: [u8; 4] = *b"\x7fELF";

@@ -8,7 +8,7 @@
 //! still, and memory that the graph did not free stays. It counts until the driver's own figure shows that the pool
 //! holds less.
 //!
-//! Why the bound holds: the driver uses the memory of its pool before it takes more. At any instant the graphs need
+//! The bound holds for two reasons: the driver uses the memory of its pool before it takes more. At any instant the graphs need
 //! no more than the sum; and the driver took no more than the sum before.
 
 /// Mapping unit of graph memory: the size of a GPU's large page, in bytes.

@@ -1,4 +1,4 @@
-//! Tests the correction that a slice learns from what the slices of its GPU publish.
+//! Tests the correction that a slice learns from the intervals that the slices of its GPU publish.
 
 use gpuslice_policy::compute::attribution::correction::{STEP, Split};
 use gpuslice_policy::compute::attribution::slicing::{BEHIND, Slicing};

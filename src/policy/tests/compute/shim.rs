@@ -99,7 +99,7 @@ pub struct Shim {
     /// The instant at which the host last left the driver, and its sum of time outside.
     pub left: Monotonic,
     pub outside: WallTime,
-    /// That sum at each stream's last launch.
+    /// The sum of time outside the driver at each stream's last launch.
     pub launched: Vec<WallTime>,
     /// The instant of each stream's last launch.
     pub last: Vec<Monotonic>,

@@ -47,7 +47,7 @@ fn others(me: usize, world: &World) -> GpuTime {
 struct Had {
     taken: GpuTime,
     got: GpuTimeChange,
-    /// Its virtual service.
+    /// The process's virtual service.
     served: GpuTime,
 }
 
@@ -58,7 +58,7 @@ fn had(other: usize, slice: &Slice, now: Monotonic) -> Had {
 }
 
 /// Returns the most by which one process may pass over another. An idle process may be behind by a bounded time. A process may
-/// also finish what it has begun, at its price. That price includes turns of neighbours.
+/// also finish the work that it has begun, at its price. That price includes turns of neighbours.
 fn most(other: usize, world: &World) -> GpuTime {
     let process = &world.processes[other];
     let dearest = world.slices[process.slice].dearest[other];

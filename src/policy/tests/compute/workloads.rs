@@ -32,7 +32,7 @@ pub enum Target {
     Long(GpuTime),
     /// Beside other slices: the mean within 1 point, windows within 5.
     Beside,
-    /// It never needs all of its share: the 99th percentile of latencies is at most 1.2 times that without a limit.
+    /// A workload that never needs all of its share: the 99th percentile of latencies is at most 1.2 times that without a limit.
     Latency,
     /// As documented: mean and windows in hundredths of points, from `after` seconds on.
     Within { mean: i64, windows: i64, after: u64 },

@@ -31,7 +31,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
     pub(crate) fn keep_debts(&self, boot: Boot, now: Monotonic) {
         if self.is_of_another_boot(boot) {
             self.header.debts.iter().for_each(|debt| debt.paid_until.clear());
-            // Before the boot is written: a process killed in between must not leave instants of another boot that
+            // This comes before the boot is written: a process killed in between must not leave instants of another boot that
             // count as this boot's.
             self.header.device_count.publish(0);
         }
@@ -66,7 +66,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         if paid_until > Monotonic::BEGIN {
             let new = terms_of(entry);
             time.paid.0.change(now, |_| token_bucket::change(paid_until, now, old, new));
-            // After the device has the debt: a process killed in between leaves both, and the next process writes the
+            // This comes after the device has the debt: a process killed in between leaves both, and the next process writes the
             // entry again.
             debt.paid_until.clear();
         }

@@ -169,7 +169,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
             let prepaid = token_bucket::prepay(paid_until.max(others.saved), now, amount, terms);
             if time.paid.0.until.replace(paid_until, prepaid) {
                 time.paid.0.note_free(prepaid, now);
-                // After the payment: a process killed in between loses the time, and it is never refunded unpaid.
+                // This comes after the payment: a process killed in between loses the time, and it is never refunded unpaid.
                 process.unsettled_ns.change(|outstanding| outstanding.saturating_add(amount));
                 process.virtual_service.change(|served| served.saturating_add(amount));
                 time.virtual_time.0.raise(served);

@@ -45,21 +45,21 @@ pub enum RegionError {
     Magic {
         /// The region's path.
         path: PathBuf,
-        /// Its first eight bytes, or fewer if it is shorter.
+        /// The file's first eight bytes, or fewer if it is shorter.
         found: Vec<u8>,
     },
     /// The file is a region of another version.
     Version {
         /// The region's path.
         path: PathBuf,
-        /// Its version.
+        /// The file's version.
         found: u32,
     },
     /// The file has not the size of a region.
     Size {
         /// The region's path.
         path: PathBuf,
-        /// Its size, or the size in its header.
+        /// The file's size, or the size in its header.
         found: u64,
         /// The size of a region.
         expected: u64,
@@ -97,7 +97,7 @@ pub enum RegionError {
     },
     /// The file is not a table of arbiter leases.
     NotArbiterLeases {
-        /// Its path.
+        /// The file's path.
         path: PathBuf,
         /// The difference.
         wrong: &'static str,

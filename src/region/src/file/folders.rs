@@ -32,8 +32,8 @@ const LAST_SYSTEM_USER: u32 = 999;
 const STICKY: u32 = 0o1002;
 /// Number of tmpfs in `linux/magic.h`.
 const TMPFS: u64 = 0x0102_1994;
-/// File systems without a server on which libraries lie, by their numbers in `linux/magic.h`: tmpfs, ext4, XFS, Btrfs, overlayfs,
-/// EROFS, `SquashFS`, F2FS; and ZFS, by its own.
+/// File systems without a server on which libraries lie. Their numbers are in `linux/magic.h`: tmpfs, ext4, XFS, Btrfs,
+/// overlayfs, EROFS, `SquashFS`, F2FS. The last one, of ZFS, is in no header of Linux.
 const LOCAL: [u64; 9] = [
     TMPFS,
     0xef53,
@@ -100,7 +100,8 @@ pub(crate) fn is_of_tmpfs(file: &File) -> bool {
     file_system(file) == Some(TMPFS)
 }
 
-/// Tells whether the kernel keeps the locks of a file itself. A file system of a network may ask a server, and so may one of FUSE.
+/// Tells whether the kernel keeps the locks of a file itself. A file system of a network may ask a server, and so may one of
+/// FUSE.
 pub(crate) fn has_local_locks(file: &File) -> bool {
     file_system(file).is_some_and(|kind| LOCAL.contains(&kind))
 }

@@ -144,7 +144,7 @@ fn keep(file: &File) -> io::Result<usize> {
     // SAFETY: `madvise` needs a mapped range, which was just made. `MADV_DONTFORK` changes no memory of this process.
     if unsafe { libc::madvise(page, KEPT, libc::MADV_DONTFORK) } == -1 {
         let error = io::Error::last_os_error();
-        // SAFETY: the mapping was just made, and no other code knows its address.
+        // SAFETY: `munmap` needs a mapping without users: the code above has just made it, and no other code knows its address.
         unsafe { libc::munmap(page, KEPT) };
         return Err(error);
     }

@@ -305,7 +305,7 @@ pub(crate) fn open_file(path: &Path, rights: Rights) -> Result<Option<File>, Reg
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => {
-            // Only for the message: the kind of file is looked up after the failure.
+            // The kind of the file is only for the message, so it is looked up after the failure.
             return Err(match path.symlink_metadata().map(|found| name_of(&found.file_type())) {
                 Ok(Some(found)) => RegionError::NotAFile { path: path.into(), found },
                 _ => system(path, if write { "open it" } else { OPENING_TO_READ })(error),

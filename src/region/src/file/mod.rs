@@ -1,4 +1,4 @@
-//! The region file: where it is, how it is opened, mapped and locked, and how a process survives its truncation.
+//! The region file: its path, its opening, mapping and locks, and the guard of a process against its truncation.
 
 pub(crate) mod detached;
 pub(crate) mod error;

@@ -103,8 +103,8 @@ pub fn usual(user: u32, container: u64) -> PathBuf {
     folders::numbered(&path, |owner| owner == user || owner == 0)
 }
 
-/// Returns the name of a slice: that of its folder in [`SLOTS`], the part of its region's file name after user and `run`, or the
-/// whole file name.
+/// Returns the name of a slice. It is that of its folder in [`SLOTS`], or the part of its region's file name after user and
+/// `run`, or the whole file name.
 #[must_use]
 pub fn name_of(region: &Path) -> String {
     if let Some(slot) = slot_of(region) {
@@ -160,8 +160,8 @@ fn meant(name: &str, all: &[PathBuf], near: impl Fn(&Path) -> Option<NameRank>) 
     found.into_iter().filter(|(near, _)| Some(*near) == nearest).map(|(_, path)| path).collect()
 }
 
-/// Returns every path that may be a region: in the usual folders, in [`SLOTS`], and of the slice and the container that this
-/// process is in.
+/// Returns every path that may be a region: in the usual folders, in [`SLOTS`], and the regions of this process's slice and
+/// container.
 ///
 /// # Errors
 /// The folder cannot be read.

@@ -35,9 +35,9 @@ pub(crate) const MAX_PROTECTED: usize = 1024;
 
 /// A protected mapping.
 struct ProtectedRange {
-    /// Its address. 0: the entry is free; [`TAKEN`]: a thread is filling it.
+    /// The mapping's address. 0: the entry is free; [`TAKEN`]: a thread is filling it.
     start: AtomicUsize,
-    /// Its length in bytes. Written before the address.
+    /// The mapping's length in bytes. Written before the address.
     length: AtomicUsize,
 }
 

@@ -18,7 +18,7 @@ use crate::{
     },
 };
 
-/// How often a process that joins opens a region that is removed meanwhile, before it gives up.
+/// Number of times that a joining process opens a region that is removed meanwhile, before it gives up.
 const OPENINGS: u32 = 16;
 
 /// A device that a process wants to use, and the limits with which the process was started.
@@ -78,25 +78,26 @@ impl Member {
         Err(RegionError::Replaced { path: path.into() })
     }
 
-    /// Takes a slot of a mapped region.
+    /// Takes a slot of a mapped region for this process.
     ///
-    /// The steps under the join lock are:
+    /// The process holds the join lock and does these steps:
     ///
     /// - Check that the path still leads to this file, and reap dead processes.
-    /// - Lock a free slot.
+    /// - Lock a free slot. This is the life lock of the process.
     /// - Initialise the region if no process is alive.
     /// - Add devices, and publish the slot.
     ///
     /// A process killed at any step leaves a slot without a life lock, or a region that is not ready. The next process
     /// that joins corrects both.
     ///
-    /// The life lock comes from a second opening of the file, because it must outlive the descriptor. The check after
-    /// it asks through the first opening, and fails on file systems that drop the lock.
+    /// The process opens the file a second time for the life lock, which must outlive the descriptor (`slots::roster`).
+    /// Some file systems drop the lock with the descriptor. So the process asks through the first descriptor whether
+    /// the lock is still there, and fails if it is not.
     fn enter(mapped: Mapped, wanted: &[DeviceRequest]) -> Result<(Self, Vec<Difference>), RegionError> {
         let identity = identity::own_identity();
         let locks = mapped.locks()?;
         let failed = |source| mapped.failed("lock a slot", source);
-        // Before the lock: each question for a process costs a system call, and others would wait meanwhile.
+        // This comes before the lock: each question for a process costs a system call, and others would wait meanwhile.
         let any_dead = mapped.any_dead(&locks).map_err(failed)?;
         let lock = wait_for(&mapped, &locks)?;
         // A second opening, for the life lock. `reopen` also checks that the path leads to this file, which no joining

@@ -84,8 +84,8 @@ impl Limits {
     pub(crate) fn write(self, header: &Header, entry: &DeviceEntry) -> (RateLimit, RateLimit) {
         let limits = self.bounded();
         let Self { memory, cores_permille, burst, sharing, oversubscribe } = limits;
-        // Before the limits: a process killed in between must not leave limits that launches do not look at. After them
-        // too: another process may initialise the region again meanwhile.
+        // This comes before the limits: a process killed in between must not leave limits that launches do not look at. After
+        // them too: another process may initialise the region again meanwhile.
         let mark = || {
             if limits.is_paced() {
                 header.unlimited_hint.set(0);

@@ -43,7 +43,7 @@ pub struct Reader {
 pub struct DeviceFigures {
     /// The device.
     pub device: Device,
-    /// Its UUID.
+    /// The device's UUID.
     pub uuid: Uuid,
     /// Bytes of memory that it has.
     pub total: u64,
@@ -75,11 +75,11 @@ pub struct DeviceFigures {
     pub paid_until: Monotonic,
     /// GPU time that the slice owes; none without a limit on GPU time.
     pub owed: GpuTime,
-    /// How GPU time is measured: see [`Region::measure_source`].
+    /// The source of measured GPU time: see [`Region::measure_source`].
     pub measure_source: u32,
     /// The slice's own part of the time between events: see [`Region::correction`].
     pub correction: u32,
-    /// When the figures were read.
+    /// The time at which the figures were read.
     pub read_at: Monotonic,
 }
 
@@ -92,7 +92,7 @@ impl Reader {
         let path = &map::absolute(path)?;
         let Some((mapped, file)) = map::open_to_read(path, trust)? else { return Ok(None) };
         let region = Region::new(mapped);
-        // Before the epoch: a region becomes ready after it has its epoch.
+        // This comes before the epoch: a region becomes ready after it has its epoch.
         let is_ready = region.is_ready();
         let epoch = region.epoch();
         Ok(is_ready.then(|| Self { region, locks: LockFile::new(file), epoch }))

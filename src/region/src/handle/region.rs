@@ -30,7 +30,7 @@ const REAP_EVERY: WallTime = WallTime::from_millis(50);
 pub struct DeviceView {
     /// The device.
     pub device: Device,
-    /// Its UUID.
+    /// The device's UUID.
     pub uuid: Uuid,
     /// Bytes of memory that it has.
     pub total: u64,
@@ -41,11 +41,11 @@ pub struct DeviceView {
 /// A process of the slice, as the process itself has described it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProcessView {
-    /// Its slot.
+    /// The process's slot.
     pub slot: usize,
-    /// Its process number, in its own process-number namespace.
+    /// The process's number, in its own process-number namespace.
     pub pid: u32,
-    /// When it started, in clock ticks since boot; 0: not known.
+    /// Time of its start, in clock ticks since boot; 0: not known.
     pub start: u64,
     /// Inode of its process-number namespace; 0: not known.
     pub pid_namespace: u64,
@@ -65,7 +65,7 @@ pub struct ProcessView {
 #[derive(Debug)]
 pub struct Region {
     mapped: Mapped,
-    /// When this process last reaped.
+    /// The time at which this process last reaped.
     reaped_at: Word64<Monotonic>,
 }
 

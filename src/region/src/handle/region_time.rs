@@ -58,8 +58,8 @@ impl Region {
         self.layout().devices.get(device.index()).map_or_else(|| terms(1, GpuTime::ZERO), terms_of)
     }
 
-    /// Tells whether launches on a device need GPU time from the ledger: the share is less than the whole, or other slices have a
-    /// part in the rate.
+    /// Returns true if launches on a device need GPU time from the ledger. Then the share is less than the whole, or other slices
+    /// have a part in the rate.
     #[inline]
     #[must_use]
     pub fn is_paced(&self, device: Device) -> bool {
@@ -180,8 +180,8 @@ impl Region {
         time.map_or(Monotonic::BEGIN, |time| load_repaired(time, layout.terms(device.index()), clock::now()))
     }
 
-    /// Returns how GPU time is measured now: 0 not known, 1 events, 2 events beside programs that publish nothing, 3 NVML only, 4
-    /// events that fail, 5 events corrected by the figures of other slices. Other values mean nothing.
+    /// Returns the present source of measured GPU time. 0: not known. 1: events. 2: events beside programs that publish nothing.
+    /// 3: NVML only. 4: events that fail. 5: events corrected by the figures of other slices. Other values mean nothing.
     #[must_use]
     pub fn measure_source(&self, device: Device) -> u32 {
         self.layout().time(device.index()).map_or(0, |time| time.control.0.measure_source.get())

@@ -46,7 +46,7 @@ pub fn remove_if_unused(path: &Path, trust: Trust) -> Result<Removal, RegionErro
     remove(path, trust, DebtPolicy::Kept)
 }
 
-/// Removes the region at `path` and its debts, unless a process is alive in it. For a slice that cannot be started
+/// Removes the region at `path` and its debts, unless a process is alive in it. The caller uses it for a slice that cannot start
 /// again, because its name is used once.
 ///
 /// # Errors
@@ -58,9 +58,9 @@ pub fn remove_for_good(path: &Path, trust: Trust) -> Result<Removal, RegionError
 /// The treatment of GPU time that the slice owes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum DebtPolicy {
-    /// The region stays until it is paid.
+    /// The region stays until the debt is paid.
     Kept,
-    /// It is removed with the region.
+    /// The debt is removed with the region.
     Dropped,
 }
 

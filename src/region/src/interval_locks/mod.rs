@@ -193,8 +193,8 @@ impl IntervalLocks {
         self.file.as_ref().ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
-    /// Fails if the descriptor is not that of the file any more, and then forgets it, because closing it would close a file of
-    /// the program.
+    /// Fails if the descriptor now belongs to another file. Then it forgets the descriptor, because closing it would close a file
+    /// of the program.
     fn check(&mut self) -> io::Result<()> {
         let found = self.file()?.metadata();
         if found.is_ok_and(|found| id_of(&found) == self.id) {

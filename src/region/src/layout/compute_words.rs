@@ -52,13 +52,13 @@ pub(crate) struct PaidWords {
     pub(crate) free_from: Word64<Monotonic>,
 }
 
-/// How GPU time is measured and limited.
+/// The way in which GPU time is measured and limited.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub(crate) struct ControlWords {
     /// The slice's own part of the time between two events, in millionths; 0: not measured, and all of it counts.
     pub(crate) correction_millionths: Word32,
-    /// How GPU time is measured: the word of `gpuslice_policy::compute::attribution::source`.
+    /// The source of measured GPU time: the word of `gpuslice_policy::compute::attribution::source`.
     pub(crate) measure_source: Word32,
     /// The rate that the arbiter of the GPU grants the slice: the word of `gpuslice_policy::arbiter::grant_word`.
     pub(crate) grant: Word64,

@@ -34,7 +34,7 @@ pub(crate) struct Header {
     pub(crate) ready: Published32,
     /// Size of the file in bytes.
     pub(crate) size: Word64,
-    /// How often the region was initialised. A region without a living process is initialised again by the next one
+    /// Number of initialisations of the region. A region without a living process is initialised again by the next one
     /// that joins.
     pub(crate) epoch: Word64,
     /// Every slot that was taken in this epoch has a smaller index.
@@ -45,7 +45,7 @@ pub(crate) struct Header {
     pub(crate) last_joiner_pid: Word32,
     /// Every share that was used in this epoch has a smaller index.
     pub(crate) share_high_water: Word32,
-    /// How often a charge moved from one share to another. A reader of the sum compares it before and after.
+    /// Number of times that a charge moved from one share to another. A reader of the sum compares it before and after.
     pub(crate) transfer_seq: Published64,
     /// `UNLIMITED` while no device had a share to pay for in this epoch. A launch reads this word before it reads the
     /// entry of its device. A lost region reads as zeroes, and then each launch reads the entry.
@@ -122,7 +122,7 @@ pub(crate) struct DeviceEntry {
     pub(crate) oversubscribe: Word32,
     /// `HOST_MEMORY` if the device's memory is the host's.
     pub(crate) host_memory: Word32,
-    /// When a dead process that held memory of the device was last reaped, on the monotonic clock; 0: never.
+    /// The time at which a dead process that held memory of the device was last reaped, on the monotonic clock; 0: never.
     pub(crate) holder_died_at: Word64<Monotonic>,
     /// One more than the sum of the device's free memory and the bytes that the slice held; 0: not known.
     pub(crate) available: Word64,
@@ -136,7 +136,7 @@ pub(crate) struct Slot {
     pub(crate) state: Published32,
     /// The owner's process number in its own namespace.
     pub(crate) pid: Word32,
-    /// When the owner started, in clock ticks since boot.
+    /// Time of the owner's start, in clock ticks since boot.
     pub(crate) start: Word64,
     /// Inode of the owner's process-number namespace.
     pub(crate) pid_namespace: Word64,

@@ -98,7 +98,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
                     continue;
                 }
             }
-            // After the reaping: bytes that another process reaped meanwhile must not count any more.
+            // This comes after the reaping: bytes that another process reaped meanwhile must not count any more.
             let (lower_bound, held) = self.snapshot(device);
             if reaped && lower_bound.saturating_add(asked) > limit {
                 return Err(refusal(Why::Full, held));

@@ -3,7 +3,7 @@
 
 use crate::sync::atomics::WakeSeq;
 
-/// How often a sleeper looks. It yields in between, so all others run until they have ended or sleep too.
+/// Number of times that a sleeper looks. It yields in between, so all others run until they have ended or sleep too.
 #[cfg(test)]
 const LOOKS: u32 = 3;
 

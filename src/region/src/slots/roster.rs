@@ -13,9 +13,9 @@
 //! - `exec` and death drop the lock.
 //! - No second proof, such as the process number with the start time, is needed.
 //!
-//! The mapping must keep the caller's own file description. overlayfs, the root file system of most containers, maps
-//! the lower file instead, and the lock is gone with the descriptor. A process that joins therefore checks through
-//! another descriptor that its lock is still there, and refuses the region otherwise.
+//! The mapping must keep the caller's own file description. The root file system of most containers, overlayfs, maps the lower
+//! file instead. Then the lock is gone with the descriptor. A process that joins therefore checks through another descriptor that
+//! its lock is still there, and refuses the region otherwise.
 //!
 //! Three actions begin or end the life of a slot: taking it, clearing the words of a dead owner, and initialising the
 //! region. All need the *join lock*, which is a file lock too. A process killed within such an action leaves a slot

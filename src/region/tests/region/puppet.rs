@@ -19,7 +19,7 @@ use crate::{limits, quota, reader, time};
 const VARIABLE: &str = "GPUSLICE_REGION_PUPPET";
 /// The device of most tests.
 pub(crate) const UUID: Uuid = Uuid([7; 16]);
-/// Its size.
+/// The size of the device [`UUID`], in bytes.
 pub(crate) const TOTAL: u64 = 1 << 40;
 
 /// Makes a directory for a region, on a file system that keeps locks.

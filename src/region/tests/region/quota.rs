@@ -27,7 +27,7 @@ pub(crate) struct Truth {
     /// 1: run. 2: stop.
     run: AtomicU64,
     held: AtomicU64,
-    /// How often the slice held more than the limit.
+    /// Number of times that the slice held more than the limit.
     passed: AtomicU64,
 }
 

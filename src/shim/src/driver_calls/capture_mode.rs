@@ -49,7 +49,7 @@ pub(crate) fn exchange_capture_mode(mode: c_uint) -> Option<c_uint> {
     let mut mode = mode;
     let function =
         slot::real::<real::cuThreadExchangeStreamCaptureMode>(Symbol::cuThreadExchangeStreamCaptureMode)?;
-    // SAFETY: an enumeration of the size of an integer, valid for reads and writes.
+    // SAFETY: the function needs an enumeration that it may read and write: `mode` is on this stack, an integer of that size.
     let code = unsafe { function((&raw mut mode).cast()) };
     (code == status::SUCCESS).then_some(mode)
 }

@@ -28,7 +28,7 @@ pub(crate) fn context_limit(limit: c_uint) -> Option<usize> {
 pub(crate) fn primary_context_is_active(device: CUdevice) -> Option<bool> {
     let function = slot::real::<real::cuDevicePrimaryCtxGetState>(Symbol::cuDevicePrimaryCtxGetState)?;
     let (mut flags, mut active): (c_uint, c_int) = (0, 0);
-    // SAFETY: both outputs are valid for writes.
+    // SAFETY: the function needs outputs that are valid for writes: `flags` and `active` are on this stack.
     let code = with_relaxed_capture_mode(|| unsafe { function(device, &raw mut flags, &raw mut active) });
     (code == status::SUCCESS).then_some(active != 0)
 }
@@ -37,7 +37,7 @@ pub(crate) fn primary_context_is_active(device: CUdevice) -> Option<bool> {
 pub(crate) fn context_is_alive(context: CUcontext) -> bool {
     let mut version: c_uint = 0;
     let function = slot::real::<real::cuCtxGetApiVersion>(Symbol::cuCtxGetApiVersion);
-    // SAFETY: the output is valid for writes; the driver checks the handle.
+    // SAFETY: the function needs an output that is valid for writes: `version` is on this stack. The driver checks the handle.
     function.is_some_and(|function| unsafe { function(context, &raw mut version) } == status::SUCCESS)
 }
 
@@ -45,7 +45,8 @@ pub(crate) fn context_is_alive(context: CUcontext) -> bool {
 pub(crate) fn context_handle_of(green: CUgreenCtx) -> Option<usize> {
     let function = slot::real::<real::cuCtxFromGreenCtx>(Symbol::cuCtxFromGreenCtx)?;
     let mut context_handle: CUcontext = ptr::null_mut();
-    // SAFETY: the output is valid for writes; the driver checks the handle.
+    // SAFETY: the function needs an output that is valid for writes: `context_handle` is on this stack. The driver checks the
+    // handle.
     let code = relaxed_if_capturing(|| unsafe { function(&raw mut context_handle, green) });
     (code == status::SUCCESS && !context_handle.is_null()).then(|| context_handle.expose_provenance())
 }

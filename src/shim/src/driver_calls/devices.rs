@@ -42,7 +42,7 @@ pub(crate) fn device_total(device: CUdevice) -> Option<u64> {
 pub(crate) fn device_free() -> Option<u64> {
     let function = slot::real::<real::cuMemGetInfo_v2>(Symbol::cuMemGetInfo_v2)?;
     let (mut free, mut total) = (0_usize, 0_usize);
-    // SAFETY: both outputs are valid for writes.
+    // SAFETY: the function needs outputs that are valid for writes: `free` and `total` are on this stack.
     let code = with_relaxed_capture_mode(|| unsafe { function(&raw mut free, &raw mut total) });
     (code == status::SUCCESS).then_some(free as u64)
 }

@@ -120,7 +120,7 @@ fn create() -> Result<Event, Status> {
     const FLAGS: c_uint = 0;
     let function = slot::real::<real::cuEventCreate>(Symbol::cuEventCreate).ok_or(status::NOT_SUPPORTED)?;
     let mut event: CUevent = ptr::null_mut();
-    // SAFETY: the output is valid for writes.
+    // SAFETY: the function needs an output that is valid for writes: `event` is on this stack.
     let code = unsafe { function(&raw mut event, FLAGS) };
     ok(code).map(|()| Event(event.expose_provenance()))
 }
@@ -133,8 +133,8 @@ pub(crate) fn record(event: Event, stream: Stream) -> Result<(), Status> {
         slot::real::<real::cuEventRecord>(Symbol::cuEventRecord)
     };
     let function = function.ok_or(status::NOT_SUPPORTED)?;
-    // SAFETY: the function needs an event and a stream that live: the event is the library's, and the stream is the program's
-    // during its own call.
+    // SAFETY: the function needs an event and a stream that live. The event is the library's. The stream is the program's, during
+    // its own call.
     ok(unsafe { function(event.handle(), stream.handle) })
 }
 

@@ -71,7 +71,8 @@ fn nodes(graph: CUgraph) -> Option<Vec<CUgraphNode>> {
 fn kind(node: CUgraphNode) -> Option<c_uint> {
     let ask = slot::real::<real::cuGraphNodeGetType>(Symbol::cuGraphNodeGetType)?;
     let mut kind: c_uint = 0;
-    // SAFETY: the output is an enumeration of the size of an integer; the driver gave the node out.
+    // SAFETY: the function needs a living node, and an output of the size of an enumeration. The driver gave the node out, and
+    // `kind` is an integer of that size.
     let code = unsafe { ask(node, (&raw mut kind).cast()) };
     (code == status::SUCCESS).then_some(kind)
 }
@@ -79,7 +80,8 @@ fn kind(node: CUgraphNode) -> Option<c_uint> {
 fn child(node: CUgraphNode) -> Option<CUgraph> {
     let ask = slot::real::<real::cuGraphChildGraphNodeGetGraph>(Symbol::cuGraphChildGraphNodeGetGraph)?;
     let mut graph: CUgraph = ptr::null_mut();
-    // SAFETY: the output is valid for writes; the driver gave the node out.
+    // SAFETY: the function needs a living node, and an output that is valid for writes. The driver gave the node out, and `graph`
+    // is on this stack.
     let code = unsafe { ask(node, &raw mut graph) };
     (code == status::SUCCESS && !graph.is_null()).then_some(graph)
 }
@@ -103,7 +105,8 @@ fn allocation(node: CUgraphNode) -> Option<Option<GraphAllocation>> {
 pub(crate) fn reserved(device: CUdevice) -> Option<u64> {
     let ask = slot::real::<real::cuDeviceGetGraphMemAttribute>(Symbol::cuDeviceGetGraphMemAttribute)?;
     let mut value = 0_u64;
-    // SAFETY: the attribute is 64 bits wide, as the output is; the driver checks the device.
+    // SAFETY: the function needs an output as wide as the attribute: `value` is 64 bits wide, as the attribute is. The driver
+    // checks the device.
     let code =
         with_relaxed_capture_mode(|| unsafe { ask(device, RESERVED_CURRENT, (&raw mut value).cast()) });
     (code == status::SUCCESS).then_some(value)
@@ -114,6 +117,6 @@ pub(crate) fn trim(device: CUdevice) {
     let Some(function) = slot::real::<real::cuDeviceGraphMemTrim>(Symbol::cuDeviceGraphMemTrim) else {
         return;
     };
-    // SAFETY: the driver checks the device; nothing is written.
+    // SAFETY: the function needs a device: the driver checks it. The function writes no memory of this process.
     with_relaxed_capture_mode(|| unsafe { function(device) });
 }

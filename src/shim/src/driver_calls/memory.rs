@@ -26,7 +26,7 @@ pub(crate) fn allocate_managed(bytes: u64, flags: c_uint) -> Result<u64, Status>
     let function = function.ok_or(status::NOT_SUPPORTED)?;
     let bytes = usize::try_from(bytes).map_err(|_| status::OUT_OF_MEMORY)?;
     let mut address: CUdeviceptr = 0;
-    // SAFETY: the output is valid for writes.
+    // SAFETY: the function needs an output that is valid for writes: `address` is on this stack.
     done(unsafe { function(&raw mut address, bytes, flags) })?;
     Ok(address)
 }
@@ -45,12 +45,12 @@ pub(crate) fn let_access(address: u64, bytes: u64, device: CUdevice) -> Result<(
 fn advise(address: u64, bytes: u64, advice: c_uint, device: CUdevice) -> Result<(), Status> {
     let bytes = usize::try_from(bytes).map_err(|_| status::INVALID_VALUE)?;
     if let Some(function) = slot::real::<real::cuMemAdvise>(Symbol::cuMemAdvise) {
-        // SAFETY: the function takes values only, and the driver checks them.
+        // SAFETY: the function needs valid values: the driver checks them. It takes no pointer.
         return done(unsafe { function(address, bytes, advice, device) });
     }
     let place = if device == HOST { HOST_PLACE } else { CUmemLocation { kind: 1, id: device } };
     let function = slot::real::<real::cuMemAdvise_v2>(Symbol::cuMemAdvise_v2).ok_or(status::NOT_SUPPORTED)?;
-    // SAFETY: the function takes values only, and the driver checks them.
+    // SAFETY: the function needs valid values: the driver checks them. It takes no pointer.
     done(unsafe { function(address, bytes, advice, place) })
 }
 
@@ -74,7 +74,8 @@ pub(crate) fn is_on_device(address: u64) -> bool {
         return false;
     };
     let mut kind: c_uint = 0;
-    // SAFETY: this attribute has the width of the output; the driver checks the address.
+    // SAFETY: the function needs an output as wide as the attribute: `kind` is an integer of that width. The driver checks the
+    // address.
     let code = relaxed_if_capturing(|| unsafe { function((&raw mut kind).cast(), MEMORY_TYPE, address) });
     code == status::SUCCESS && kind == memory_type::DEVICE
 }

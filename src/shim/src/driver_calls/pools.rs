@@ -40,7 +40,8 @@ fn pool_attribute(pool: usize, attribute: c_uint) -> Option<u64> {
     let function = slot::real::<real::cuMemPoolGetAttribute>(Symbol::cuMemPoolGetAttribute)?;
     let mut value = 0_u64;
     let pool = ptr::with_exposed_provenance_mut(pool);
-    // SAFETY: both attributes are 64 bits wide, as the output is; the driver checks the handle.
+    // SAFETY: the function needs an output as wide as the attribute: `value` is 64 bits wide, as both attributes are. The driver
+    // checks the handle.
     let code = relaxed_if_capturing(|| unsafe { function(pool, attribute, (&raw mut value).cast()) });
     (code == status::SUCCESS).then_some(value)
 }
@@ -49,7 +50,7 @@ fn pool_attribute(pool: usize, attribute: c_uint) -> Option<u64> {
 pub(crate) fn trim_pool(pool: usize, keep: u64) {
     let Ok(keep) = usize::try_from(keep) else { return };
     if let Some(function) = slot::real::<real::cuMemPoolTrimTo>(Symbol::cuMemPoolTrimTo) {
-        // SAFETY: the driver checks the handle; nothing is written.
+        // SAFETY: the function needs a living handle: the driver checks it. The function writes no memory of this process.
         with_relaxed_capture_mode(|| unsafe { function(ptr::with_exposed_provenance_mut(pool), keep) });
     }
 }

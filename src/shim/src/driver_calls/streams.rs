@@ -65,7 +65,8 @@ pub(crate) fn wait_for(stream: CUstream) -> Status {
     slot::real::<real::cuStreamSynchronize>(Symbol::cuStreamSynchronize).map_or(
         status::NOT_SUPPORTED,
         |wait| {
-            // SAFETY: the driver checks the handle.
+            // SAFETY: `cuStreamSynchronize` needs a living stream: the program passes `stream` to the call that waits, so it
+            // keeps the stream until that call returns.
             unsafe { wait(stream) }
         },
     )
@@ -79,7 +80,7 @@ pub(crate) fn stream_context(stream: CUstream) -> Option<usize> {
     }
     let function = slot::real::<real::cuStreamGetCtx>(Symbol::cuStreamGetCtx)?;
     let mut context: CUcontext = ptr::null_mut();
-    // SAFETY: the output is valid for writes; the driver checks the handle.
+    // SAFETY: the function needs an output that is valid for writes: `context` is on this stack. The driver checks the handle.
     let code = relaxed_if_capturing(|| unsafe { function(stream, &raw mut context) });
     (code == status::SUCCESS && !context.is_null()).then(|| context.expose_provenance())
 }
@@ -89,7 +90,7 @@ pub(crate) fn waits_for_legacy(stream: CUstream) -> bool {
     const NON_BLOCKING: u32 = 1;
     let Some(function) = slot::real::<real::cuStreamGetFlags>(Symbol::cuStreamGetFlags) else { return true };
     let mut flags = 0;
-    // SAFETY: the output is valid for writes; the driver checks the handle.
+    // SAFETY: the function needs an output that is valid for writes: `flags` is on this stack. The driver checks the handle.
     let code = relaxed_if_capturing(|| unsafe { function(stream, &raw mut flags) });
     code != status::SUCCESS || flags & NON_BLOCKING == 0
 }
@@ -113,7 +114,8 @@ pub(crate) fn may_capture(stream: CUstream, per_thread: bool) -> bool {
 
 fn capture_state(function: real::cuStreamIsCapturing, stream: CUstream) -> Option<c_uint> {
     let mut state: c_uint = NOT_CAPTURING;
-    // SAFETY: the output is an enumeration of the size of an integer; the driver checks the handle.
+    // SAFETY: the function needs an output of the size of an enumeration: `state` is on this stack, an integer of that size. The
+    // driver checks the handle.
     let code = unsafe { function(stream, (&raw mut state).cast()) };
     (code == status::SUCCESS).then_some(state)
 }

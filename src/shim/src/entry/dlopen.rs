@@ -1,9 +1,8 @@
 //! Hook of `dlopen`: removes `RTLD_DEEPBIND`, which changes the order of symbol look-ups.
 //!
 //! `RTLD_DEEPBIND` puts a library's own scope before the global one. The C library's `dlsym` and the driver's functions would
-//! then come before the library's entries. If a limit is set, the hook removes the flag. Every call is a tail jump to
-//! the next `dlopen`, so that this one sees the true caller: the caller's `RUNPATH`, `$ORIGIN` and namespace depend on
-//! it.
+//! then come before the library's entries. If a limit is set, the hook removes the flag. Every call is a tail jump to the next
+//! `dlopen`, so that this one sees the true caller. The loader uses the caller's `RUNPATH`, `$ORIGIN` and namespace.
 
 use super::dlsym::known_driver;
 use crate::os::messages;

@@ -219,7 +219,7 @@ pub(crate) fn noted(code: Status, note: impl FnOnce(&'static Process)) -> Status
 }
 
 /// Makes a call that gives something back or changes known state. `before` takes out the records of objects that the driver is
-/// about to end, so that a new owner of the same address cannot meet them. `after` gets these records and the driver's status.
+/// about to end. So a new owner of the same address cannot meet them. `after` gets these records and the driver's status.
 pub(crate) fn around<T>(
     before: impl FnOnce(&'static Process) -> T,
     call: impl FnOnce() -> Status,

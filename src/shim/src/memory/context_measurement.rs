@@ -1,9 +1,9 @@
-//! Device memory of a context.
+//! Measures the device memory of a context while a call makes it.
 //!
 //! Before the call there may be no context in which the library could ask the driver for free memory. So it asks NVML before and
-//! after the call. The growth of NVML's figure for this process is believed unless two things hold: a context cannot take as
-//! much, and the device's free memory shows another size that a context can have. Then NVML knows this process by a number that
-//! is another process's on the host.
+//! after the call. The library believes the growth of NVML's figure for this process, with one exception. In it, a context cannot
+//! take as much, and the device's free memory shows another size that a context can have. Then NVML knows this process by a
+//! number that is another process's on the host.
 //!
 //! If NVML does not tell, the device's free memory does. Neighbours move it too. The bytes that the ledgers of this slice and of
 //! the slices beside it took or gave back meanwhile are taken off. While another process makes a context, no ledger has its size.

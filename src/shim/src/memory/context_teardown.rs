@@ -143,8 +143,8 @@ impl Memory {
         taken
     }
 
-    /// Takes out the uses of an address that is about to end or to be closed once: by other processes, and by this one of their
-    /// memory.
+    /// Takes out the uses of an address that is about to end, or about to be closed once. They are uses by other processes, and
+    /// uses of their memory by this one.
     #[cold]
     #[inline(never)]
     pub(crate) fn take_shared(&self, address: u64) -> shared::EndingUse {

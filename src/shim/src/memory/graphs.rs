@@ -1,8 +1,9 @@
 //! Memory of graphs.
 //!
 //! A launch may not fail, and takes memory unasked. So an executable is charged from the moment it is made for all memory that it
-//! can need. After its end the charge stays until the driver's own counter says that its graph pool holds less: after a trim by
-//! the program, or by the library before a refusal. `gpuslice_policy::sizes::graph` has the sums and the reason why they suffice.
+//! can need. After its end the charge stays until the driver's own counter says that its graph pool holds less. That follows a
+//! trim by the program, or by the library before a refusal. `gpuslice_policy::sizes::graph` has the sums and the reason why they
+//! suffice.
 #![allow(
     clippy::disallowed_types,
     reason = "words of this process alone: `region::sync` is for words shared between processes"
@@ -62,7 +63,7 @@ struct GraphLedger {
 /// Reason why nothing is reserved for an executable.
 #[derive(Debug)]
 pub(crate) enum Obstacle {
-    /// It allocates nothing, or the driver has an error of its own to report: the driver answers alone.
+    /// The executable allocates nothing, or the driver has an error of its own to report. The driver answers alone.
     NotOurs,
     /// The driver does not tell the allocations of the graph.
     Untold,

@@ -41,7 +41,7 @@ pub(crate) fn look(slice: &Slice, place: SliceDevice) {
 /// Returns true if the device has back the memory that left it. Then that memory counts no more. `given`: bytes that the driver
 /// has given and that no ledger has yet.
 ///
-/// A memory call under way makes a reading too high: its bytes are in the ledger before the driver takes them, and after the
+/// A memory call under way makes a reading too high. Its bytes are in the ledger before the driver takes them, and after the
 /// driver has them back. So only a reading without such calls says that memory is back.
 fn is_back(slice: &Slice, place: SliceDevice, given: u64) -> bool {
     slice.member().end_leaving(place.device, || {
@@ -77,8 +77,8 @@ pub(crate) fn wait_for_a_context(slice: &Slice, device: Device, known: Option<u6
 }
 
 /// Decides whether the hook repeats a call for which the quota has room and the driver had no memory. If a process of the slice
-/// has died lately, the call may succeed later: the thread pauses, and the function returns until when the call is repeated.
-/// `None`: the call is not repeated. `until` is the answer of the last time.
+/// has died lately, the call may succeed later. Then the thread pauses, and the function returns the instant until which the hook
+/// repeats the call. `None`: the hook does not repeat it. `until` is the answer of the last time.
 #[cold]
 pub(crate) fn retry(slice: &Slice, device: Device, until: Option<Monotonic>) -> Option<Monotonic> {
     let may_help = || {

@@ -25,8 +25,8 @@ impl Default for LoadedSymbols {
 pub(crate) struct Key(u64);
 
 impl Key {
-    /// Returns the key of a look-up in a module, library or kernel. `scope` tells apart the objects that one handle stands for:
-    /// the context that it is loaded into, or the kind of object that is asked for.
+    /// Returns the key of a look-up in a module, library or kernel. `scope` distinguishes the objects that one handle stands for.
+    /// It is the context into which the handle is loaded, or the kind of the requested object.
     pub(crate) fn new(handle: usize, scope: usize) -> Self {
         Self::of_numbers(handle as u64, scope as u64)
     }

@@ -2,9 +2,9 @@
 //!
 //! A framework makes hundreds of look-ups at its start. Free memory costs microseconds, but milliseconds on some drivers in
 //! containers. NVML takes milliseconds, and all processes of the machine wait meanwhile. So each of the two sources has a budget:
-//! [`BURST`], and one part in [`PART`] of the time since the first question, besides one question. Look-ups beyond the budget of
-//! NVML are charged by free memory. Look-ups beyond the budget of free memory are not measured. The next comparison with NVML
-//! settles both.
+//! [`BURST`], and one part in [`PART`] of the time since the first question. One question may exceed it. Look-ups beyond the
+//! budget of NVML are charged by free memory. Look-ups beyond the budget of free memory are not measured. The next comparison
+//! with NVML settles both.
 
 use crate::driver_calls::nvml::initialization::PART;
 use crate::os::clock::now;
@@ -17,7 +17,7 @@ const BURST: WallTime = WallTime::from_millis(10);
 /// The budget of a process for one source.
 #[derive(Debug, Default)]
 pub(crate) struct LookUpBudget {
-    /// Instant at which the time spent so far is a [`PART`] of the time passed.
+    /// Instant at which the time spent so far is one part in [`PART`] of the time since the first question.
     paid_at: TimeWord<Monotonic>,
 }
 
@@ -58,7 +58,8 @@ mod tests {
         Monotonic::from_nanos(77_000_000_000)
     }
 
-    /// Measures whenever the budget allows, for as long as `duration`. A measurement takes `cost`. Returns the time spent.
+    /// Makes a measurement, which takes `cost`, whenever the budget allows one. Stops after `duration`, and returns the sum of
+    /// the costs.
     fn spent_in(duration: WallTime, cost: WallTime) -> WallTime {
         let (budget, mut now, mut spent) = (LookUpBudget::default(), start(), WallTime::ZERO);
         while now < start().saturating_add(duration) {

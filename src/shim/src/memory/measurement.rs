@@ -10,11 +10,11 @@
 //! are treated likewise once they have spent their time for measuring ([`LookUpBudget`]): hundreds in a row are reconciled
 //! together.
 //!
-//! If NVML does not know this process, the difference of free memory counts if such a call can have taken as much, and an
-//! estimate otherwise. If the device's memory is the host's, estimates count. They also count on a device without a quota, where
-//! NVML is not asked, because its answer is not worth the wait there. When a quota comes, NVML is asked once, and the estimates
-//! are corrected by its answer ([`complete_figures`]). If NVML does not answer, it is not asked for a while, and the estimates hold
-//! meanwhile.
+//! If NVML does not know this process, the difference of free memory counts, provided that such a call can have taken as much.
+//! Otherwise an estimate counts. If the device's memory is the host's, estimates count. They also count on a device without a
+//! quota, where NVML is not asked, because its answer is not worth the wait there. When a quota comes, NVML is asked once, and
+//! the estimates are corrected by its answer ([`complete_figures`]). If NVML does not answer, it is not asked for a while, and
+//! the estimates hold meanwhile.
 
 use super::nvml_baseline::{Baseline, Figures, difference, in_both, signed};
 use super::overheads::OverheadOwner;
@@ -86,16 +86,17 @@ impl CallMeasurement {
         Some(Self { is_look_up: true, ..before })
     }
 
-    /// Leaves the memory of a call in the current context to a later comparison with NVML. Returns false if there is none to come,
-    /// because NVML does not know this process.
+    /// Leaves the memory of a call in the current context to a later comparison with NVML. Returns false if there is none to
+    /// come, because NVML does not know this process.
     fn is_put_off(memory: &Memory) -> bool {
         let here = memory.place_of_current().zip(memory.owner_of_current());
         here.is_some_and(|(place, context)| memory.baselines.note_unmeasured(place.device, context))
     }
 
-    /// Reads the figures before a call that is rarer and may take more. First reconciles the memory that was not measured before,
-    /// and all memory if free memory has moved in a way that the ledger does not explain. The movement may be a neighbour's alone.
-    /// Or code of this process was loaded while a neighbour gave back as much, which free memory did not show then.
+    /// Reads the figures before a call that is rarer and may take more. First reconciles the memory that was not measured before.
+    /// If free memory has moved in a way that the ledger does not explain, it reconciles all memory. The movement may be a
+    /// neighbour's alone. Or code of this process was loaded while a neighbour gave back as much, which free memory did not show
+    /// then.
     pub(crate) fn begin_exactly(memory: &'static Memory) -> Option<Self> {
         if memory.baselines.has_unmeasured() {
             reconcile_here(memory, 1);
@@ -267,7 +268,7 @@ pub(crate) fn reconcile(memory: &'static Memory, device: Device, own: u64) -> bo
     reconcile_by(memory, device, own, Asking::Always)
 }
 
-/// When NVML is asked about bytes that free memory explains.
+/// The occasion on which the library asks NVML about bytes that free memory explains.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Asking {
     Always,

@@ -1,5 +1,5 @@
-//! Device memory beside allocations, of contexts, modules, libraries and limits: how much each holds, and the context that it
-//! ends with.
+//! Device memory beside allocations, of contexts, modules, libraries and limits: the bytes of each, and the context with
+//! which it ends.
 
 use crate::slice::handle::Slice;
 use gpuslice_region::Device;

@@ -53,7 +53,7 @@ pub(crate) enum TakenPool {
 /// Block of a pool that the driver is about to free.
 #[derive(Debug)]
 pub(crate) struct Block {
-    /// Its pool; `None` if the pool was destroyed before.
+    /// The block's pool; `None` if the pool was destroyed before.
     of: Option<(Arc<Pool>, PendingFree)>,
     number: u64,
     bytes: u64,

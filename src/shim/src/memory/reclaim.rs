@@ -5,10 +5,10 @@ use super::{leaving, measurement};
 use gpuslice_region::Device;
 
 impl Memory {
-    /// Makes room for `bytes` bytes before they are refused. The pools of this process are brought up to date, because the driver
-    /// may have taken memory out of one in a call that is not hooked. Charges that had no exact measurement are reconciled. Memory
-    /// that ended graphs left in their pools is given back. Then the thread waits for memory of dead processes, if the bytes fit
-    /// with it. Returns false if nothing can have changed.
+    /// Makes room for `bytes` bytes before they are refused. The thread brings the pools of this process up to date. The driver
+    /// may have taken memory out of one in a call that is not hooked. Charges that had no exact measurement are reconciled.
+    /// Memory that ended graphs left in their pools is given back. Then the thread waits for memory of dead processes, if the
+    /// bytes fit with it. Returns false if nothing can have changed.
     pub(crate) fn reclaim(&'static self, device: Device, bytes: u64) -> bool {
         let reconciled = measurement::reconcile(self, device, 1);
         let graphs = self.graphs.reclaim(self, device);

@@ -30,7 +30,7 @@ pub(crate) struct HostReservation {
 /// Reason why an allocation is not served from host memory.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// It is refused as if there were no host memory.
+    /// The library refuses the allocation as if there were no host memory.
     Full,
     /// The driver has an error that it would have for the program's own call, too.
     Status(Status),

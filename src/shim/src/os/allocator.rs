@@ -37,8 +37,8 @@ const PARTS: usize = 16;
 const LEAST: usize = 32;
 /// Number of block sizes.
 const SIZES: usize = usize::BITS as usize;
-/// How often a thread tries the lock of the free blocks, which is held for some instructions. A forked child may find it held for
-/// good.
+/// Number of times that a thread tries the lock of the free blocks, which is held for some instructions. A forked child may find
+/// it held for good.
 const TRIES: usize = 10_000;
 
 /// A part of the reserve. New blocks are cut off behind the used bytes.
@@ -125,8 +125,9 @@ fn size_of_block(layout: Layout) -> Option<(usize, usize)> {
     Some((bytes, usize::try_from(bytes.trailing_zeros()).ok()?))
 }
 
-/// Maps the reserve, once, when the limits are read. `when_low` is called when a quarter of the reserve is in use, and when it
-/// cannot grow: by any thread, within an allocation, perhaps several times. False: there is no address space for the reserve.
+/// Maps the reserve, once, when the limits are read. The allocator calls `when_low` when a quarter of the reserve is in use, and
+/// when it cannot grow. The call comes from any thread, within an allocation, perhaps several times. False: there is no address
+/// space for the reserve.
 pub(crate) fn take(when_low: &'static fn()) -> bool {
     let _already = WHEN_LOW.set(when_low);
     grow_to(USUAL)
@@ -140,7 +141,7 @@ fn grow_to(bytes: usize) -> bool {
     }
     let protection = libc::PROT_READ | libc::PROT_WRITE;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-    // SAFETY: a new private mapping at an address that the kernel chooses.
+    // SAFETY: `mmap` must not replace a mapping: without an address the kernel chooses a free one.
     let start = unsafe { libc::mmap(ptr::null_mut(), bytes, protection, flags, -1, 0) };
     if start == libc::MAP_FAILED {
         return false;
@@ -258,7 +259,7 @@ unsafe impl GlobalAlloc for LibraryAllocator {
 
     unsafe fn dealloc(&self, address: *mut u8, layout: Layout) {
         if !IS_USED.load(Ordering::Relaxed) || !give_back(address.addr(), layout) {
-            // SAFETY: the block is not of the reserve, so it is of the system's allocator.
+            // SAFETY: `dealloc` needs a block of the same allocator: a block outside of the reserve is of the system's allocator.
             unsafe { System.dealloc(address, layout) };
         }
     }
@@ -280,7 +281,8 @@ unsafe impl GlobalAlloc for LibraryAllocator {
         // SAFETY: `larger` is not empty, because `bytes` is not, by the contract of `realloc`.
         let moved = if is_ours { unsafe { self.alloc(larger) } } else { block(larger) };
         if !moved.is_null() {
-            // SAFETY: both blocks have room for the smaller of the two sizes, and do not overlap.
+            // SAFETY: `copy_nonoverlapping` needs two ranges that do not overlap: each block has room for the smaller of the two
+            // sizes, and they are two blocks.
             unsafe { ptr::copy_nonoverlapping(address, moved, layout.size().min(bytes)) };
             // SAFETY: the block was allocated with `layout`, and the caller gives it up.
             unsafe { self.dealloc(address, layout) };

@@ -61,8 +61,8 @@ fn own(has_heard: &AtomicBool) {
     fence(Ordering::SeqCst);
 }
 
-/// Executes the fence of the rare side, for all threads. False if the kernel refuses it from now on: then the caller may not see
-/// the writes of the frequent side, unless that has set `has_heard`.
+/// Executes the fence of the rare side, for all threads. Returns false if the kernel refuses it from now on. Then the caller may
+/// not see the writes of the frequent side, unless that side has set `has_heard`.
 ///
 /// The caller's write before it must be an exchange: another thread may have just lost its fence when this thread finds that it
 /// had one.

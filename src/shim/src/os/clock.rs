@@ -87,7 +87,7 @@ impl Cycles {
 #[inline]
 fn read_counter() -> u64 {
     match EVEN.load(Ordering::Relaxed) {
-        // SAFETY: every x86-64 processor has the instruction.
+        // SAFETY: `_rdtsc` needs the instruction: every x86-64 processor has it.
         IS_EVEN => unsafe { _rdtsc() },
         _ => first_reading(),
     }

@@ -16,7 +16,7 @@ pub(crate) fn wait(word: &AtomicU32, before: u32, most: Duration) {
     let nanoseconds = libc::c_long::try_from(most.as_nanos()).unwrap_or(libc::c_long::MAX);
     let most = libc::timespec { tv_sec: 0, tv_nsec: nanoseconds.clamp(0, 999_999_999) };
     let operation = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
-    // SAFETY: the kernel reads the word and the time, and both outlive the call.
+    // SAFETY: the system call needs a word and a time that can be read: both outlive the call.
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), operation, before, ptr::from_ref(&most)) };
 }
 

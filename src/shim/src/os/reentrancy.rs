@@ -53,7 +53,7 @@ pub(crate) fn leave_during<T>(wait: impl FnOnce() -> T) -> T {
 pub(crate) fn catch_panic<T>(step: impl FnOnce() -> T) -> Option<T> {
     // SAFETY: the C library's location of this thread's `errno` is always valid.
     let errno = unsafe { libc::__errno_location() };
-    // SAFETY: a valid location, by the call above.
+    // SAFETY: the read needs a valid location: the call above returned this thread's own.
     let saved = unsafe { *errno };
     // The step writes its outcome here, because a value that `catch_unwind` returns is copied twice.
     let mut outcome = None;
@@ -61,7 +61,7 @@ pub(crate) fn catch_panic<T>(step: impl FnOnce() -> T) -> Option<T> {
         // To drop the payload could panic again.
         core::mem::forget(payload);
     }
-    // SAFETY: a valid location, by the first call.
+    // SAFETY: the write needs a valid location: the first call returned this thread's own.
     unsafe { *errno = saved };
     outcome
 }

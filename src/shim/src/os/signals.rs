@@ -12,42 +12,45 @@ pub(crate) fn without_signals<T>(work: impl FnOnce() -> T) -> T {
 pub(crate) fn without_signals_but<T>(others: &[libc::c_int], work: impl FnOnce() -> T) -> T {
     let mut all = MaybeUninit::<libc::sigset_t>::zeroed();
     let mut before = MaybeUninit::<libc::sigset_t>::zeroed();
-    // SAFETY: the set is valid for writes.
+    // SAFETY: `sigfillset` needs a set that is valid for writes: `all` is on this stack.
     unsafe { libc::sigfillset(all.as_mut_ptr()) };
     for other in others {
-        // SAFETY: `all` was filled above.
+        // SAFETY: `sigdelset` needs an initialised set: `sigfillset` has initialised `all` above.
         unsafe { libc::sigdelset(all.as_mut_ptr(), *other) };
     }
-    // SAFETY: `all` was filled, and `before` is valid for writes.
+    // SAFETY: `pthread_sigmask` needs an initialised set, and an output that is valid for writes: `sigfillset` has initialised
+    // `all`, and `before` is on this stack.
     unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, all.as_ptr(), before.as_mut_ptr()) };
     let done = work();
-    // SAFETY: `before` is the mask that the call above wrote.
+    // SAFETY: `pthread_sigmask` needs an initialised set, and accepts no output: the call above has written `before`.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), ptr::null_mut()) };
     done
 }
 
 /// Runs `work` with `SIGPIPE` blocked on this thread, and takes back a `SIGPIPE` that `work` caused.
 pub(crate) fn without_sigpipe(work: impl FnOnce()) {
-    // SAFETY: a signal set is plain memory, and all zeroes is a valid one.
+    // SAFETY: `zeroed` needs a type for which zeroes are valid: a signal set is an array of integers.
     let mut pipe: libc::sigset_t = unsafe { mem::zeroed() };
-    // SAFETY: all zeroes is a valid signal set.
+    // SAFETY: `zeroed` needs a type for which zeroes are valid, as for `pipe`.
     let mut before: libc::sigset_t = unsafe { mem::zeroed() };
-    // SAFETY: all zeroes is a valid signal set.
+    // SAFETY: `zeroed` needs a type for which zeroes are valid, as for `pipe`.
     let mut pending: libc::sigset_t = unsafe { mem::zeroed() };
-    // SAFETY: a valid set and a valid signal.
+    // SAFETY: `sigaddset` needs an initialised set: `pipe` was zeroed above, which is the empty set.
     unsafe { libc::sigaddset(&raw mut pipe, libc::SIGPIPE) };
-    // SAFETY: writes to a valid set.
+    // SAFETY: `sigpending` needs a set that is valid for writes: `pending` is on this stack.
     unsafe { libc::sigpending(&raw mut pending) };
-    // SAFETY: a valid set and a valid signal.
+    // SAFETY: `sigismember` needs an initialised set: `pending` was zeroed above.
     let was_pending = unsafe { libc::sigismember(&raw const pending, libc::SIGPIPE) } == 1;
-    // SAFETY: valid sets; the mask of this thread is put back below.
+    // SAFETY: `pthread_sigmask` needs an initialised set, and an output that is valid for writes: `pipe` was filled by
+    // `sigaddset`, and `before` is on this stack.
     unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const pipe, &raw mut before) };
     work();
     if !was_pending {
         let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        // SAFETY: valid set and time; returns at once.
+        // SAFETY: `sigtimedwait` needs an initialised set and a time that can be read, and accepts no output. `sigaddset` has
+        // filled `pipe`, and `now` is on this stack. With a time of zero it returns at once.
         unsafe { libc::sigtimedwait(&raw const pipe, ptr::null_mut(), &raw const now) };
     }
-    // SAFETY: `before` is the mask that `pthread_sigmask` wrote above.
+    // SAFETY: `pthread_sigmask` needs an initialised set, and accepts no output: the call above has written `before`.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, ptr::null_mut()) };
 }

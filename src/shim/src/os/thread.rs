@@ -18,27 +18,28 @@ pub(crate) type Body = extern "C" fn(*mut c_void) -> *mut c_void;
 /// The kernel or the C library cannot start a thread.
 pub(crate) fn spawn<T: Sync>(argument: &'static T, stack: usize, body: Body) -> io::Result<()> {
     let mut attributes = MaybeUninit::<libc::pthread_attr_t>::uninit();
-    // SAFETY: `attributes` is valid for writes.
+    // SAFETY: `pthread_attr_init` needs an output that is valid for writes: `attributes` is on this stack.
     check(unsafe { libc::pthread_attr_init(attributes.as_mut_ptr()) })?;
-    // SAFETY: `attributes` was initialised above.
+    // SAFETY: `pthread_attr_setdetachstate` needs initialised attributes: `pthread_attr_init` has succeeded above.
     unsafe { libc::pthread_attr_setdetachstate(attributes.as_mut_ptr(), libc::PTHREAD_CREATE_DETACHED) };
     let argument = ptr::from_ref(argument).cast_mut().cast::<c_void>();
     let mut thread = MaybeUninit::<libc::pthread_t>::uninit();
-    // SAFETY: the attributes are initialised, and the argument lives until the process ends.
+    // SAFETY: `pthread_create` needs initialised attributes, an output that is valid for writes, and an argument that outlives
+    // the thread. The two calls below pass `attributes` and `thread`, and `argument` is `'static`.
     let create = |attributes: *const _, thread: *mut _| unsafe {
         libc::pthread_create(thread, attributes, body, argument)
     };
-    // SAFETY: `attributes` was initialised above.
+    // SAFETY: `pthread_attr_setstacksize` needs initialised attributes: `pthread_attr_init` has succeeded above.
     unsafe { libc::pthread_attr_setstacksize(attributes.as_mut_ptr(), stack) };
     let mut code = create(attributes.as_ptr(), thread.as_mut_ptr());
     if code == libc::EINVAL {
         /// Stack of a thread of the standard library, in bytes.
         const USUAL: usize = 2 << 20;
-        // SAFETY: `attributes` was initialised above.
+        // SAFETY: `pthread_attr_setstacksize` needs initialised attributes: `pthread_attr_init` has succeeded above.
         unsafe { libc::pthread_attr_setstacksize(attributes.as_mut_ptr(), USUAL) };
         code = create(attributes.as_ptr(), thread.as_mut_ptr());
     }
-    // SAFETY: `attributes` was initialised above, and is not used any more.
+    // SAFETY: `pthread_attr_destroy` needs initialised attributes that no later call uses: this is the last use.
     unsafe { libc::pthread_attr_destroy(attributes.as_mut_ptr()) };
     check(code)
 }

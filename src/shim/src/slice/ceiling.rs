@@ -48,8 +48,8 @@ struct DeviceCeiling {
     all: Mutex<Ceiling>,
 }
 
-/// State of a file, which is another one after it is replaced or written: its device and inode, its size, and the time of its
-/// last change in seconds and nanoseconds.
+/// State of a file: its device and inode, its size, and the time of its last change in seconds and nanoseconds. A file that was
+/// replaced or written has another state.
 type FileState = (u64, u64, u64, i64, i64);
 
 /// Time between two looks of the worker at the file.

@@ -159,8 +159,8 @@ impl Slice {
         self.member.memory_limit(device).is_some_and(|limit| self.member.held(device) > limit)
     }
 
-    /// Returns the context in which an object that the thread makes now lives: the current context, or the primary one if a green
-    /// context is current.
+    /// Returns the context in which an object lives that the thread makes now. It is the current context, or the primary one if a
+    /// green context is current.
     pub(crate) fn owner_of_current(&self) -> Option<usize> {
         contexts::current_context().map(|context| self.owner_of(context))
     }

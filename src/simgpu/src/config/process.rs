@@ -76,8 +76,8 @@ const VERSION: i32 = 13_000;
 const FIRST_LAZY: i32 = 12_020;
 /// Duration of a kernel whose name does not tell it, in nanoseconds: 10 us.
 const KERNEL_NS: u64 = 10_000;
-/// Nanoseconds that the record of an event takes longer for each other thread that records at the same time: a report has
-/// 22.9 us with many threads (cms-patatrack/pixeltrack-standalone#218), which is a microsecond for each of about twenty.
+/// Nanoseconds that the record of an event takes longer for each other thread that records at the same time. A report has 22.9 us
+/// with many threads (cms-patatrack/pixeltrack-standalone#218). That is a microsecond for each of about twenty.
 const EVENT_CONTENTION_NS: u64 = 1000;
 /// Default unit of a graph pool, in bytes.
 const GRAPH_BLOCK: u64 = 2 << 20;

@@ -57,7 +57,7 @@ impl EngineState {
             self.drop_work(stream);
             stream = self.streams.at(stream).next_of_client;
         }
-        // Only now, because a stream that is woken by the end of another stream must still exist.
+        // The streams are freed last, because a stream that is woken by the end of another stream must still exist.
         while self.clients.at(link).streams != 0 {
             self.free_stream(self.clients.at(link).streams);
         }

@@ -40,7 +40,7 @@ impl EngineState {
     }
 
     /// Puts a client into the list of those that wait for a slice. The list has the order of the table of clients, and begins
-    /// behind `owner`: a device goes through its runlist, and passes over clients without work.
+    /// behind `owner`. A device goes through its runlist in order, and skips clients without work.
     fn wait_behind(&mut self, owner: Link, link: Link) {
         let turns_until = |link: Link| link.wrapping_sub(owner).wrapping_sub(1);
         let (mut before, mut next) = (0, self.runnable.head);

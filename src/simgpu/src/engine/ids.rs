@@ -86,7 +86,7 @@ pub(crate) struct Collective {
 pub(crate) enum Work {
     /// One kernel that takes `ns` nanoseconds without interruption.
     Kernel {
-        /// Its duration.
+        /// The kernel's duration.
         ns: u64,
         /// 1 to 1000. Kernels of one client overlap while the sum is at most 1000.
         occupancy: u16,
@@ -119,7 +119,7 @@ pub(crate) enum Work {
     },
     /// A copy on a copy engine, beside kernels.
     Copy {
-        /// Its direction.
+        /// The copy's direction.
         direction: Direction,
         /// Bytes moved.
         bytes: u64,
@@ -217,11 +217,11 @@ pub(crate) enum Target {
 /// Completion of a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Completion {
-    /// It is complete.
+    /// The target is complete.
     Done,
-    /// It is not complete before this instant if nothing is enqueued or removed meanwhile. The caller sleeps until
+    /// The target is not complete before this instant if nothing is enqueued or removed meanwhile. The caller sleeps until
     /// then and asks again.
     NotBefore(u64),
-    /// It is not complete before a host function has run ([`super::EngineState::next_host_call`]).
+    /// The target is not complete before a host function has run ([`super::EngineState::next_host_call`]).
     NeedsHost,
 }

@@ -1,4 +1,4 @@
-//! Completion of work: whether it is complete, and when it will be.
+//! Completion of work: its state, and the instant at which it is due.
 
 use super::ids::{Completion, ElapsedError, EventId, EventStatus, Target, Ticket, UnknownId};
 use super::layout::EngineState;

@@ -11,8 +11,8 @@ use super::table::{Link, List};
 impl EngineState {
     /// Repairs the state. The process that finds that the last holder of the lock died calls it.
     ///
-    /// Work of living clients is kept. Two things may differ from an undisturbed run: the order in which ready
-    /// kernels of different streams start, and the time since the last completed step.
+    /// Work of living clients is kept. Two results may differ from an undisturbed run. One is the order in which ready kernels of
+    /// different streams start. The other is the time since the last completed step.
     pub(crate) fn repair(&mut self, now_ns: u64) {
         self.repair_clients();
         self.repair_streams();

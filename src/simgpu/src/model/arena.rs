@@ -279,12 +279,12 @@ mod tests {
     fn bytes_written_behind_an_address_are_read_back_and_gone_after_it_is_given_back() {
         let arena = Arena::new().unwrap();
         let address = arena.take(1 << 20, ALIGNMENT).unwrap();
-        // SAFETY: the address lies inside the window.
+        // SAFETY: `write` needs mapped, writable memory: the byte lies in the MiB that `take` has returned, inside the window.
         unsafe { arena.host(address + PAGE).write(7) };
-        // SAFETY: the address lies inside the window.
+        // SAFETY: `read` needs an initialised byte: the line above has written it.
         assert_eq!(unsafe { arena.host(address + PAGE).read() }, 7);
         arena.give(address, 1 << 20);
-        // SAFETY: the address lies inside the window.
+        // SAFETY: `read` needs mapped, initialised memory: the window stays mapped after `give`, and its pages read as zeroes.
         assert_eq!(unsafe { arena.host(address + PAGE).read() }, 0);
     }
 

@@ -13,7 +13,7 @@ pub(crate) struct Capture {
     pub(crate) graph: u64,
     /// The stream on which it began and must end.
     pub(crate) origin: u64,
-    /// Its mode.
+    /// The capture's mode.
     pub(crate) mode: u32,
     /// The thread that began it.
     pub(crate) thread: i32,

@@ -33,7 +33,7 @@ pub(crate) struct Function {
     pub(crate) module: u64,
     pub(crate) context: u64,
     pub(crate) name: CString,
-    /// Its duration, in nanoseconds.
+    /// The function's duration, in nanoseconds.
     pub(crate) ns: u64,
     /// True if it is part of a collective.
     pub(crate) is_collective: bool,
@@ -58,7 +58,7 @@ pub(crate) struct FunctionAttributes {
 pub(crate) struct Library {
     pub(crate) image: Image,
     pub(crate) kernels: HashMap<String, u64>,
-    /// Its modules by context.
+    /// The library's modules by context.
     pub(crate) loaded: HashMap<u64, u64>,
 }
 

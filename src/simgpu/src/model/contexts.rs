@@ -9,17 +9,17 @@ pub(crate) struct Context {
     pub(crate) device: usize,
     /// True if it is the device's primary context.
     pub(crate) primary: bool,
-    /// Its creation flags.
+    /// The context's creation flags.
     pub(crate) flags: u32,
     /// The version that `cuCtxGetApiVersion` returns.
     pub(crate) version: u32,
-    /// Its number, never reused.
+    /// The context's number, never reused.
     pub(crate) number: u64,
     /// Limits by `CUlimit`.
     pub(crate) limits: [u64; LIMITS],
     /// Bytes charged for the context itself.
     pub(crate) charged: u64,
-    /// Its client in the engine.
+    /// The context's client in the engine.
     pub(crate) client: ClientId,
     /// `CUfunc_cache`.
     pub(crate) cache: u32,
@@ -38,7 +38,7 @@ pub(crate) const DEFAULT_LIMITS: [u64; LIMITS] = [1024, 1 << 20, 8 << 20, 2, 204
 /// The primary context of a device.
 #[derive(Debug, Default)]
 pub(crate) struct Primary {
-    /// Its handle once it was retained. It never changes after that.
+    /// The context's handle once it was retained. It never changes after that.
     pub(crate) handle: u64,
     /// Number of uses.
     pub(crate) uses: u32,
@@ -46,8 +46,8 @@ pub(crate) struct Primary {
     pub(crate) flags: u32,
 }
 
-/// Returns the bytes of device memory that limits cost beyond the defaults: buffers in full, stacks of all threads that can be
-/// resident, and room for pending launches.
+/// Returns the bytes of device memory that limits cost beyond the defaults. They are buffers in full, stacks of all threads that
+/// can be resident, and room for pending launches.
 pub(crate) fn limits_cost(limits: &[u64; LIMITS]) -> u64 {
     const THREADS: u64 = 132 * 2048;
     /// Bytes of a pending launch that a kernel made.

@@ -14,11 +14,11 @@ const IGNORE_COSCHEDULING: u32 = 1;
 /// A green context.
 #[derive(Debug)]
 pub(crate) struct Green {
-    /// Its primary context.
+    /// The green context's primary context.
     pub(crate) context: u64,
     /// Number of its multiprocessors.
     pub(crate) processors: u32,
-    /// Its number, never reused.
+    /// The green context's number, never reused.
     pub(crate) number: u64,
     /// The process's number of its device.
     pub(crate) ordinal: i32,

@@ -40,11 +40,11 @@ pub(crate) struct Region {
     pub(crate) device: Option<usize>,
     /// The context that it ends with; 0 for none.
     pub(crate) context: u64,
-    /// Its origin.
+    /// The range's origin.
     pub(crate) origin: Origin,
     /// Bytes charged for it.
     pub(crate) charged: u64,
-    /// Its number, never reused.
+    /// The range's number, never reused.
     pub(crate) number: u64,
 }
 
@@ -70,7 +70,7 @@ impl Region {
 pub(crate) struct HostBlock {
     /// Bytes.
     pub(crate) size: u64,
-    /// Its creation flags.
+    /// The block's creation flags.
     pub(crate) flags: u32,
     /// True if the program registered its own memory.
     pub(crate) registered: bool,

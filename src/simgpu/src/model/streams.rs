@@ -9,21 +9,21 @@ use crate::engine::{EventId, StreamId};
 /// A stream.
 #[derive(Debug)]
 pub(crate) struct Stream {
-    /// Its context.
+    /// The stream's context.
     pub(crate) context: u64,
-    /// Its place in the engine.
+    /// The stream's place in the engine.
     pub(crate) place: StreamPlace,
-    /// Its creation flags.
+    /// The stream's creation flags.
     pub(crate) flags: u32,
-    /// Its creation priority.
+    /// The stream's creation priority.
     pub(crate) priority: i32,
-    /// Its number, never reused.
+    /// The stream's number, never reused.
     pub(crate) number: u64,
     /// True if it is the context's legacy default stream.
     pub(crate) legacy: bool,
     /// The green context in which it was made.
     pub(crate) green: Option<u64>,
-    /// Its part in a capture.
+    /// The stream's part in a capture.
     pub(crate) capture: Option<Membership>,
 }
 
@@ -49,7 +49,7 @@ pub(crate) struct Event {
     pub(crate) device: usize,
     pub(crate) flags: u32,
     pub(crate) id: EventId,
-    /// Its part in a capture, if it was recorded in one.
+    /// The event's part in a capture, if it was recorded in one.
     pub(crate) captured: Option<Membership>,
 }
 

@@ -21,7 +21,7 @@ fn exists(set: nvmlEventSet_t) -> Outcome {
 impl NvmlCall {
     pub(super) fn new_event_set(&self, to: *mut nvmlEventSet_t) -> Outcome {
         let mut sets = SETS.lock();
-        // Differs from the handles of all existing sets, and is aligned like an address.
+        // The new handle differs from those of all existing sets, and is aligned like an address.
         let handle = sets.iter().max().map_or(0x1000, |last| last + 16);
         self.write(to, core::ptr::without_provenance_mut(handle))?;
         sets.push(handle);

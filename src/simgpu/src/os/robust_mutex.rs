@@ -46,9 +46,9 @@ impl RobustMutex {
         let mut attributes = MaybeUninit::uninit();
         // SAFETY: `pthread_mutexattr_init` needs room for attributes, which `attributes` is.
         unsafe { libc::pthread_mutexattr_init(attributes.as_mut_ptr()) };
-        // SAFETY: the attributes were initialised above.
+        // SAFETY: `pthread_mutexattr_setpshared` needs initialised attributes: the call above has initialised them.
         unsafe { libc::pthread_mutexattr_setpshared(attributes.as_mut_ptr(), libc::PTHREAD_PROCESS_SHARED) };
-        // SAFETY: the attributes were initialised above.
+        // SAFETY: `pthread_mutexattr_setrobust` needs initialised attributes: the first call has initialised them.
         unsafe { libc::pthread_mutexattr_setrobust(attributes.as_mut_ptr(), libc::PTHREAD_MUTEX_ROBUST) };
         // SAFETY: `pthread_mutex_init` needs room for a mutex: the bytes are large and aligned enough, and unused.
         unsafe { libc::pthread_mutex_init(self.raw(), attributes.as_ptr()) };
@@ -73,7 +73,8 @@ impl RobustMutex {
     pub fn lock(&self) -> Taken {
         loop {
             let until = soon();
-            // SAFETY: `init` made the mutex.
+            // SAFETY: `pthread_mutex_timedlock` needs an initialised mutex and a time: `init` made the mutex, and `until` is on
+            // this stack.
             let result = unsafe { libc::pthread_mutex_timedlock(self.raw(), &raw const until) };
             if result != libc::ETIMEDOUT {
                 return self.outcome(result);
@@ -83,14 +84,15 @@ impl RobustMutex {
 
     /// Takes the mutex if it is free.
     pub fn try_lock(&self) -> Taken {
-        // SAFETY: `init` made the mutex.
+        // SAFETY: `pthread_mutex_trylock` needs an initialised mutex: `init` made it.
         let result = unsafe { libc::pthread_mutex_trylock(self.raw()) };
         self.outcome(result)
     }
 
     /// Releases the mutex. Only the thread that took it may do so.
     pub fn unlock(&self) {
-        // SAFETY: `init` made the mutex. A thread that does not hold it gets an error and changes nothing.
+        // SAFETY: `pthread_mutex_unlock` needs an initialised mutex: `init` made it. A thread that does not hold it gets an error
+        // and changes nothing.
         unsafe { libc::pthread_mutex_unlock(self.raw()) };
     }
 }

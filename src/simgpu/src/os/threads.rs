@@ -26,8 +26,8 @@ pub(crate) struct LifeThread {
 }
 
 impl LifeThread {
-    /// Starts the thread. The caller must not hold the lock of the shared file: the loader takes part in starting a
-    /// thread, and a preloaded library may block there.
+    /// Starts the thread. The caller must not hold the lock of the shared file. The loader takes part in starting a thread, and a
+    /// preloaded library may block there.
     pub(crate) fn start() -> Option<Self> {
         let (give, given) = mpsc::channel::<&'static RobustMutex>();
         let (tell, told) = mpsc::channel();

@@ -29,7 +29,7 @@ pub(crate) fn work() {
         let mut tasks = simulation.host.tasks.lock();
         let idle = tasks.due.is_empty() && tasks.waiting.is_empty();
         match next {
-            // It did something, so there may be more.
+            // The round did something, so there may be more to do.
             None => {}
             Some(_) if idle => simulation.host.changed.wait(&mut tasks),
             Some(instant) => {

@@ -18,7 +18,7 @@ type AddressSpan = (u64, u64);
 /// A movement with its addresses resolved.
 #[derive(Debug)]
 pub(crate) struct Prepared {
-    /// Its work for the engine.
+    /// The movement's work for the engine.
     pub(crate) work: Work,
     spans: Vec<(Vec<AddressSpan>, Source)>,
 }

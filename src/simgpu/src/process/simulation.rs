@@ -35,9 +35,9 @@ pub(crate) struct Simulation {
     pub(crate) settings: Settings,
     /// The machine's number of each device that this process sees.
     pub(crate) visible: Vec<usize>,
-    /// Its slot.
+    /// The process's slot.
     pub(crate) slot: usize,
-    /// Its serial, never reused.
+    /// The process's serial, never reused.
     pub(crate) serial: u64,
     /// Addresses and bytes of its device memory.
     pub(crate) arena: Arena,

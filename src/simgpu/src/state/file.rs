@@ -101,9 +101,11 @@ impl Shared {
         }
         let shared = Self { base: map(file)? };
         let state = shared.base.as_ptr();
-        // SAFETY: the mapping covers the whole state; the word is written before the file gets its name.
+        // SAFETY: the read needs mapped memory that no process writes: the mapping covers the state, and the word is written
+        // before the file gets its name.
         let magic = unsafe { (*state).magic };
-        // SAFETY: the mapping covers the whole state; the word is written before the file gets its name.
+        // SAFETY: the read needs mapped memory that no process writes: the mapping covers the state, and the word is written
+        // before the file gets its name.
         let version = unsafe { (*state).version };
         if magic != MAGIC || version != VERSION || shared.ready().load(Ordering::Acquire) != 1 {
             return Ok(None);
@@ -112,14 +114,15 @@ impl Shared {
     }
 
     fn ready(&self) -> &core::sync::atomic::AtomicU32 {
-        // SAFETY: the mapping lives as long as the process; the word is atomic.
+        // SAFETY: the reference needs memory that stays mapped: the mapping lives as long as the process. The word is atomic.
         unsafe { &(*self.base.as_ptr()).ready }
     }
 
     /// Takes the lock of the driver's resource manager. It is taken before the lock of the file, never after it.
     #[must_use]
     pub fn lock_manager(&self) -> ManagerGuard<'_> {
-        // SAFETY: the mapping lives as long as `self`; the mutex has interior mutability.
+        // SAFETY: the reference needs memory that stays mapped: the mapping lives as long as `self`. The mutex has interior
+        // mutability.
         let manager = unsafe { &(*self.base.as_ptr()).manager };
         // The lock guards no word, so a death of its holder leaves nothing to repair.
         let _taken = manager.lock();
@@ -127,14 +130,16 @@ impl Shared {
     }
 
     fn mutex(&self) -> &RobustMutex {
-        // SAFETY: the mapping lives as long as the process; the mutex has interior mutability.
+        // SAFETY: the reference needs memory that stays mapped: the mapping lives as long as the process. The mutex has interior
+        // mutability.
         unsafe { &(*self.base.as_ptr()).mutex }
     }
 
     /// Returns the faults. They are atomics, and need no lock.
     #[must_use]
     pub fn faults(&self) -> &crate::faults::FaultTable {
-        // SAFETY: the mapping lives as long as the process; the table is made of atomics.
+        // SAFETY: the reference needs memory that stays mapped: the mapping lives as long as the process. The table is made of
+        // atomics.
         unsafe { &(*self.base.as_ptr()).faults }
     }
 
@@ -145,9 +150,9 @@ impl Shared {
             return None;
         }
         let state = self.base.as_ptr();
-        // SAFETY: a plain address computation inside the mapping.
+        // SAFETY: the place must lie inside the mapping: `state` is its start, and the field is part of the state.
         let first: *const super::layout::Process = unsafe { (&raw const (*state).processes).cast() };
-        // SAFETY: the slot is one of the array's.
+        // SAFETY: `add` needs an index inside the array: `slot` is below `PROCESSES`.
         let process = unsafe { first.add(slot) };
         // SAFETY: the mapping lives as long as `self`, and the word is atomic.
         Some(unsafe { &(*process).phase })
@@ -160,9 +165,9 @@ impl Shared {
             return None;
         }
         let state = self.base.as_ptr();
-        // SAFETY: a plain address computation inside the mapping.
+        // SAFETY: the place must lie inside the mapping: `state` is its start, and the field is part of the state.
         let first: *const super::layout::Process = unsafe { (&raw const (*state).processes).cast() };
-        // SAFETY: the slot is one of the array's.
+        // SAFETY: `add` needs an index inside the array: `slot` is below `PROCESSES`.
         let process = unsafe { first.add(slot) };
         // SAFETY: the mapping is never unmapped, and the mutex has interior mutability.
         Some(unsafe { &(*process).life_lock })
@@ -200,8 +205,9 @@ impl Locked<'_> {
         // SAFETY: `state` points to the mapping, so the address of its field lies inside the mapping. Nothing is read.
         let start = unsafe { &raw mut (*state).settings };
         let offset = core::mem::offset_of!(State, settings);
-        // SAFETY: from the settings to the end of the mapping; all of it is valid when zeroed, and the lock
-        // is held, so no other process reads it. Pages of the device times that were never used stay untouched.
+        // SAFETY: `write_bytes` needs a range that is valid for writes. This one reaches from the settings to `ENGINES_AT`,
+        // inside the mapping. All of it is valid when zeroed. The lock is held, so no other process reads it. Pages of the device
+        // times that were never used stay untouched.
         unsafe { start.cast::<u8>().write_bytes(0, ENGINES_AT - offset) };
         // SAFETY: `byte_add` needs an offset inside the mapping: `ENGINES_AT` is the offset of the engines.
         let engines = unsafe { state.byte_add(ENGINES_AT) };

@@ -125,7 +125,7 @@ pub mod life {
     pub const FREE: u32 = 0;
     /// A process has it. It is alive, or no process has noticed its death.
     pub const LIVE: u32 = 1;
-    /// Its process is dead. The slot keeps its figures.
+    /// The process of the slot is dead. The slot keeps its figures.
     pub const DEAD: u32 = 2;
 }
 
@@ -137,11 +137,11 @@ pub struct Process {
     pub life: u32,
     /// Index of its group.
     pub group: u32,
-    /// Its own PID.
+    /// The process's own PID.
     pub pid: u32,
-    /// Its checkpoint phase, by the numbers of `checkpoint::phase`.
+    /// The process's checkpoint phase, by the numbers of `checkpoint::phase`.
     pub phase: AtomicU32,
-    /// Its position in the order of all processes that ever joined, from 1.
+    /// The process's position in the order of all processes that ever joined, from 1.
     pub serial: u64,
     /// Instant at which it joined, in nanoseconds of the monotonic clock.
     pub joined_ns: u64,
@@ -149,9 +149,9 @@ pub struct Process {
     pub name: [u8; NAME],
     /// Bytes by device and [`MemoryKind`] that a checkpoint evicted from the devices.
     pub evicted: [[u64; KINDS]; DEVICES],
-    /// Its life lock: one of its threads holds it until the process ends.
+    /// The process's life lock: one of its threads holds it until the process ends.
     pub life_lock: RobustMutex,
-    /// Its figures by device.
+    /// The process's figures by device.
     pub usage: [Usage; DEVICES],
 }
 
@@ -159,7 +159,7 @@ pub struct Process {
 #[repr(C)]
 #[derive(Debug)]
 pub struct ProcessGroup {
-    /// Its name; empty for an unused entry.
+    /// The group's name; empty for an unused entry.
     pub name: [u8; NAME],
     /// The sum over its processes, by device.
     pub levels: [Level; DEVICES],
@@ -169,7 +169,7 @@ pub struct ProcessGroup {
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Export {
-    /// Its number, never reused; 0 for an unused entry.
+    /// The memory's number, never reused; 0 for an unused entry.
     pub number: u64,
     /// Bytes.
     pub bytes: u64,
@@ -177,7 +177,7 @@ pub struct Export {
     pub device: u32,
     /// The slot of the process that is charged for it.
     pub owner: u32,
-    /// Its [`MemoryKind`] as a number.
+    /// The memory's [`MemoryKind`] as a number.
     pub kind: u64,
     /// The processes that use it, one bit each.
     pub users: [u64; PROCESSES / 64],

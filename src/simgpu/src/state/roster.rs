@@ -23,11 +23,11 @@ pub enum NoRoom {
 /// A process that joins.
 #[derive(Debug)]
 pub struct NewProcess<'a> {
-    /// Its own PID.
+    /// The process's own PID.
     pub pid: u32,
     /// The program's name.
     pub name: &'a [u8],
-    /// Its group; empty for none.
+    /// The process's group; empty for none.
     pub group: &'a [u8],
 }
 

@@ -52,9 +52,9 @@ impl From<&kernel::Stat> for FileId {
 /// A region of a container. It stays reachable as long as this value is kept.
 #[derive(Debug, Clone)]
 pub struct Candidate {
-    /// Its identity.
+    /// The region's identity.
     pub file: FileId,
-    /// Its path in the container.
+    /// The region's path in the container.
     pub inside: PathBuf,
     name: PathBuf,
     folder: Arc<OwnedFd>,
@@ -81,9 +81,9 @@ impl Candidate {
 pub struct ContainerIdentity {
     /// Inode of the mount namespace.
     pub mounts: u64,
-    /// Its number with the engine that made it, of 64 hexadecimal digits. None if no known engine made it.
+    /// The container's number with the engine that made it, of 64 hexadecimal digits. None if no known engine made it.
     pub id: Option<String>,
-    /// Its name with the engine. None if the engine does not tell.
+    /// The container's name with the engine. None if the engine does not tell.
     pub name: Option<String>,
 }
 
@@ -113,7 +113,7 @@ impl ContainerIdentity {
 /// A container: processes that have a mount namespace of their own.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Container {
-    /// Its names.
+    /// The container's names.
     pub identity: ContainerIdentity,
     /// Some of its processes.
     pub witnesses: Vec<u32>,

@@ -18,7 +18,8 @@ pub(super) enum Question {
     Device(String),
     /// Asks for the memory of the compute processes on the device of this name.
     Processes(String),
-    /// Asks for the samples of utilisation on the device of this name that are newer than a time of NVML's clock, in microseconds.
+    /// Asks for the samples of utilisation on the device of this name that are newer than a time of NVML's clock, in
+    /// microseconds.
     Samples(String, u64),
     /// Asks which of these GPUs NVLink connects, by their UUIDs.
     Links(Vec<String>),
@@ -51,7 +52,7 @@ pub struct NvmlMachine {
 /// A device, as NVML describes it. A field is none if NVML does not tell it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NvmlDevice {
-    /// Its UUID, `GPU-…` or `MIG-…`.
+    /// The device's UUID, `GPU-…` or `MIG-…`.
     pub uuid: String,
     /// The GPU's number, as `nvidia-smi` shows it. For an instance, the number of its GPU.
     pub index: Option<u32>,
@@ -84,7 +85,7 @@ pub const PROHIBITED: u32 = 2;
 /// A process, with the number that it has for this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Use {
-    /// Its number.
+    /// The process's number.
     pub pid: u32,
     /// Bytes that it holds, or none if NVML does not tell.
     pub bytes: Option<u64>,

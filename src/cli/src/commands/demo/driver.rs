@@ -138,7 +138,7 @@ impl Driver {
         // SAFETY: `cuInit` takes flags that must be 0, and they are 0.
         checked("cuInit", unsafe { (calls.cuInit)(0) })?;
         let mut device = 0;
-        // SAFETY: the output is a variable of this function.
+        // SAFETY: the function needs an output that is valid for writes: `device` is on this stack.
         checked("cuDeviceGet", unsafe { (calls.cuDeviceGet)(&raw mut device, 0) })?;
         let mut context = ptr::null_mut();
         // SAFETY: the output is a variable of this function, and `device` came from `cuDeviceGet`.
@@ -177,7 +177,7 @@ impl Driver {
     /// Returns the device's UUID.
     pub(super) fn uuid(&self) -> Result<[u8; 16], String> {
         let mut uuid = CUuuid { bytes: [0; 16] };
-        // SAFETY: the output is a variable of this function.
+        // SAFETY: the function needs an output that is valid for writes: `uuid` is on this stack.
         checked("cuDeviceGetUuid", unsafe { (self.calls.cuDeviceGetUuid_v2)(&raw mut uuid, self.device) })?;
         Ok(uuid.bytes.map(|byte| byte.to_ne_bytes()[0]))
     }
@@ -185,7 +185,7 @@ impl Driver {
     /// Returns the free bytes and all bytes that the driver reports to the program.
     pub(super) fn memory(&self) -> Result<(u64, u64), String> {
         let (mut free, mut total) = (0_usize, 0_usize);
-        // SAFETY: the outputs are variables of this function.
+        // SAFETY: the function needs outputs that are valid for writes: `free` and `total` are on this stack.
         checked("cuMemGetInfo", unsafe { (self.calls.cuMemGetInfo_v2)(&raw mut free, &raw mut total) })?;
         Ok((free as u64, total as u64))
     }
@@ -196,7 +196,7 @@ impl Driver {
         let mut address: CUdeviceptr = 0;
         let (status, block) = match source {
             MemorySource::Linear => {
-                // SAFETY: the output is a variable of this function.
+                // SAFETY: the function needs an output that is valid for writes: `address` is on this stack.
                 let status = unsafe { (self.calls.cuMemAlloc_v2)(&raw mut address, size) };
                 (status, Block::Linear(address))
             }
@@ -211,7 +211,8 @@ impl Driver {
                 (status, Block::Physical(handle))
             }
             MemorySource::Ordered => {
-                // SAFETY: the output is a variable of this function; the stream is the default one.
+                // SAFETY: the function needs an output that is valid for writes, and a living stream: `address` is on this stack,
+                // and null is the default stream.
                 let status = unsafe { (self.calls.cuMemAllocAsync)(&raw mut address, size, ptr::null_mut()) };
                 (status, Block::Ordered(address))
             }
@@ -244,7 +245,7 @@ impl Driver {
             };
             checked("cuLaunchKernel", status)?;
         }
-        // SAFETY: a null stream is the default one.
+        // SAFETY: the function needs a living stream: null is the default one.
         checked("cuStreamSynchronize", unsafe { (self.calls.cuStreamSynchronize)(stream) })
     }
 

@@ -28,7 +28,7 @@ const SECOND_LOOKS: u32 = 50;
 pub(super) struct DemoSlice {
     /// Memory that the slice held, as far as the demo saw it.
     pub(super) account: Account,
-    /// Its programs.
+    /// The slice's programs.
     pub(super) programs: Programs,
     watched: Option<(Monitor, Device)>,
     /// Charged GPU time and the time of its reading, over the last moments.

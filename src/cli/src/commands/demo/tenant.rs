@@ -21,9 +21,9 @@ pub(super) const QUERY: [&str; 2] = ["--query-gpu=memory.total", "--format=csv,n
 pub(super) struct ShownMemory {
     /// The source: `cuMemGetInfo` or `nvidia-smi`.
     pub(super) what: &'static str,
-    /// Its answer without gpuslice.
+    /// The source's answer without gpuslice.
     pub(super) bare: String,
-    /// Its answer in the slice.
+    /// The source's answer in the slice.
     pub(super) inside: String,
 }
 

@@ -1,4 +1,4 @@
-//! Verdict of the demo: whether each of its promises held.
+//! Verdict of the demo on each of its promises.
 
 use super::stage::Truth;
 use super::wire::Counts;
@@ -19,7 +19,7 @@ const SHARE_BELOW: u64 = 80;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Used {
     pub(super) name: &'static str,
-    /// Its share.
+    /// The slice's share.
     pub(super) share: u64,
     /// GPU time by the slice's own account.
     pub(super) charged: u64,
@@ -33,9 +33,9 @@ pub(super) struct Used {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Account {
     pub(super) name: &'static str,
-    /// Its quota now.
+    /// The slice's quota now.
     pub(super) limit: u64,
-    /// Its share of the GPU's time, in thousandths.
+    /// The slice's share of the GPU's time, in thousandths.
     pub(super) share: u64,
     /// Bytes that it held at the last look.
     pub(super) held: u64,

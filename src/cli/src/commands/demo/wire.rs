@@ -30,7 +30,7 @@ impl Counts {
 /// The first device, as a program without a quota sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct DemoGpu {
-    /// Its UUID.
+    /// The device's UUID.
     pub(super) uuid: Uuid,
     /// Free bytes.
     pub(super) free: u64,
@@ -38,7 +38,7 @@ pub(super) struct DemoGpu {
     pub(super) total: u64,
     /// True if its driver is the simulated one.
     pub(super) is_simulated: bool,
-    /// Its name.
+    /// The device's name.
     pub(super) name: String,
 }
 

@@ -47,8 +47,8 @@ pub(crate) fn work(wish: &DemoWorker) -> Result<Ending, Failure> {
 /// Computes until standard input ends, and reports after each batch of kernels. A program that fills memory reports
 /// before each batch instead.
 ///
-/// A program that fills memory first waits until the other programs of its tenant have their kernels: it would leave
-/// them no room to load one.
+/// A program that fills memory first waits until the other programs of its tenant have their kernels. Otherwise they would have
+/// no room to load one.
 fn compute(driver: &Driver, taker: &mut TakenMemory, fills: bool) -> Result<Ending, Failure> {
     let kernel = driver.kernel().map_err(Failure::new)?;
     if fills {

@@ -28,7 +28,7 @@ pub(super) enum ProbeOutcome<T> {
     Hangs(String),
     /// The child ended without an answer.
     Failed {
-        /// How the child ended, or why it did not start.
+        /// The end of the child, or the reason why it did not start.
         how: String,
         /// The step that the child had begun.
         step: String,
@@ -75,7 +75,7 @@ pub(super) fn ask_under<T: DeserializeOwned>(
         Probe::Cuda => "asking the driver",
         Probe::Nvml => "asking NVML",
         Probe::Runtime => "starting the CUDA runtime",
-        Probe::Preloaded => "starting a program with what is preloaded",
+        Probe::Preloaded => "starting a program with the preloaded libraries",
     };
     let mut line = ProgressLine::default();
     let tell =

@@ -85,7 +85,7 @@ pub(super) fn glibc() -> Option<String> {
     let version = unsafe { this.get::<Version>(b"gnu_get_libc_version\0") }.ok()?;
     // SAFETY: `version` takes no arguments.
     let text = unsafe { version() };
-    // SAFETY: glibc returns a text that ends in zero and is never freed.
+    // SAFETY: `from_ptr` needs a text that ends in zero and lives: glibc returns such a text, and never frees it.
     Some(unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
 }
 

@@ -1,4 +1,4 @@
-//! Examines a command: would the library be in the program that it starts?
+//! Examines a command: finds the program that it starts, and reports if the loader would not load the library into it.
 
 use super::elf::Elf;
 use super::finding::Finding;
@@ -318,7 +318,7 @@ fn told(does: LineEffect, place: &str) -> Finding {
     match does {
         LineEffect::Overwrites => Finding::error(
             check,
-            format!("{place} sets LD_PRELOAD and drops what was in it"),
+            format!("{place} sets LD_PRELOAD and drops its earlier value"),
             "add to it: LD_PRELOAD=libother.so:$LD_PRELOAD; or mount /etc/ld.so.preload, which nothing overwrites",
         ),
         LineEffect::Removes => Finding::error(

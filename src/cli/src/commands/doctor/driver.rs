@@ -1,4 +1,4 @@
-//! Examines the driver: is there one, which version is it, and does it start?
+//! Examines the driver: its presence, its version, and its start.
 
 use super::asking::ProbeOutcome;
 use super::finding::Finding;
@@ -115,7 +115,7 @@ fn look_ups(cuda: &Cuda) -> Vec<Finding> {
                 env!("CARGO_PKG_VERSION"),
                 cuda.unknown.join(", ")
             ),
-            "use a newer gpuslice: what programs do by these functions is not limited",
+            "use a newer gpuslice: calls of these functions are not limited",
         ));
     }
     findings
@@ -174,7 +174,9 @@ pub(super) fn explain(code: u32) -> (&'static str, &'static str) {
             "load the kernel module (nvidia-smi says whether it is), look at CUDA_VISIBLE_DEVICES; in a container, \
              start it with --gpus all, so that /dev/nvidia* are there",
         ),
-        101 => ("CUDA_ERROR_INVALID_DEVICE", "look at CUDA_VISIBLE_DEVICES: it names what is not there"),
+        101 => {
+            ("CUDA_ERROR_INVALID_DEVICE", "look at CUDA_VISIBLE_DEVICES: it names a device that is not there")
+        }
         304 => (
             "CUDA_ERROR_OPERATING_SYSTEM: a system call of the driver failed",
             "look at the rights of /dev/nvidia*, and whether the nvidia-uvm module is loaded",

@@ -25,7 +25,7 @@ pub(super) struct Elf {
     pub(super) interpreter: Option<String>,
     /// True if it has a dynamic segment, so that a loader has work to do.
     pub(super) is_dynamic: bool,
-    /// Its own name.
+    /// The file's own name.
     pub(super) soname: Option<String>,
     /// The libraries that it needs.
     pub(super) needed: Vec<String>,

@@ -1,4 +1,4 @@
-//! Examines a program that is started from here without `gpuslice run`: is the preload library in it?
+//! Examines the environment of programs that start from here without `gpuslice run`: reports if it preloads the library.
 
 use super::asking::ProbeOutcome;
 use super::elf::Elf;

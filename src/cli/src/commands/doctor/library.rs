@@ -1,4 +1,4 @@
-//! Examines the preload library: is it there, and does it fit this machine and this command?
+//! Examines the preload library: its presence, and that it fits this machine and this command.
 
 use super::elf::{Elf, Glibc, version_of};
 use super::finding::Finding;
@@ -9,11 +9,11 @@ use std::path::{Path, PathBuf};
 /// The library that `gpuslice run` would preload, or a copy that is preloaded already.
 #[derive(Debug)]
 pub(super) struct Library {
-    /// Its path, or the reason for which there is none.
+    /// The library's path, or the reason for which there is none.
     pub(super) path: Result<PathBuf, String>,
     /// True if `gpuslice run` does not find it: it is preloaded from another place.
     pub(super) elsewhere: bool,
-    /// Its ELF data; `None` if it is no ELF file.
+    /// The library's ELF data; `None` if it is no ELF file.
     pub(super) elf: Option<Elf>,
     /// True if users beyond its owner and its group can read it and get to it.
     pub(super) for_others: bool,

@@ -1,5 +1,5 @@
-//! Examines a program that is started as `gpuslice run` starts it: which libraries are in it, and is the preload
-//! library the first?
+//! Examines a program that starts as `gpuslice run` starts it: the order of the libraries in it, of which the preload
+//! library must be the first.
 
 use super::asking::ProbeOutcome;
 use super::elf::Elf;
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 /// A shared object in the program beside the preload library.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Other {
-    /// Its file.
+    /// The object's file.
     pub(super) path: PathBuf,
     /// Number of its exports that have names of the driver's or NVML's functions.
     pub(super) driver_functions: usize,
@@ -159,13 +159,13 @@ fn conflict(other: &Other, seen: &Preloaded) -> Finding {
     if is_before {
         Finding::error(
             "preload.conflict",
-            format!("{what} and comes first: what programs look up is missed"),
+            format!("{what} and comes first: the library does not see the look-ups of programs"),
             out,
         )
     } else {
         Finding::warning(
             "preload.conflict",
-            format!("{what}, behind ours: it does not see what programs look up"),
+            format!("{what}, behind ours: it does not see the look-ups of programs"),
             "keep it only if it is known to work with other libraries",
         )
     }

@@ -25,7 +25,7 @@ use std::{fs, ptr};
 /// The driver's library, and its answers.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Cuda {
-    /// Its path; `None` if the loader does not find it.
+    /// The library's path; `None` if the loader does not find it.
     pub(super) path: Option<PathBuf>,
     /// The loader's error, if it does not find the library.
     pub(super) missing: Option<String>,
@@ -47,7 +47,7 @@ pub(super) struct Cuda {
 /// NVML's library, and its answers.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Nvml {
-    /// Its path; `None` if the loader does not find it.
+    /// The library's path; `None` if the loader does not find it.
     pub(super) path: Option<PathBuf>,
     /// The loader's error, if it does not find the library.
     pub(super) missing: Option<String>,
@@ -62,9 +62,9 @@ pub(super) struct Nvml {
 /// A device, as NVML describes it. `None` stands for a question that NVML does not answer.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct ProbedGpu {
-    /// Its UUID.
+    /// The device's UUID.
     pub(super) uuid: String,
-    /// Its model.
+    /// The device's model.
     pub(super) name: String,
     /// Whether it is divided into instances (MIG).
     pub(super) mig: Option<bool>,
@@ -144,7 +144,7 @@ fn cuda() -> Cuda {
     if let Some(version) = find!(image, cuDriverGetVersion) {
         let mut number = 0;
         step("cuDriverGetVersion");
-        // SAFETY: the output is a variable of this function.
+        // SAFETY: the function needs an output that is valid for writes: `number` is on this stack.
         let code = unsafe { version(&raw mut number) };
         found.version = (code == status::SUCCESS).then_some(number);
     }
@@ -196,23 +196,25 @@ fn devices(image: Image) -> Option<(Vec<String>, Vec<String>)> {
     let device_of = find!(image, cuDeviceGet)?;
     let uuid_of = find!(image, cuDeviceGetUuid)?;
     let mut count = 0;
-    // SAFETY: the output is a variable of this function.
+    // SAFETY: the function needs an output that is valid for writes: `count` is on this stack.
     if unsafe { count_of(&raw mut count) } != status::SUCCESS {
         return None;
     }
     let shares = |device| {
         OF_HOST_MEMORY.into_iter().any(|attribute| {
             let mut value = 0;
-            // SAFETY: the output is a variable of this closure, and the driver refuses an invalid handle.
+            // SAFETY: the function needs an output that is valid for writes: `value` is on this stack. The driver refuses an
+            // invalid handle.
             unsafe { attribute_of(&raw mut value, attribute, device) == status::SUCCESS && value != 0 }
         })
     };
     let mut host_memory = Vec::new();
     let mut uuid = |number| {
         let (mut device, mut uuid) = (0, CUuuid { bytes: [0; 16] });
-        // SAFETY: the output is a variable of this closure.
+        // SAFETY: the function needs an output that is valid for writes: `device` is on this stack.
         let code = unsafe { device_of(&raw mut device, number) };
-        // SAFETY: the output is a variable of this closure, and the driver refuses an invalid handle.
+        // SAFETY: the function needs an output that is valid for writes: `uuid` is on this stack. The driver refuses an invalid
+        // handle.
         let told = code == status::SUCCESS && unsafe { uuid_of(&raw mut uuid, device) } == status::SUCCESS;
         let bytes = uuid.bytes.map(|byte| byte.to_ne_bytes()[0]);
         let name = told.then(|| gpuslice_policy::config::gpu_uuid_text(&bytes))?;
@@ -257,7 +259,7 @@ fn gpus(image: Image) -> Option<Vec<ProbedGpu>> {
     let count = number(|count| unsafe { count_of(count) })?;
     let handle = |index| {
         let mut device: nvmlDevice_t = ptr::null_mut();
-        // SAFETY: the output is a variable of this closure.
+        // SAFETY: the function needs an output that is valid for writes: `device` is on this stack.
         let code = unsafe { handle_of(index, &raw mut device) };
         (code == status::SUCCESS).then_some(device)
     };

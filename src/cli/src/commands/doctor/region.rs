@@ -1,4 +1,4 @@
-//! Examines the regions: can a slice have one at its place, and which regions are there?
+//! Examines the regions: the place where a slice would have one, and the regions that exist.
 
 use super::calls::{self, Room};
 use super::finding::Finding;

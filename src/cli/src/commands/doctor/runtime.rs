@@ -1,4 +1,4 @@
-//! Starts the CUDA runtime and cuBLAS: do they start under a quota as they do without one?
+//! Checks that the CUDA runtime and cuBLAS start under a quota as they do without one.
 //!
 //! The runtime compares some of the driver's answers with its own knowledge. A future driver or runtime may mind that a
 //! device's size is the quota. So the doctor starts both without gpuslice, and then under a quota in a region of the
@@ -65,7 +65,7 @@ fn runtime() -> Option<Start> {
     // SAFETY: `get` needs the symbol's type, and the runtime's function of this name has this one.
     let ask =
         unsafe { library.get::<unsafe extern "C" fn(*mut c_int) -> c_int>(b"cudaGetDeviceCount\0") }.ok()?;
-    // SAFETY: the output is a variable of this function.
+    // SAFETY: the function needs an output that is valid for writes: `count` is on this stack.
     let status = unsafe { ask(&raw mut count) };
     std::mem::forget(library);
     Some(Start { name, call: "cudaGetDeviceCount".to_owned(), status })
@@ -80,7 +80,7 @@ fn cublas() -> Option<Start> {
     let create =
         unsafe { library.get::<unsafe extern "C" fn(*mut *mut c_void) -> c_int>(b"cublasCreate_v2\0") }
             .ok()?;
-    // SAFETY: the output is a variable of this function.
+    // SAFETY: the function needs an output that is valid for writes: `handle` is on this stack.
     let status = unsafe { create(&raw mut handle) };
     std::mem::forget(library);
     Some(Start { name, call: "cublasCreate".to_owned(), status })

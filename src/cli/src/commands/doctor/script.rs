@@ -5,11 +5,11 @@ use std::path::Path;
 /// A line that affects the programs behind it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ScriptLine {
-    /// Its number, from 1.
+    /// The line's number, from 1.
     pub(super) number: usize,
-    /// Its text.
+    /// The line's text.
     pub(super) text: String,
-    /// Its effect.
+    /// The line's effect.
     pub(super) does: LineEffect,
 }
 

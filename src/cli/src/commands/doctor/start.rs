@@ -1,4 +1,4 @@
-//! Examines a command before `run` starts it: would the library be in the program?
+//! Examines a command before `run` starts it, and refuses one whose program would not load the library.
 
 use super::command::{self, Kind, Program};
 use super::finding::{Finding, Level};
@@ -17,7 +17,7 @@ pub(crate) struct StartFacts {
     pub(crate) notes: Vec<String>,
 }
 
-/// Looks at a command before it is started: would the library be in it?
+/// Looks at a command before it starts, and reports if the library would not be in it.
 ///
 /// # Errors
 /// The file is no library, or no library that works on this machine.

@@ -42,7 +42,7 @@ pub(crate) struct ObservedSlice {
 /// A device of a slice.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Device {
-    /// Its place in the slice, from 0.
+    /// The device's place in the slice, from 0.
     pub(crate) number: usize,
     pub(crate) uuid: Uuid,
     /// Bytes that it has.
@@ -67,9 +67,9 @@ pub(crate) struct Device {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Process {
     pub(crate) id: ProcessId,
-    /// Its number here; `None` if it cannot be seen from here, or if the caller has not asked for it.
+    /// The process's number here; `None` if it cannot be seen from here, or if the caller has not asked for it.
     pub(crate) number: Option<u32>,
-    /// Its command; `None` if it cannot be seen from here, or if the caller has not asked for it.
+    /// The process's command; `None` if it cannot be seen from here, or if the caller has not asked for it.
     pub(crate) command: Option<String>,
     /// By device: bytes that it holds, allocations that it was refused, GPU time that it used, and time that it waited.
     pub(crate) held: Vec<u64>,

@@ -87,8 +87,8 @@ impl FullScreen {
         })
     }
 
-    /// Takes the terminal over, once it is this process's. A signal that ends this process comes first: in the
-    /// background the kernel would stop the process at its first touch of the terminal, before it heard of the signal.
+    /// Takes the terminal over, once it is this process's. A signal that ends this process comes first. In the background, the
+    /// kernel would stop the process at its first access to the terminal, before it handled the signal.
     pub(crate) fn take_over(&mut self) -> io::Result<Option<Arrived>> {
         loop {
             let is_ours = system::is_in_foreground();

@@ -250,7 +250,7 @@ mod tests {
             "contexts 768.00 MiB",
             "12.00 ms queued",
             "denied 3",
-            "unmet 2",
+            "device full 2",
             "spilled 1.00 MiB",
             "policy fixed",
             "weight 100",

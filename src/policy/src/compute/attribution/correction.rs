@@ -13,8 +13,8 @@ use crate::time::{GpuTime, GpuTimeChange, Monotonic, WallTime};
 
 /// A factor of one. Factors are given in millionths.
 pub const ONE: u32 = 1_000_000;
-/// Smallest factor: 2 %. A turn of 1 ms among eight slices waits for seven co-tenants with 2 ms each; it is a
-/// fifteenth of the time between its events. A factor below a fiftieth is taken for an error.
+/// Smallest factor: 2 %. A turn of 1 ms among eight slices waits for seven co-tenants with 2 ms each. It is a fifteenth of the
+/// time between its events. A factor below a fiftieth is taken for an error.
 const LEAST: u32 = ONE / 50;
 
 /// Time between two steps of the replay: 20 ms.

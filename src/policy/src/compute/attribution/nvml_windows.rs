@@ -39,7 +39,7 @@ pub struct Window {
     pub from: Monotonic,
     /// End.
     pub to: Monotonic,
-    /// True if the window began earlier than `from`. That part is too old to tell what was covered.
+    /// True if the window began earlier than `from`. That part is too old to tell the covered time.
     pub is_cut: bool,
 }
 

@@ -7,16 +7,16 @@
 //! - Work ends in the turn of another context. The turn is then moved, and the length of turns corrected.
 //! - Work of one context gets parts that differ from their mean.
 //!
-//! Why replays: the driver does not publish its schedule, but work can end only in a turn of its own context.
+//! A replay is needed because the driver does not publish its schedule. Work can end only in a turn of its own context.
 //!
-//! What could go wrong: several rules fit the same work. [`Slicing`](super::slicing::Slicing) takes the one with the
+//! Risk: several rules fit the same work. [`Slicing`](super::slicing::Slicing) takes the one with the
 //! least evidence against it, and old evidence fades.
 
 use super::super::measuring::verdict::LONGEST_SWITCH;
 use crate::time::{GpuTimeChange, Monotonic, WallTime};
 
-/// Usual time of a switch between contexts: 50 us, half of the longest. The time belongs to no context. With the
-/// longest one, a replay leaves time of each turn without an owner: a share of 30 % is 1.1 points too large beside another slice.
+/// Usual time of a switch between contexts: 50 us, half of the longest. The time belongs to no context. With the longest one, a
+/// replay leaves time of each turn without an owner. Then a share of 30 % is 1.1 points too large beside another slice.
 pub(super) const USUAL_SWITCH: WallTime = LONGEST_SWITCH.part(2);
 /// Largest part of a turn that a switch takes: one in 20. A replay of turns that are too short must not leave much time
 /// without an owner. Of the shortest known turn, 1 ms, it is the whole switch: with less, a slice beside it would pay for

@@ -1,11 +1,11 @@
 //! Replays the GPU's time slicing from the busy intervals that all slices publish.
 //!
-//! The driver gives contexts turns. The time between two events of one context contains the turns of the others. The
-//! length of a turn is unknown. To split each instant evenly among the contexts with work in flight is up to 20
-//! points wrong where a turn is longer than the work.
+//! The driver gives contexts turns. The time between two events of one context contains the turns of the others. The length of a
+//! turn is unknown. Suppose that each instant were split evenly among the contexts with work in flight. Where a turn is longer
+//! than the work, that would be up to 20 points wrong.
 //!
-//! So the time slicing is replayed under each rule that a driver may use (`Replay`): 20 lengths of a turn and 3 ways
-//! to treat a context that is alone. The replay with the least evidence against it tells the owner of each instant.
+//! So the module replays the time slicing under each rule that a driver may use (`Replay`). The rules are 20 lengths of a turn
+//! and 3 ways to treat a context that is alone. The replay with the least evidence against it tells the owner of each instant.
 //!
 //! The method needs no process numbers, no NVML, and no estimate of the work.
 

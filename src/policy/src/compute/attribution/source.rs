@@ -18,7 +18,7 @@ pub enum Source {
     Failing,
     /// Events, corrected by the intervals that the slices publish.
     Replayed,
-    /// The same beside programs that publish nothing. Their turns count as the slices' time.
+    /// Events, corrected by those intervals, beside programs that publish nothing. Their turns count as the slices' time.
     ReplayedWhole,
 }
 
@@ -111,9 +111,9 @@ impl Display for Source {
             Self::Whole => "events, other programs' turns included",
             Self::Nvml => "NVML",
             Self::Failing => "estimates: events fail",
-            Self::Replayed => "events, corrected by what the slices publish",
+            Self::Replayed => "events, corrected by the slices' intervals",
             Self::ReplayedWhole => {
-                "events, corrected by what the slices publish, other programs' turns included"
+                "events, corrected by the slices' intervals, other programs' turns included"
             }
         })
     }

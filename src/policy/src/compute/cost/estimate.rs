@@ -177,7 +177,7 @@ impl Estimate {
         }
     }
 
-    /// Returns the estimate after a measured batch: it moves towards the cost of a launch of `part`, in proportion to the part's
+    /// Returns the estimate after a measured batch. It moves towards the cost of a launch of `part`, in proportion to the part's
     /// share of the batch.
     pub(super) fn in_batch(self, part: &BatchPart, outcome: &Outcome) -> Self {
         let Outcome { charged, charged_predicted, plain, plain_predicted } = *outcome;

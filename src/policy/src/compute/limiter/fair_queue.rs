@@ -8,7 +8,7 @@
 //! time that it was served. Every other process computes from these words when its own turn comes. No process hands a
 //! turn over, so no process waits for a dead one.
 //!
-//! What could go wrong: a process that publishes a request and stops would hold up all others. [`PATIENCE`] and
+//! Risk: a process that publishes a request and stops would hold up all others. [`PATIENCE`] and
 //! [`OVERDUE`] bound that wait.
 
 use super::lease;
@@ -36,8 +36,8 @@ impl Ask {
     /// Returns the request as other processes count it at `now`. `looks` is the instant at which the process tries again; the
     /// beginning of the clock while it tries.
     ///
-    /// An overdue process counts as not waiting. Otherwise all processes behind it would become due together after
-    /// [`PATIENCE`], and the first to wake up would take the turn, whatever it was served before.
+    /// An overdue process counts as not waiting. Otherwise all processes behind it would become due together after [`PATIENCE`].
+    /// The first to wake up would take the turn, whatever GPU time it had before.
     #[must_use]
     pub fn of_one_that(self, looks: Monotonic, now: Monotonic) -> Self {
         let is_overdue = looks > Monotonic::BEGIN && looks.saturating_add(OVERDUE) <= now;

@@ -104,8 +104,7 @@ fn alone(terms: RateLimit) -> GpuTime {
 ///
 /// The GPU takes 20 to 100 us to switch between processes. With leases of 0.2 ms two processes would lose a fifth of
 /// their share. At a share of 5 % a turn is longer than a batch
-/// ([`FULL`](super::super::measuring::when_alone::FULL)): if each batch began with a switch, the slice would get 3 %
-/// less.
+/// ([`FULL`](super::super::measuring::when_alone::FULL)). If each batch began with a switch, the slice would get 3 % less.
 #[must_use]
 pub fn turn(terms: RateLimit) -> GpuTime {
     terms.gpu(TURN_SPAN).clamp(usual(terms), TURN)
@@ -140,7 +139,8 @@ pub(super) fn overlaps(estimate: &Estimate) -> bool {
     estimate.charged < estimate.plain.gpu_if_alone().saturating_mul(3).part(4)
 }
 
-/// Returns the GPU time to take for a group of launches like this one on several streams. `None`: the launches do not overlap. `is_try`: take a group anyway, to find out.
+/// Returns the GPU time to take for a group of launches like this one on several streams. `None`: the launches do not overlap.
+/// `is_try`: take a group anyway, to find out.
 ///
 /// Example: eight small kernels fit on the GPU side by side. If each waited for its own GPU time, each would run
 /// alone and be charged as a kernel that runs alone. The eight would get an eighth of the work that their share
@@ -186,8 +186,8 @@ impl Lease {
         }
     }
 
-    /// Returns the GPU time to take from the slice's word so that `cost` can be paid: at least a lease of `size`, and none if
-    /// the credit suffices.
+    /// Returns the GPU time to take from the slice's word so that `cost` can be paid. It is at least a lease of `size`, or
+    /// nothing if the credit suffices.
     #[must_use]
     pub fn shortfall(&self, cost: GpuTime, size: GpuTime) -> GpuTime {
         let lacking = cost.saturating_sub(self.credit);

@@ -8,9 +8,9 @@
 //! - A kernel on another device may wait for it ([`peer_overdraft`](super::super::peer_overdraft)).
 //! - A kernel of its own process may wait for it.
 //!
-//! Each reason is a guess, and each may be wrong. Therefore one budget pays for all of them ([`admit`]). The slice owes
-//! the time like any other. Because half of the share pays for overdrafts while the whole share pays the debt,
-//! overdrafts never put a slice further into debt than [`MOST`] and one launch.
+//! Each reason is a guess, and each may be wrong. Therefore one budget pays for all of them ([`admit`]). The slice owes the time
+//! like any other. Half of the share pays for overdrafts, while the whole share pays the debt. So overdrafts never put a slice
+//! further into debt than [`MOST`] and one launch.
 
 use super::super::cost::estimate::Estimate;
 use super::lease;

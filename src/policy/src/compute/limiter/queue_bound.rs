@@ -1,7 +1,7 @@
 //! Bounds the work in flight on the GPU.
 //!
-//! Queued work cannot be taken back. The bound of its predicted time has two uses: a new share or a higher priority
-//! takes effect soon, and a wrong estimate is wrong for little work.
+//! Queued work cannot be taken back. The bound of its predicted time has two uses. A new share or a higher priority takes effect
+//! soon. A wrong estimate is wrong for little work.
 
 use super::super::cost::estimate::Key;
 use crate::time::{GpuTime, WallTime};
@@ -17,9 +17,9 @@ pub const LEAST: GpuTime = GpuTime::from_millis(20);
 pub const BESIDE: GpuTime = GpuTime::from_millis(4);
 /// Largest bound of predicted GPU time: 50 ms.
 ///
-/// A stream on which no work has started for as long counts as blocked: it waits for a host function, a word in
-/// memory, another device or a semaphore. The thread that would wait for the queue may be the one that must end the
-/// wait. So the blocked work does not count; the slice's paid time bounds later launches, as always.
+/// A stream on which no work has started for as long counts as blocked. It may wait for a host function, a word in memory,
+/// another device or a semaphore. The thread that would wait for the queue may be the one that must end the wait. So the blocked
+/// work does not count; the slice's paid time bounds later launches, as always.
 pub const MOST: GpuTime = GpuTime::from_millis(50);
 /// Launches that may be in flight on a stream when a thread takes credit, if the driver's queues have the usual length.
 ///

@@ -10,7 +10,7 @@ pub enum Work {
     None,
     /// Launches whose cost was predicted and prepaid.
     Predicted,
-    /// Also a launch of unknown cost, for which [`FIRST_PRIOR`](super::super::cost::table::FIRST_PRIOR) was prepaid.
+    /// Launches of which one has an unknown cost, for which [`FIRST_PRIOR`](super::super::cost::table::FIRST_PRIOR) was prepaid.
     Unpredicted,
 }
 

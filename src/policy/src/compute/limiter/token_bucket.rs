@@ -6,8 +6,8 @@
 //! - Work is admitted while the word lies in the past. Work of `cost` moves the word by `cost / rate`.
 //! - A word that lies further back than the burst loses the rest. A word in the future is debt.
 //!
-//! Why a word of time, and no counter of tokens: the clock refills the bucket, so no process has to, and a death
-//! needs no repair.
+//! The word holds a time instead of a count of tokens, because the clock then refills the bucket. No process has to refill it,
+//! and a death needs no repair.
 //!
 //! All functions take the word and return its next value. The caller applies them by compare-and-swap. Wrong values
 //! from a shared file cannot overflow: all arithmetic saturates.

@@ -18,8 +18,8 @@ use super::super::cost::estimate::{BatchPart, Estimate, Key, Outcome};
 use super::when_alone::{Timing, full};
 use crate::time::{GpuTime, WallTime};
 
-/// Time after the end of GPU work in which a waiting host returns: 50 us for a host that sleeps, a tenth of it
-/// for one that spins.
+/// Time after the end of GPU work in which a waiting host returns. It is 50 us for a host that sleeps, and a tenth of that for
+/// one that spins.
 ///
 /// This time of a batch with waits is left to the estimates. Otherwise a program that repeatedly launches 20 us and
 /// waits would be charged for its return: a tenth too much.
@@ -113,9 +113,9 @@ impl Batch {
         self.plain
     }
 
-    /// Records when the first launch returned from the driver: `lead` after the opening event was recorded. If
-    /// that event had to wait for another event ([`delay`](super::when_alone::delay)), the time counts from when it
-    /// passed.
+    /// Records the return of the first launch from the driver: it came `lead` after the record of the opening event. If that
+    /// event had to wait for another event ([`delay`](super::when_alone::delay)), `lead` counts from the instant at which the GPU
+    /// passed that other event.
     pub const fn lead(&mut self, lead: WallTime) {
         self.lead = lead;
     }

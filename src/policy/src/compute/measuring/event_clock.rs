@@ -95,9 +95,9 @@ impl EventCost {
 /// stream is idle at times. If no stream is ever idle, it is far too small. Then the upper bound is good to a
 /// fraction of the worker's millisecond.
 ///
-/// What could go wrong: the clocks drift, and the host's clock may jump. So a bound counts for 0.1 to 0.2 s only. And
-/// the offset changes only when a bound requires it: each time it falls, later intervals fall on time that is covered
-/// already, and are not charged.
+/// Risk: the clocks drift, and the host's clock may jump. So a bound counts for 0.1 to 0.2 s only. The offset
+/// changes only when a bound requires it. Each time it falls, later intervals fall on time that is covered already, and are not
+/// charged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ClockOffset {
     /// The bounds of the present tenth of a second, and of the one before.

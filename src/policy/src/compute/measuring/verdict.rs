@@ -58,10 +58,10 @@ impl Batch {
     /// The events bound the work from both sides. It took at most `measured`, and at least `measured` less the time
     /// for which the stream may have been idle. Between the bounds the estimate decides.
     ///
-    /// Why the estimate: with a late host the upper bound charges the slice for idle time, and the lower bound lets
-    /// it run for nothing.
+    /// Reason for the estimate: with a late host the upper bound charges the slice for idle time. The lower bound lets it run for
+    /// nothing.
     ///
-    /// What could go wrong: a wrong estimate between two distant bounds would confirm itself. So such a measurement
+    /// Risk: a wrong estimate between two distant bounds would confirm itself. So such a measurement
     /// does not replace an uncertain estimate. The next launch is measured again, and this one is charged the upper
     /// bound. Example: a batch of copies returns only when it has ended.
     #[must_use]
@@ -91,8 +91,8 @@ impl Batch {
         Verdict { length, events, after, held: !held.is_zero(), lesson }
     }
 
-    /// Returns the time from the opening event to the start of the first kernel, and the time for which the stream may have been
-    /// idle beyond that.
+    /// Returns two times. The first is from the opening event to the start of the first kernel. For the second, the stream may
+    /// have been idle beyond that.
     ///
     /// On a busy stream the event delays the kernel by its cost. On an empty stream a launch takes a few
     /// microseconds, and the kernel begins at the end of them. A longer launch was delayed. If the delay came before

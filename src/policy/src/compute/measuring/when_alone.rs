@@ -56,7 +56,7 @@ const GAPPY: u32 = SAMPLED / 8;
 /// events pass within one.
 const AFTER_GAPS: WallTime = FULL.part(GAPLESS);
 
-/// How a launch is measured.
+/// The way to measure a launch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Timing {
     /// Between two events of its own.

@@ -1,14 +1,14 @@
-//! How often the library asks NVML, and for how long it keeps NVML open.
+//! The schedule of questions to NVML, and the time for which the library keeps NVML open.
 
 use crate::driver_calls::nvml::initialization::PART;
 use crate::os::clock::now as clock_now;
 use gpuslice_policy::compute::attribution::source::Why;
 use gpuslice_policy::time::{Monotonic, WallTime};
 
-/// How long NVML stays open while nothing is under way. Opening it takes tens of milliseconds, and a program may pause after each
-/// request.
+/// Time for which NVML stays open while nothing is under way. Opening it takes tens of milliseconds, and a program may pause
+/// after each request.
 pub(crate) const LINGER: WallTime = WallTime::from_millis(2_000);
-/// How often the library tries again after NVML failed.
+/// Time after which the library tries again if NVML failed.
 pub(crate) const AGAIN: WallTime = WallTime::from_millis(5_000);
 /// Longest pause that follows from [`PART`].
 const LONGEST: WallTime = WallTime::from_millis(1_000);

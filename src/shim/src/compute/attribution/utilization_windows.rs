@@ -1,4 +1,4 @@
-//! Windows of GPU utilization from NVML: which processes used a device since the last window, and how much.
+//! Windows of GPU utilization from NVML: the use of a device by each process since the last window.
 
 use crate::driver_calls::nvml::memory::Session;
 use crate::driver_calls::nvml::utilization::{Question, Used, knows_our_numbers, used};
@@ -80,7 +80,7 @@ impl UtilizationReader {
     fn is_instance(&self) -> bool {
         let function = slot::real::<real::nvmlDeviceIsMigDeviceHandle>(Symbol::nvmlDeviceIsMigDeviceHandle);
         let mut is_instance = 0;
-        // SAFETY: the output is valid for writes; NVML checks the handle.
+        // SAFETY: the function needs an output that is valid for writes: `is_instance` is on this stack. NVML checks the handle.
         let code = function.map(|function| unsafe { function(self.device, &raw mut is_instance) });
         code == Some(status::SUCCESS) && is_instance == 1
     }

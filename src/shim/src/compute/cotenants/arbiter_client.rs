@@ -20,7 +20,7 @@ use gpuslice_policy::time::{Monotonic, WallTime};
 use gpuslice_region::{ArbiterLeases, Cotenant, Uuid, allocate_gpu};
 use parking_lot::Mutex;
 
-/// How often the process tries to open the leases, and checks that other slices use the same file.
+/// Interval at which the process tries to open the leases, and checks that other slices use the same file.
 const AGAIN: WallTime = WallTime::from_millis(1_000);
 
 /// Arbiter leases of this process, and the arbiter of each GPU whose lease it holds.
@@ -67,7 +67,8 @@ impl ArbiterClient {
             let is_ours =
                 limiter.is_divided(slice) && !slice.region().is_divided_by_agent(limiter.gpu.device, now);
             let holds = is_ours && leases.renew(&Uuid(limiter.gpu.uuid), now);
-            // An arbiter whose lease was lost is dropped: another one has divided the GPU since, so what this one knows is old.
+            // An arbiter whose lease was lost is dropped: another one has divided the GPU since, so the knowledge of this one is
+            // old.
             *arbiter = arbiter.take().filter(|_| holds).or_else(|| holds.then(Arbiter::default));
         }
         if !self.holds_any() {

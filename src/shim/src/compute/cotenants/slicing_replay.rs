@@ -1,4 +1,4 @@
-//! Replay of the driver's time slicing: which part of the time between two events was the slice's own.
+//! Replay of the driver's time slicing. It finds the part of the time between two events that was the slice's own.
 //!
 //! Example: two slices run kernels at once, and each measures 10 ms between its events; the GPU has given each 5 ms.
 //! The slice elects one process. That process reads the busy intervals of all slices of its GPU whose regions lie in
@@ -33,7 +33,8 @@ const ABSENT_AFTER: WallTime = WallTime::from_millis(2_000);
 /// Most time that is settled at once: a larger difference is taken for a wrong clock.
 const MOST_SETTLED: GpuTime = GpuTime::from_millis(200);
 
-/// The replay of one device. The worker advances it, and the thread that asks NVML reads its sight and writes what it has found.
+/// The replay of one device. The worker advances it, and the thread that asks NVML reads its sight and writes the programs that
+/// it has found.
 #[derive(Debug, Default)]
 pub(crate) struct SlicingReplay {
     /// `None` while another process of the slice is elected.
@@ -53,8 +54,8 @@ pub(crate) struct SlicingReplay {
 pub(super) enum Sight {
     /// No co-tenant publishes intervals.
     Alone,
-    /// This slice asks NVML for its co-tenants. Their processes that published intervals since the last call: number of the slice,
-    /// and of the process in it.
+    /// This slice asks NVML for its co-tenants. Their processes that published intervals since the last call: number of the
+    /// slice, and of the process in it.
     Asks(BTreeSet<(u64, u32)>),
     /// Another slice or the node agent asks.
     Listens,
@@ -105,8 +106,8 @@ impl SlicingReplay {
         self.has_found_programs = are_there;
     }
 
-    /// Publishes new intervals of the slice for slices of other directories, if this process is elected. They come at once, because
-    /// this process may sleep when the next step is due.
+    /// Publishes new intervals of the slice for slices of other directories, if this process is elected. They come at once,
+    /// because this process may sleep when the next step is due.
     ///
     /// The lease is renewed before, because another process may have been elected meanwhile. If both published, the others would
     /// get each interval twice.
@@ -132,7 +133,7 @@ impl SlicingReplay {
         is_elected
     }
 
-    /// Replays, if that is due. Returns true if this slice asks NVML what programs use the GPU.
+    /// Replays, if that is due. Returns true if this slice asks NVML for the programs that use the GPU.
     pub(crate) fn tick(
         &mut self,
         slice: &Slice,
@@ -342,7 +343,7 @@ impl ElectedReplay {
         now.saturating_sub(behind)
     }
 
-    /// Replays the new intervals, and settles the difference to what was charged.
+    /// Replays the new intervals, and settles the difference to the charged time.
     ///
     /// The factor is only a guess for the next charges, and the difference corrects it afterwards. So a wrong factor makes a
     /// charge late, and the mean does not depend on it. A step covers about 20 ms, so a difference beyond 200 ms is cut.

@@ -66,8 +66,9 @@ impl CotenantState {
         }
     }
 
-    /// Replays the time slicing on a device, if that is due. Returns true if this slice asks NVML what programs use the device.
-    /// True also where nothing is replayed, and while another thread has the replays: [`ask_nvml`](Self::ask_nvml) decides again.
+    /// Replays the time slicing on a device, if that is due. Returns true if this slice asks NVML for the programs that use the
+    /// device. True also where nothing is replayed, and while another thread has the replays: [`ask_nvml`](Self::ask_nvml)
+    /// decides again.
     fn replay_device(&self, usage: &UsageState, at: usize) -> bool {
         let (Some(mut replays), Some(limiter)) = (self.replays.try_lock(), usage.limiters.get(at)) else {
             return true;

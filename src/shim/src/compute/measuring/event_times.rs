@@ -64,7 +64,7 @@ pub(crate) fn read_events(
         && (batch.ended.is_some() || read_end(batch, pools, contexts, cost)?))
 }
 
-/// Returns true if the GPU has passed the start.
+/// Reads the opening event of a batch, and returns true if the GPU has passed it.
 fn read_start(batch: &mut PendingBatch, pools: &Events, contexts: &mut ContextTimes) -> Result<bool, Status> {
     let (pool, start) = (batch.closed.pool, &mut batch.closed.start);
     if !events::has_passed(*start)? {
@@ -94,8 +94,8 @@ fn read_start(batch: &mut PendingBatch, pools: &Events, contexts: &mut ContextTi
     Ok(true)
 }
 
-/// Returns true if the GPU has passed the end, and the events behind it. A stream passes its events in order, so the last one is
-/// asked.
+/// Reads the closing event of a batch, and returns true if the GPU has passed it and the calibration events behind it. A stream
+/// passes its events in order, so the function asks the driver about the last one only.
 fn read_end(
     batch: &mut PendingBatch,
     pools: &Events,

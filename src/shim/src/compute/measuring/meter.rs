@@ -31,13 +31,14 @@ use gpuslice_region::Origin;
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
 
-/// How long a stream's last event is kept after its work has ended.
+/// Time for which a stream's last event is kept after its work has ended.
 const REMEMBERED: WallTime = WallTime::from_millis(1_000);
-/// How long a call that may end a context waits for a poll to end.
+/// Time for which a call that may end a context waits for a poll to end.
 const POLL_ENDS: Duration = Duration::from_secs(2);
-/// How long the same call waits after the driver has ended the context. A poll that the driver does not block ends within that.
+/// Time for which the same call waits after the driver has ended the context. A poll that the driver does not block ends within
+/// that.
 const AFTER_END: Duration = Duration::from_millis(10);
-/// How long a stream counts as in use.
+/// Time for which a stream counts as in use.
 const IN_USE: WallTime = WallTime::from_millis(100);
 
 /// All pending batches, and the state of their measurement.
@@ -221,7 +222,7 @@ impl MeterState {
     fn read_events(&mut self, usage: &UsageState, meter: &Meter) {
         let Self { streams, contexts, event_cost, .. } = self;
         for queue in streams.values_mut() {
-            // Asked for each stream, because a thread may have suspended the context since the poll began.
+            // The poll checks each stream's context, because a thread may have suspended it since the poll began.
             let Some(pool) = queue.pool().filter(|pool| !meter.is_suspended(*pool)) else { continue };
             let read = || {
                 usage.timing.pools.refill(pool);

@@ -1,4 +1,4 @@
-//! Timing events of this process: whether they are used, and the reaction to an event that fails.
+//! Timing events of this process: the choice to use them, and the reaction to an event that fails.
 //!
 //! Example: `cuEventRecord` fails because the program has destroyed its context. Other contexts are not affected, so
 //! events stay in use. A failure of another kind stops events for a second, in which launches are charged by estimates
@@ -42,7 +42,8 @@ pub(crate) struct TimingEvents {
     /// Instant of the last failure; the beginning of the clock before the first. Any thread that uses events writes it.
     failed_at: TimeWord<Monotonic>,
     has_warned: AtomicBool,
-    /// How long an event occupies its stream; none before that was measured. Written at each poll, read by launching threads.
+    /// Time for which an event occupies its stream; none before that was measured. Written at each poll, read by launching
+    /// threads.
     cost: TimeWord<WallTime>,
 }
 

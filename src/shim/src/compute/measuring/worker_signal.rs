@@ -1,5 +1,5 @@
-//! Signals between the worker thread and the threads that launch: how they wake it, and how it tells them that batches
-//! have ended.
+//! Signals between the worker thread and the threads that launch. A launching thread wakes the worker; the worker
+//! announces that batches have ended.
 //!
 //! The worker itself is in `worker`, which imports all folders below it. It shares the words of this module.
 #![allow(

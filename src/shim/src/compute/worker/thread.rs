@@ -20,7 +20,7 @@ use gpuslice_policy::config::LogLevel;
 use gpuslice_region::sigbus_forwarding::{self, LibraryThread};
 use std::time::Instant;
 
-/// How long the exit of the process waits for a tick and a question to NVML to end, both together.
+/// Time for which the exit of the process waits for a tick and a question to NVML to end, both together.
 const AT_EXIT: Duration = Duration::from_millis(100);
 /// Number of ticks without work under way after which the worker sleeps.
 const IDLE_TICKS: u32 = 20;
@@ -50,7 +50,7 @@ fn start(compute: &'static Compute) {
         );
         messages::say(LogLevel::Warn, &text);
     }
-    // Also without a worker: then threads that wait for a batch tick, and stop when the process ends.
+    // Also without a worker, because threads that wait for a batch then do its ticks. They stop when the process ends.
     end_with_process(compute);
 }
 
@@ -73,19 +73,21 @@ extern "C" fn prepare_fence(_: *mut c_void) -> *mut c_void {
 /// Ticks until the process ends.
 fn run(compute: &'static Compute) {
     let worker = &compute.worker;
-    // For good: otherwise a call of the worker would invalidate a capture that a thread of the program makes in global mode.
+    // The worker keeps the relaxed mode for good. In another mode its calls would invalidate a capture that a thread of the
+    // program makes in global mode.
     capture_mode::exchange_capture_mode(capture_mode::RELAXED);
-    // On a thread of its own, because it takes tens of milliseconds, in which the first launches wait to be measured. If no
-    // thread can be started, launches keep their own fences.
+    // The preparation has a thread of its own, because it takes tens of milliseconds, in which the first launches wait to be
+    // measured. If no thread can be started, launches keep their own fences.
     let _done = thread::spawn(compute, 64 << 10, prepare_fence);
-    // Called after the spawn above: that thread needs no signal.
+    // This comes after the spawn above: that thread needs no signal.
     sigbus_forwarding::register_thread(LibraryThread::Worker);
     let begun = ClockPair::read();
     let mut idle = 0_u32;
     while !worker.is_ending() {
         sigbus_forwarding::unblock(LibraryThread::Worker);
         let is_busy = {
-            // Read again under the lock: the exit sets the word and then takes the lock, so no tick begins after that.
+            // The worker reads the word again under the lock: the exit sets the word and then takes the lock, so no tick begins
+            // after that.
             let _tick = worker.tick_lock.lock();
             !worker.is_ending() && tick(compute)
         };
@@ -96,10 +98,11 @@ fn run(compute: &'static Compute) {
             continue;
         }
         clock::compare(begun);
-        // Others divide the GPUs meanwhile. Otherwise they would wait until the leases expire, a tenth of a second.
+        // The idle process gives its arbiter leases back, so that others divide the GPUs. Otherwise they would wait until the
+        // leases expire, a tenth of a second.
         compute.cotenants.release_arbiter(compute);
         let is_open = compute.cotenants.close_idle();
-        // Asked after the worker has marked itself as asleep. Work that was counted before is seen here, and later work wakes it.
+        // The worker asks after it has marked itself as asleep. It sees work that was counted before, and later work wakes it.
         // While regions of co-tenants are open, it wakes after a while to close them.
         let is_needed = || compute.is_anything_under_way() || needs_arbiter(compute);
         worker.sleep(is_needed, is_open.then_some(LINGER.duration()));

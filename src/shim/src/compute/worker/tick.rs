@@ -9,7 +9,7 @@ use crate::os::clock::{self, CycleInstant};
 use gpuslice_policy::compute::measuring::batch::OLD;
 use gpuslice_policy::time::WallTime;
 
-/// How long a thread keeps credit that it does not spend.
+/// Time for which a thread keeps credit that it does not spend.
 const CREDIT_KEPT: WallTime = WallTime::from_millis(50);
 
 /// Does one tick. Returns true if anything is left to do.
@@ -74,7 +74,8 @@ struct Flushed {
 /// A thread without credit and without a batch is left *clean*: later ticks skip it until it launches again. Each access makes
 /// all threads of the process pass a fence, so ticks would otherwise disturb a program with many idle threads.
 fn flush(compute: &'static Compute, slot: &'static ThreadSlot, mut state: RemoteGuard) -> Flushed {
-    // Read once. If the thread ended between two readings, its batches would be dropped unmeasured below instead of being closed.
+    // The worker reads this once. If the thread ended between two readings, its batches would be dropped unmeasured below instead
+    // of being closed.
     let (now, has_ended) = (CycleInstant::now(), slot.occupancy.has_ended());
     state.give_up_pending();
     state.close_where(compute, |stream| {
@@ -96,7 +97,7 @@ fn flush(compute: &'static Compute, slot: &'static ThreadSlot, mut state: Remote
     } else {
         state.leave_clean();
     }
-    // After the guard is gone, because the slot may have a new owner at once.
+    // This comes after the guard is gone, because the slot may have a new owner at once.
     if has_ended {
         compute.threads.clear(slot);
     }

@@ -13,9 +13,10 @@ use gpuslice_policy::time::WallTime;
 
 /// A thread polls itself if the worker has not ended a tick for this long.
 const WORKER_LATE: Duration = Duration::from_millis(2);
-/// How long the threads that leave the polling to another thread sleep. If many woke too often, they would occupy a processor.
+/// Time for which the threads sleep that leave the polling to another thread. If many woke too often, they would occupy a
+/// processor.
 const OTHERS_SLEEP: Duration = Duration::from_millis(10);
-/// How long a thread that polls for an end sleeps before its first poll.
+/// Time for which a thread that polls for an end sleeps before its first poll.
 const FIRST_POLL: Duration = Duration::from_micros(50);
 
 /// Waits until there are more completions than `before`, or for `most`. May return earlier; the caller looks again.

@@ -26,7 +26,7 @@ macro_rules! ask {
     ($name:ident, $start:expr $(, $argument:expr)*) => {{
         let mut output = $start;
         let function = slot::real::<real::$name>(Symbol::$name)?;
-        // SAFETY: the output is valid for writes; NVML checks the handle.
+        // SAFETY: the function needs an output that is valid for writes: `output` is on this stack. NVML checks the handle.
         let code = unsafe { function($($argument,)* &raw mut output) };
         (code == status::SUCCESS).then_some(output)
     }};
@@ -153,7 +153,8 @@ fn is_divided(device: nvmlDevice_t) -> bool {
     let mode = || {
         let function = slot::real::<real::nvmlDeviceGetMigMode>(Symbol::nvmlDeviceGetMigMode)?;
         let (mut current, mut pending) = (0, 0);
-        // SAFETY: both outputs are valid for writes; NVML checks the handle.
+        // SAFETY: the function needs outputs that are valid for writes: `current` and `pending` are on this stack. NVML checks
+        // the handle.
         let code = unsafe { function(device, &raw mut current, &raw mut pending) };
         (code == status::SUCCESS).then_some(current)
     };

@@ -30,8 +30,8 @@ const _: () = assert!(size_of::<ProcessEntry>() == 24);
 /// Most processes of one device that are listed.
 const MOST: usize = 1024;
 
-/// Drivers that list the number that a process has in its container, with the bytes of the host's process of that number: 0 if
-/// there is none.
+/// Drivers that list the number that a process has in its container. The bytes are those of the host's process of that number, or
+/// 0 if there is none.
 const CONFUSED: Range<(u32, u32)> = (535, 113)..(565, 0);
 
 /// `NVML_VALUE_NOT_AVAILABLE`.

@@ -126,7 +126,7 @@ pub(crate) unsafe fn destroy(real: real::cuGreenCtxDestroy, green: CUgreenCtx) -
     let take = |process: &'static Process| {
         let known = process.greens.take(green.addr())?;
         let guard = process.primary_contexts.lock(known.device);
-        // They are taken out before the contents that end with the primary context.
+        // The green context's records are taken out before the contents that end with the primary context.
         let own = process.take_held(OverheadOwner::Green(green.addr()));
         let measured = compute::view_ends(&process.compute, known.context_handle);
         Some((guard, known, own, measured, context::take_primary_unless_held(process, known.device)))

@@ -81,8 +81,8 @@ unsafe fn module(
     unsafe { loaded(output, image, call, |module: CUmodule| OverheadOwner::Module(module.addr()), undo) }
 }
 
-/// Makes a call that loads an image into the current context. If the device loses more than the image shows, the call is undone
-/// and made again: a compressed image may have large variables, or a neighbour may have taken memory meanwhile.
+/// Makes a call that loads an image into the current context. If the device loses more than the image shows, the hook undoes the
+/// call and repeats it. A compressed image may have large variables, or a neighbour may have taken memory meanwhile.
 ///
 /// # Safety
 /// `output` is null or valid for reads and writes.
@@ -173,8 +173,8 @@ pub(crate) fn unloaded(holder: OverheadOwner, call: impl FnOnce() -> Status) -> 
     })
 }
 
-/// Gives back the memory that the device got: of the `bytes` bytes that some code held, and of the bytes that older code or
-/// launches left behind.
+/// Gives back the memory that the device got. It is part of the `bytes` bytes that some code held, and of the bytes that older
+/// code or launches left behind.
 fn give_back(process: &'static Process, before: &CallMeasurement, bytes: u64) {
     let (device, context) = (before.place.device, before.context);
     let rest = process.overheads.bytes(OverheadOwner::Rest, context);

@@ -1,7 +1,7 @@
 //! Multicast objects, which stand for memory of several devices.
 //!
-//! They take no memory, so they are charged nothing. Memory that is bound to one stays charged until it is unbound, or until the
-//! object has neither a handle nor a mapping in this process.
+//! They take no memory, so they are charged nothing. Memory that is bound to one stays charged until it is unbound. It is also
+//! released once the object has neither a handle nor a mapping in this process.
 
 use crate::hooks::protocol::around;
 use crate::memory::physical::{AllocationId, Bound};

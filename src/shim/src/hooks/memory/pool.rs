@@ -103,7 +103,7 @@ unsafe fn alloc_from_in(
 /// Returns a number for the stream that orders a call. Streams of one number are one stream.
 fn order_of((stream, default): (CUstream, DefaultStream)) -> usize {
     std::thread_local! {
-        /// Its address tells threads apart.
+        /// A byte for each thread. The byte's address is the thread's number.
         static THREAD: u8 = const { 0 };
     }
     let own = || THREAD.with(|place| core::ptr::from_ref(place).addr());

@@ -92,8 +92,8 @@ impl Members {
         entries.filter(|entry| self.has(entry.pid())).collect()
     }
 
-    /// Returns members that hold memory of the device and that the driver cannot name here, with their bytes: those of other
-    /// namespaces, and all if the driver named none (`if_none`).
+    /// Returns members that hold memory of the device and that the driver cannot name here, with their bytes. These are members
+    /// of other namespaces, and all members if the driver named none (`if_none`).
     pub(crate) fn unnamed(&self, if_none: bool) -> impl Iterator<Item = (u32, u64)> {
         let hidden = self.0.iter().filter(move |seen| seen.held > 0 && (if_none || !seen.near));
         hidden.map(|seen| (seen.pid, seen.held))

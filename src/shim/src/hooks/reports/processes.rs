@@ -1,9 +1,9 @@
 //! NVML's process lists: on a device with a quota, the processes of the slice and no others.
 //!
-//! The hook asks the driver with room of the library's own. It reduces the answer to the slice, and gives the rest to the caller
-//! by NVML's rules: too little room is status 7 with the number that is needed. An entry is the slice's if its process number is
-//! that of a member in this process-number namespace. Members that the driver cannot name here are listed with their bytes in the
-//! region.
+//! The hook asks the driver with room of the library's own. It reduces the answer to the slice, and answers the caller by NVML's
+//! rules. For example, too little room is status 7 with the number that is needed. An entry is the slice's if its process number
+//! is that of a member in this process-number namespace. Members that the driver cannot name here are listed with their bytes in
+//! the region.
 
 use super::entries::{self, Form, deliver};
 use super::members::{Members, members};
@@ -24,9 +24,9 @@ type List<T> = unsafe extern "C-unwind" fn(nvmlDevice_t, *mut c_uint, *mut T) ->
 /// Members that are listed although the driver does not name them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Unnamed {
-    /// Those that hold memory.
+    /// Members that hold memory.
     Shown,
-    /// None, because the list is of another kind of processes.
+    /// No member, because the list is of another kind of processes.
     Left,
 }
 

@@ -1,7 +1,7 @@
 //! Stream captures, which the library counts.
 //!
 //! While a capture may be open, launches ask the driver about their stream, and the library's own calls are made in relaxed mode
-//! (`driver_calls::capture_mode`). The count may be too high, which costs a question for each launch. It is never too low: a
+//! (`driver_calls::capture_mode`). The count may be too high, which costs a question for each launch. It is never too low. A
 //! capture counts before the driver opens it, and ends only where the driver's answer says that this call ended it. A capture
 //! that no call ends counts for good: its thread has ended, its stream or context was destroyed, or the process has forked.
 

@@ -130,7 +130,7 @@ hooks! {
 /// Memories between which a copy moves bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Between {
-    /// Both are memory of devices, arrays included.
+    /// Source and destination are memory of devices, arrays included.
     Devices,
     /// At least one is memory of the host.
     Host,

@@ -1,8 +1,7 @@
 //! Calls that change the cost of a launch of an executable graph.
 //!
-//! Such a call gives one of its nodes other work, switches a node on or off, gives it the nodes of another graph, or ends it
-//! (`graph`).
-//! Events and host functions in a graph do not matter to its GPU time.
+//! Such a call gives one of the graph's nodes other work, or switches a node on or off. Others replace all nodes by those of
+//! another graph, or end the executable (`graph`). Events and host functions in a graph do not matter to its GPU time.
 
 use crate::hooks::gpu_time;
 use gpuslice_driver::types::{CUcontext, CUgraphExec, CUgraphNode, Status};

@@ -32,7 +32,7 @@ throttled         launches waited for the share, in all
 queued            GPU time of work that is under way
 contexts          what contexts use of the memory
 denied            allocations beyond the limit
-unmet             allocations the driver had no memory for
+device full       allocations within the limit that the GPU had no room for
 outside           used by NVML's count, and by none of these slices";
 
 pub(super) fn help(width: usize) -> Vec<Line<'static>> {

@@ -166,7 +166,7 @@ fn words(row: &Row<'_>, device: &Device) -> Vec<(String, bool)> {
         (format!("{} queued", figures::span(device.queued)), false),
         (format!("contexts {}", figures::size(device.contexts)), false),
         (format!("denied {}", device.refused), device.refused > 0),
-        (format!("unmet {}", device.unmet), device.unmet > 0),
+        (format!("device full {}", device.unmet), device.unmet > 0),
         (format!("spilled {}", figures::size(device.spilled)), device.spilled > 0),
         (format!("policy {}", sharing.policy.setting()), false),
         (format!("weight {}", sharing.weight), false),
