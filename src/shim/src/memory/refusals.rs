@@ -48,19 +48,19 @@ impl Refusals {
     /// Prints that `asked` bytes are refused: at level `warn` if a message is due, and at level `debug` otherwise.
     pub(crate) fn say(&self, slice: &Slice, device: Device, what: RefusedKind, asked: u64) {
         let level = if self.is_due() { LogLevel::Warn } else { LogLevel::Debug };
-        messages::say(level, &Refusal { slice, device, what, asked });
+        messages::say(level, &RefusalMessage { slice, device, what, asked });
     }
 }
 
 /// Message about a request that is refused.
-struct Refusal<'slice> {
+struct RefusalMessage<'slice> {
     slice: &'slice Slice,
     device: Device,
     what: RefusedKind,
     asked: u64,
 }
 
-impl fmt::Display for Refusal<'_> {
+impl fmt::Display for RefusalMessage<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { slice, device, what, asked } = *self;
         let place = slice.place_of_device(device);
