@@ -24,7 +24,7 @@ use gpuslice_driver::slot;
 use gpuslice_driver::types::{
     CUdeviceptr, CUdeviceptr_v1, CUfunction, CUjit_option, CUmodule, Status, status,
 };
-use gpuslice_policy::sizes::code::Image;
+use gpuslice_policy::sizes::code::CodeImage;
 
 /// Most bytes that a call can take by loading code late, of a module or library that the driver already has.
 pub(crate) const LATE_MOST: i64 = 256 << 20;
@@ -68,7 +68,7 @@ pub(crate) unsafe fn load_data_ex(
 /// `output` is null or valid for reads and writes.
 unsafe fn module(
     output: *mut CUmodule,
-    image: impl FnOnce() -> Option<Image>,
+    image: impl FnOnce() -> Option<CodeImage>,
     call: impl Fn() -> Status,
 ) -> Status {
     let undo = |module| {
@@ -88,7 +88,7 @@ unsafe fn module(
 /// `output` is null or valid for reads and writes.
 pub(crate) unsafe fn loaded<T: Copy>(
     output: *mut T,
-    image: impl FnOnce() -> Option<Image>,
+    image: impl FnOnce() -> Option<CodeImage>,
     call: impl Fn() -> Status,
     holder: impl FnOnce(T) -> OverheadOwner,
     undo: impl Fn(T),
