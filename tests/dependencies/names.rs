@@ -1,14 +1,21 @@
-//! Checks that no two types of a crate have the same name.
+//! Checks that no two types that a reader meets in one function have the same name.
 
 use super::tokens::tokens;
-use super::{Sources, file, planted, sources};
+use super::{Sources, crates, file, planted, sources};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The crates. A reader meets the types of several folders in one function.
-const CRATES: [&str; 9] =
-    ["agent", "cli", "driver", "kubernetes", "policy", "region", "shim", "simgpu", "slices"];
+/// The crates of the library. A function of `shim` uses the types of all of them.
+const LIBRARY: [&str; 4] = ["driver", "policy", "region", "shim"];
 
-/// Returns the types that several files of a crate define under one name, each with these files. Tests do not count.
+/// Returns the files of these crates. The path of each begins with the name of its crate.
+fn joined(crates: &[(&str, Sources)]) -> Sources {
+    let of_crate = |(name, sources): &(&str, Sources)| -> Sources {
+        sources.iter().map(|(module, text)| (format!("{name}::{module}"), text.clone())).collect()
+    };
+    crates.iter().flat_map(of_crate).collect()
+}
+
+/// Returns the types that several files define under one name, each with these files. Tests do not count.
 fn shared_names(sources: &Sources) -> BTreeMap<String, BTreeSet<String>> {
     let mut found = BTreeMap::<String, BTreeSet<String>>::new();
     let is_test =
@@ -27,10 +34,16 @@ fn shared_names(sources: &Sources) -> BTreeMap<String, BTreeSet<String>> {
 
 #[test]
 fn no_two_types_of_a_crate_have_the_same_name() {
-    for name in CRATES {
-        let shared = shared_names(&sources(name));
+    for name in crates() {
+        let shared = shared_names(&sources(&name));
         assert!(shared.is_empty(), "src/{name}/src: {shared:#?}");
     }
+}
+
+#[test]
+fn no_two_types_of_the_library_have_the_same_name() {
+    let shared = shared_names(&joined(&LIBRARY.map(|name| (name, sources(name)))));
+    assert!(shared.is_empty(), "{shared:#?}");
 }
 
 #[test]
@@ -41,4 +54,12 @@ fn a_planted_second_type_of_a_name_is_named() {
     sources.insert(String::from("high::d"), String::from("enum Kind { A }"));
     let files = BTreeSet::from(["high/d", "low/a"].map(String::from));
     assert_eq!(shared_names(&sources), BTreeMap::from([(String::from("Kind"), files)]));
+
+    let one = planted(&[("a", "struct Kind;"), ("b", "struct Quota;")]);
+    let other = planted(&[("a", "pub enum Kind { A }\nmod tests { struct Quota; }")]);
+    assert_eq!(shared_names(&one), BTreeMap::new());
+    assert_eq!(shared_names(&other), BTreeMap::new());
+    let files = BTreeSet::from(["one/a", "other/a"].map(String::from));
+    let both = joined(&[("one", one), ("other", other)]);
+    assert_eq!(shared_names(&both), BTreeMap::from([(String::from("Kind"), files)]));
 }

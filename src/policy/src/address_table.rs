@@ -11,7 +11,7 @@ const SMALLEST: usize = 4;
 
 /// Values by address. A value with a niche (an option of it is no larger) takes the least space.
 #[derive(Debug, Clone)]
-pub struct Addresses<V> {
+pub struct AddressTable<V> {
     newest: Option<(u64, V)>,
     /// Empty, or a power of two of slots, of which at least one is free.
     slots: Box<[AddressSlot<V>]>,
@@ -29,13 +29,13 @@ struct AddressEntry<V> {
     value: V,
 }
 
-impl<V> Default for Addresses<V> {
+impl<V> Default for AddressTable<V> {
     fn default() -> Self {
         Self { newest: None, slots: Box::default(), len: 0 }
     }
 }
 
-impl<V: Copy> Addresses<V> {
+impl<V: Copy> AddressTable<V> {
     /// Inserts a value. If the address is present, the older value is lost, now or later: see [`take`](Self::take).
     pub fn insert(&mut self, address: u64, value: V) {
         if let Some((address, value)) = self.newest.replace((address, value)) {

@@ -29,7 +29,7 @@ pub struct Instance {
 
 /// A device that CUDA can show.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Device {
+struct CudaDevice {
     uuid: [u8; 16],
     is_instance: bool,
 }
@@ -53,7 +53,7 @@ pub fn visible(gpus: &[Gpu], list: Option<&str>) -> Vec<[u8; 16]> {
 }
 
 /// Returns the devices of a list. `None`: the list names a device twice.
-fn named(gpus: &[Gpu], list: &str) -> Option<Vec<Device>> {
+fn named(gpus: &[Gpu], list: &str) -> Option<Vec<CudaDevice>> {
     let mut devices = Vec::new();
     for entry in list.split(',') {
         let Some(device) = meant(gpus, entry.trim()) else { break };
@@ -66,7 +66,7 @@ fn named(gpus: &[Gpu], list: &str) -> Option<Vec<Device>> {
 }
 
 /// Returns the device of an entry; for a divided GPU its first instance.
-fn meant(gpus: &[Gpu], entry: &str) -> Option<Device> {
+fn meant(gpus: &[Gpu], entry: &str) -> Option<CudaDevice> {
     if let Some(place) = entry.strip_prefix("MIG-GPU-") {
         return placed(gpus, place);
     }
@@ -81,14 +81,16 @@ fn meant(gpus: &[Gpu], entry: &str) -> Option<Device> {
 }
 
 /// Returns the instance with a GPU's UUID and the instance's numbers.
-fn placed(gpus: &[Gpu], place: &str) -> Option<Device> {
+fn placed(gpus: &[Gpu], place: &str) -> Option<CudaDevice> {
     let mut parts = place.split('/');
     let Ok(DeviceName::Gpu(uuid)) = format!("GPU-{}", parts.next()?).parse() else { return None };
     let numbers = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
     let gpu = gpus.iter().find(|gpu| uuid.whole() == Some(gpu.uuid))?;
     let mut instances = gpu.instances.iter().flatten();
     let found = instances.find(|instance| (instance.gpu_instance, instance.compute_instance) == numbers);
-    found.filter(|_| parts.next().is_none()).map(|instance| Device { uuid: instance.uuid, is_instance: true })
+    found
+        .filter(|_| parts.next().is_none())
+        .map(|instance| CudaDevice { uuid: instance.uuid, is_instance: true })
 }
 
 /// Returns the leading number of an entry, as C's `strtoul` reads it. The rest is ignored.
@@ -98,13 +100,13 @@ fn number(entry: &str) -> Option<usize> {
 }
 
 /// Returns CUDA's devices of a GPU: the GPU itself, or its instances.
-fn devices_of(gpu: &Gpu) -> impl Iterator<Item = Device> {
-    let whole = gpu.instances.is_none().then_some(Device { uuid: gpu.uuid, is_instance: false });
+fn devices_of(gpu: &Gpu) -> impl Iterator<Item = CudaDevice> {
+    let whole = gpu.instances.is_none().then_some(CudaDevice { uuid: gpu.uuid, is_instance: false });
     whole.into_iter().chain(instances_of(gpu))
 }
 
-fn instances_of(gpu: &Gpu) -> impl Iterator<Item = Device> {
-    gpu.instances.iter().flatten().map(|instance| Device { uuid: instance.uuid, is_instance: true })
+fn instances_of(gpu: &Gpu) -> impl Iterator<Item = CudaDevice> {
+    gpu.instances.iter().flatten().map(|instance| CudaDevice { uuid: instance.uuid, is_instance: true })
 }
 
 /// Returns the only item. `None`: there is none, or several.

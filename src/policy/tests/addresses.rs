@@ -1,6 +1,6 @@
 //! Tests the address table against a map, with random insertions and removals.
 
-use gpuslice_policy::address_table::{Addresses, spread};
+use gpuslice_policy::address_table::{AddressTable, spread};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, HashMap};
@@ -24,7 +24,7 @@ fn address() -> impl Strategy<Value = u64> {
     ]
 }
 
-fn contents(table: &Addresses<u32>) -> BTreeMap<u64, u32> {
+fn contents(table: &AddressTable<u32>) -> BTreeMap<u64, u32> {
     table.iter().collect()
 }
 
@@ -36,7 +36,7 @@ proptest! {
 
     #[test]
     fn a_table_behaves_as_a_map(steps in vec((address(), any::<bool>()), 0..600)) {
-        let (mut table, mut model) = (Addresses::default(), HashMap::new());
+        let (mut table, mut model) = (AddressTable::default(), HashMap::new());
         for (value, (address, inserts)) in (0_u32..).zip(steps) {
             // A driver returns no address twice before it was freed.
             if inserts && !model.contains_key(&address) {
@@ -60,7 +60,7 @@ proptest! {
     fn of_two_values_for_an_address_the_later_is_taken(
         others in vec(address(), 0..40), address in address(), between in 0_usize..40,
     ) {
-        let mut table = Addresses::default();
+        let mut table = AddressTable::default();
         let others: Vec<_> = others.into_iter().filter(|other| *other != address).collect();
         table.insert(address, 1);
         others.iter().take(between).for_each(|other| table.insert(*other, 0));
@@ -77,7 +77,7 @@ proptest! {
 fn addresses_that_come_and_go_need_no_more_memory_than_those_held_at_once() {
     const LIVE: u64 = 1 << 15;
     let address = |number: u64| 0x7f00_0000_0000 + (number << 12);
-    let mut table = Addresses::default();
+    let mut table = AddressTable::default();
     (0..LIVE).for_each(|number| table.insert(address(number), number));
     for number in LIVE..4 * LIVE {
         assert_eq!(table.take(address(number - LIVE)), Some(number - LIVE));
@@ -89,7 +89,7 @@ fn addresses_that_come_and_go_need_no_more_memory_than_those_held_at_once() {
 
 #[test]
 fn different_addresses_are_near_different_places_of_the_table_that_is_there() {
-    let mut table = Addresses::default();
+    let mut table = AddressTable::default();
     assert_eq!(table.near(0x7f00_0000_0000), None, "nothing is there");
     (0..1000_u64).for_each(|number| table.insert(0x7f00_0000_0000 + (number << 12), number));
     let near = |number: u64| table.near(0x7f00_0000_0000 + (number << 12)).unwrap();

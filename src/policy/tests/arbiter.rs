@@ -4,7 +4,7 @@
 
 use gpuslice_policy::arbiter::allocate::{AllocatedPart, Claim, WHOLE, allocate};
 use gpuslice_policy::arbiter::demand::SliceFigures as Figures;
-use gpuslice_policy::arbiter::{Arbiter, Grant, Slice, SliceSettings};
+use gpuslice_policy::arbiter::{Arbiter, Grant, SharingSlice, SliceSettings};
 use gpuslice_policy::config::{CorePolicy, Priority};
 use gpuslice_policy::time::literals::{ms, ns, us};
 use gpuslice_policy::time::{GpuTime, WallTime};
@@ -179,11 +179,11 @@ proptest! {
     ) {
         let (mut arbiter, mut twin) = (Arbiter::default(), Arbiter::default());
         for (now, slices) in looks {
-            let slices: Vec<Slice> = slices.into_iter().map(|(id, policy, priority, weight, limit, words, waits)| {
+            let slices: Vec<SharingSlice> = slices.into_iter().map(|(id, policy, priority, weight, limit, words, waits)| {
                 let [used, throttled, queued, owed, burst] = words;
                 let limit = Permille::new(limit).unwrap();
                 let settings = SliceSettings { policy, limit, weight, priority, burst: GpuTime::from_nanos(burst) };
-                Slice { id, settings, figures: Figures { used: ns(used), throttled: ns(throttled), queued: ns(queued), owed: ns(owed), waits } }
+                SharingSlice { id, settings, figures: Figures { used: ns(used), throttled: ns(throttled), queued: ns(queued), owed: ns(owed), waits } }
             }).collect();
             let given = arbiter.look(ns(now), &slices);
             prop_assert_eq!(&given, &twin.look(ns(now), &slices), "the same looks give the same answers");
@@ -203,7 +203,7 @@ proptest! {
         let slices = [0, 1].map(|id| {
             let limit = if id == 0 { limit } else { 1000 };
             let figures = Figures { owed: ns(owed), waits: true, ..Figures::default() };
-            Slice { id, settings: wanted(CorePolicy::Equal, limit, Priority::Normal), figures }
+            SharingSlice { id, settings: wanted(CorePolicy::Equal, limit, Priority::Normal), figures }
         });
         let first = arbiter.look(ns(1 << 40), &slices)[0];
         prop_assert!(first.terms.gpu(first.wall_credit) <= ns(4 * STEP * u64::from(limit) / 1000));
@@ -218,7 +218,7 @@ proptest! {
 fn fixed_alone_is_left_as_it_is() {
     let mut arbiter = Arbiter::default();
     for look in 0..500_u64 {
-        let slices = [(0, 300), (1, 600), (2, 100)].map(|(id, limit)| Slice {
+        let slices = [(0, 300), (1, 600), (2, 100)].map(|(id, limit)| SharingSlice {
             id,
             settings: wanted(CorePolicy::Fixed, limit, Priority::Normal),
             figures: Figures {
@@ -250,7 +250,7 @@ fn fixed_keeps_its_limit_where_less_than_the_gpu_is_divided() {
                         waits: true,
                         ..Figures::default()
                     };
-                    Slice { id, settings: wanted(policy, limit, Priority::Normal), figures }
+                    SharingSlice { id, settings: wanted(policy, limit, Priority::Normal), figures }
                 },
             );
         given = arbiter.look(ns((1 << 40) + look * STEP), &slices);
@@ -266,7 +266,7 @@ fn looked_at(looks: u64, first: (CorePolicy, Priority), figures: impl Fn(u64, u6
     let mut look = |at: u64| {
         let slices = [0, 1].map(|id| {
             let (policy, priority) = if id == 0 { first } else { (CorePolicy::Equal, Priority::Normal) };
-            Slice { id, settings: wanted(policy, 1000, priority), figures: figures(id, at) }
+            SharingSlice { id, settings: wanted(policy, 1000, priority), figures: figures(id, at) }
         });
         arbiter.look(ns((1 << 40) + at * STEP), &slices)
     };
@@ -392,9 +392,11 @@ impl Beside {
         for _ in 0..100 {
             (self.now, self.used) = (self.now + STEP, self.used + STEP / 1000 * thousandths);
             let figures = Figures { used: ns(self.used), ..Figures::default() };
-            let other = Slice { id: 1, settings: wanted(CorePolicy::Fixed, 1000, Priority::Normal), figures };
+            let other =
+                SharingSlice { id: 1, settings: wanted(CorePolicy::Fixed, 1000, Priority::Normal), figures };
             let figures = Figures { used: ns(self.used), waits: true, queued: ms(3), ..Figures::default() };
-            let own = Slice { id: 0, settings: wanted(CorePolicy::Equal, limit, Priority::Normal), figures };
+            let own =
+                SharingSlice { id: 0, settings: wanted(CorePolicy::Equal, limit, Priority::Normal), figures };
             rate = self.arbiter.look(ns(self.now), &[own, other])[0].terms.rate().get();
         }
         rate

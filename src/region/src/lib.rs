@@ -60,7 +60,7 @@ mod properties;
 pub use compute::{history::RecentUsage, intervals::INTERVAL_SLOTS, reclaim::TimeUsed};
 pub use memory::{
     leaving::LEAVING,
-    ledger::{Refusal, Why},
+    ledger::{Refusal, RefusalReason},
 };
 pub use slots::roster::Reaped;
 

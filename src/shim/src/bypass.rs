@@ -10,7 +10,7 @@
 
 use crate::driver_calls::directory::symbol_at;
 use crate::driver_calls::{code, devices};
-use crate::memory::loaded_symbols::Key;
+use crate::memory::loaded_symbols::LookUpKey;
 use crate::os::messages;
 use crate::slice::settings;
 use core::ffi::{CStr, c_void};
@@ -99,7 +99,7 @@ fn warn(name: &CStr) {
     if settings::settings().is_none() {
         return;
     }
-    let key = Key::of_text(name).number();
+    let key = LookUpKey::of_text(name).number();
     let is_new = |place: &AtomicU64| place.compare_exchange(0, key, Ordering::Relaxed, Ordering::Relaxed);
     let first = SAID.iter().map(is_new).find(|taken| taken.is_ok() || *taken == Err(key));
     if matches!(first, Some(Ok(_))) {

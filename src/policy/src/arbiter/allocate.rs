@@ -56,7 +56,7 @@ pub struct AllocatedPart {
 }
 
 /// A slice in the division of its class.
-struct Member {
+struct Claimant {
     at: usize,
     weight: u64,
     demand: u64,
@@ -65,7 +65,7 @@ struct Member {
     least: u64,
 }
 
-impl Member {
+impl Claimant {
     /// Returns the time kept for the slice.
     fn kept(&self) -> u64 {
         self.demand.min(self.least)
@@ -83,29 +83,30 @@ impl Member {
 #[must_use]
 pub fn allocate(claims: &[Claim]) -> Vec<AllocatedPart> {
     let least = least(claims.len());
-    let mut classes: Vec<(u8, Member)> =
-        claims.iter().enumerate().map(|(at, claim)| (class(claim), member(at, claim, least))).collect();
-    classes.sort_by_key(|(class, member)| (*class, member.at));
+    let mut classes: Vec<(u8, Claimant)> =
+        claims.iter().enumerate().map(|(at, claim)| (class(claim), claimant(at, claim, least))).collect();
+    classes.sort_by_key(|(class, claimant)| (*class, claimant.at));
     let mut parts = vec![AllocatedPart::default(); claims.len()];
-    let mut later = sum(classes.iter().map(|(_, member)| member.kept()));
+    let mut later = sum(classes.iter().map(|(_, claimant)| claimant.kept()));
     let mut spent = 0_u64;
     for same in classes.chunk_by(|one, other| one.0 == other.0) {
-        let own = sum(same.iter().map(|(_, member)| member.kept()));
+        let own = sum(same.iter().map(|(_, claimant)| claimant.kept()));
         later = later.saturating_sub(own);
         let left = WHOLE.saturating_sub(spent).saturating_sub(later);
-        let members: Vec<&Member> = same.iter().map(|(_, member)| member).collect();
-        let got = fill(&members, None, left.max(own));
-        for (place, member) in members.iter().enumerate() {
+        let claimants: Vec<&Claimant> = same.iter().map(|(_, claimant)| claimant).collect();
+        let got = fill(&claimants, None, left.max(own));
+        for (place, claimant) in claimants.iter().enumerate() {
             let allotted = got.get(place).copied().unwrap_or(0);
             spent = spent.saturating_add(allotted);
-            let could = if member.demand < member.limit {
+            let could = if claimant.demand < claimant.limit {
                 // The slice's own part of the kept time would be larger, too.
-                let kept = own.saturating_sub(member.kept()).saturating_add(member.limit.min(member.least));
-                fill(&members, Some(place), left.max(kept)).get(place).copied().unwrap_or(0)
+                let kept =
+                    own.saturating_sub(claimant.kept()).saturating_add(claimant.limit.min(claimant.least));
+                fill(&claimants, Some(place), left.max(kept)).get(place).copied().unwrap_or(0)
             } else {
                 allotted
             };
-            if let Some(part) = parts.get_mut(member.at) {
+            if let Some(part) = parts.get_mut(claimant.at) {
                 *part = AllocatedPart { allotted, could: could.max(allotted) };
             }
         }
@@ -127,23 +128,23 @@ fn class(claim: &Claim) -> u8 {
     }
 }
 
-fn member(at: usize, claim: &Claim, least: u64) -> Member {
+fn claimant(at: usize, claim: &Claim, least: u64) -> Claimant {
     let limit = claim.limit.clamp(1, WHOLE);
     let weight = match claim.policy {
         CorePolicy::Fixed => limit,
         _ => u64::from(claim.weight.clamp(WEIGHTS.0, WEIGHTS.1)),
     };
     let least = if claim.has_enough { 0 } else { least };
-    Member { at, weight, demand: claim.demand.min(limit), limit, least }
+    Claimant { at, weight, demand: claim.demand.min(limit), limit, least }
 }
 
 /// Divides `left` by weight. No slice gets more than its demand or less than its kept time, and nothing is left while
 /// a slice needs it. The slice at index `full` counts with its limit as its demand.
-fn fill(members: &[&Member], full: Option<usize>, left: u64) -> Vec<u64> {
+fn fill(claimants: &[&Claimant], full: Option<usize>, left: u64) -> Vec<u64> {
     let shares = |level: u64| {
-        members.iter().enumerate().map(move |(place, member)| {
-            let demand = if full == Some(place) { member.limit } else { member.demand };
-            (level.saturating_mul(member.weight) >> FINE).clamp(demand.min(member.least), demand)
+        claimants.iter().enumerate().map(move |(place, claimant)| {
+            let demand = if full == Some(place) { claimant.limit } else { claimant.demand };
+            (level.saturating_mul(claimant.weight) >> FINE).clamp(demand.min(claimant.least), demand)
         })
     };
     // Bisects for the highest level that fits. At the upper bound each slice has all that it needs.

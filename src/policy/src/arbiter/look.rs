@@ -48,9 +48,9 @@ pub struct SliceSettings {
     pub burst: GpuTime,
 }
 
-/// A slice of the GPU.
+/// A slice that shares the GPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Slice {
+pub struct SharingSlice {
     /// A number that no other slice has.
     pub id: u64,
     /// The slice's settings.
@@ -88,7 +88,7 @@ impl Arbiter {
     ///
     /// Risk: the rates of a look act on work that is queued later. So each correction is small or bounded. The
     /// budget moves by steps. A wall credit is at most the need of the first waiting launch. Rates that change little stay.
-    pub fn look(&mut self, now: Monotonic, slices: &[Slice]) -> Vec<Grant> {
+    pub fn look(&mut self, now: Monotonic, slices: &[SharingSlice]) -> Vec<Grant> {
         let demands = self.demands(now, slices);
         let claims: Vec<Claim> =
             slices.iter().zip(&demands).map(|(slice, demand)| self.claim(slice, *demand)).collect();
@@ -98,7 +98,7 @@ impl Arbiter {
         let full: Vec<Claim> = slices.iter().map(|slice| claim(&slice.settings, WHOLE)).collect();
         let own = allocate(&full);
         self.at = now;
-        let must_yield = |slice: &Slice| slices.iter().any(|other| comes_first(other, slice));
+        let must_yield = |slice: &SharingSlice| slices.iter().any(|other| comes_first(other, slice));
         let both = parts.iter().zip(own.iter());
         let terms: Vec<RateLimit> = slices
             .iter()
@@ -106,9 +106,9 @@ impl Arbiter {
             .map(|(slice, (part, own))| self.give(slice, part, own, must_yield(slice)))
             .collect();
         // A launch admitted while work of high priority is in flight would delay the work that follows.
-        let is_held = |slice: &Slice| found.eager && must_yield(slice);
+        let is_held = |slice: &SharingSlice| found.eager && must_yield(slice);
         let wall_credit = if found.idle() { earliest(slices, &terms, is_held) } else { WallTime::ZERO };
-        let given = |(slice, terms): (&Slice, RateLimit)| Grant {
+        let given = |(slice, terms): (&SharingSlice, RateLimit)| Grant {
             terms,
             wall_credit: if is_held(slice) {
                 WallTime::ZERO
@@ -121,12 +121,12 @@ impl Arbiter {
     }
 
     /// Returns the demands of all slices. Slices that are gone are forgotten.
-    fn demands(&mut self, now: Monotonic, slices: &[Slice]) -> Vec<u64> {
+    fn demands(&mut self, now: Monotonic, slices: &[SharingSlice]) -> Vec<u64> {
         let mut before = core::mem::take(&mut self.slices);
         let mut demands = Vec::with_capacity(slices.len());
         let least = allocate::least(slices.len());
         for slice in slices {
-            let Slice { id, figures, .. } = slice;
+            let SharingSlice { id, figures, .. } = slice;
             let eager = is_high(slice);
             let new = || SliceState {
                 demand: DemandEstimator::new(now, figures),
@@ -143,22 +143,28 @@ impl Arbiter {
         demands
     }
 
-    fn claim(&self, slice: &Slice, demand: u64) -> Claim {
+    fn claim(&self, slice: &SharingSlice, demand: u64) -> Claim {
         let has_enough = self.slices.get(&slice.id).is_some_and(|known| known.demand.has_enough());
         Claim { has_enough, ..claim(&slice.settings, demand) }
     }
 
     /// Returns the findings of this look for the budget. `parts` follow from the demands with the last budget.
-    fn found(&self, now: Monotonic, slices: &[Slice], demands: &[u64], parts: &[AllocatedPart]) -> Findings {
-        let known = |slice: &Slice| self.slices.get(&slice.id);
-        let starved = |(slice, part): (&Slice, &AllocatedPart)| {
+    fn found(
+        &self,
+        now: Monotonic,
+        slices: &[SharingSlice],
+        demands: &[u64],
+        parts: &[AllocatedPart],
+    ) -> Findings {
+        let known = |slice: &SharingSlice| self.slices.get(&slice.id);
+        let starved = |(slice, part): (&SharingSlice, &AllocatedPart)| {
             let Some(given) = known(slice).and_then(|known| known.given) else { return false };
             // If the demand of others has changed, the slice waits because of their earlier demand.
             let unchanged = self.rate(&slice.settings, part).get()
                 <= given.rate().get().saturating_add(given.rate().get() / 8);
             slice.figures.waits && unchanged && is_steered(slice, &given)
         };
-        let busy = |(slice, demand): &(&Slice, &u64)| {
+        let busy = |(slice, demand): &(&SharingSlice, &u64)| {
             **demand > 0 || known(slice).is_some_and(|known| known.demand.mean() > 0)
         };
         let steered = slices.iter().filter_map(|slice| {
@@ -193,7 +199,7 @@ impl Arbiter {
     /// Returns the terms of a part. If they are nearly the last ones, the last ones stay.
     fn give(
         &mut self,
-        slice: &Slice,
+        slice: &SharingSlice,
         part: &AllocatedPart,
         own: &AllocatedPart,
         must_yield: bool,
@@ -222,19 +228,23 @@ impl Arbiter {
 }
 
 /// Returns true if a slice has high priority.
-fn is_high(slice: &Slice) -> bool {
+fn is_high(slice: &SharingSlice) -> bool {
     slice.settings.priority == Priority::High
 }
 
 /// Returns true if `other` must yield to `slice`. `best-effort` is last whatever its priority.
-fn comes_first(slice: &Slice, other: &Slice) -> bool {
-    let is_last = |slice: &Slice| slice.settings.policy == CorePolicy::BestEffort;
+fn comes_first(slice: &SharingSlice, other: &SharingSlice) -> bool {
+    let is_last = |slice: &SharingSlice| slice.settings.policy == CorePolicy::BestEffort;
     is_high(slice) && !is_high(other) && (!is_last(slice) || is_last(other))
 }
 
 /// Returns the wall time until the first waiting slice that can have a wall credit may go.
-fn earliest(slices: &[Slice], terms: &[RateLimit], is_held: impl Fn(&Slice) -> bool) -> WallTime {
-    let has_room = |slice: &Slice, terms: &RateLimit| !room(slice, terms, WallTime::MAX).is_zero();
+fn earliest(
+    slices: &[SharingSlice],
+    terms: &[RateLimit],
+    is_held: impl Fn(&SharingSlice) -> bool,
+) -> WallTime {
+    let has_room = |slice: &SharingSlice, terms: &RateLimit| !room(slice, terms, WallTime::MAX).is_zero();
     let waiting = slices
         .iter()
         .zip(terms)
@@ -243,13 +253,13 @@ fn earliest(slices: &[Slice], terms: &[RateLimit], is_held: impl Fn(&Slice) -> b
 }
 
 /// Returns true if a slice may have less than its limit because of others.
-fn is_steered(slice: &Slice, terms: &RateLimit) -> bool {
+fn is_steered(slice: &SharingSlice, terms: &RateLimit) -> bool {
     slice.settings.policy != CorePolicy::Fixed && terms.rate() < slice.settings.limit
 }
 
 /// Returns the wall time by which the word of a slice may move back, `passed` after the last look. A limit
 /// holds whatever others leave; the whole GPU is no limit.
-fn room(slice: &Slice, terms: &RateLimit, passed: WallTime) -> WallTime {
+fn room(slice: &SharingSlice, terms: &RateLimit, passed: WallTime) -> WallTime {
     let SliceSettings { policy, limit, .. } = slice.settings;
     match (policy, limit.is_partial()) {
         (CorePolicy::Fixed, _) => WallTime::ZERO,

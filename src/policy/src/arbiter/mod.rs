@@ -99,5 +99,5 @@ mod look;
 pub mod schedule;
 
 pub use grant_word::Grant;
-pub use look::{Arbiter, MOST_SLICES, Slice, SliceSettings};
+pub use look::{Arbiter, MOST_SLICES, SharingSlice, SliceSettings};
 pub use schedule::{STEP, STEP_BESIDE_HIGH};

@@ -8,7 +8,7 @@ use super::keys::{
     self, CONFIG_FILE, CORE_PERCENT, HAMI_MEMORY, HAMI_SHARE, MEM_LIMIT, SINGLE_KEYS, hami_ordinal,
     is_setting,
 };
-use super::messages::{Malformed, Origin, SourcedValue};
+use super::messages::{Malformed, SourcedValue, ValueOrigin};
 use super::sources::{MAX_FILE_BYTES, MAX_VALUE_BYTES};
 
 /// Number of devices up to which the environment is searched for HAMi's keys per device. No known container has nearly
@@ -106,7 +106,7 @@ fn file_line(name: &str, number: usize, line: &[u8], earlier: &Layer) -> Result<
         return Err(Malformed::new(said, Fault::NoValue));
     }
     match earlier.get(key).map(|first| &first.origin) {
-        Some(Origin::Line { line, .. }) => Err(Malformed::new(said, Fault::SetTwice(*line))),
+        Some(ValueOrigin::Line { line, .. }) => Err(Malformed::new(said, Fault::SetTwice(*line))),
         _ => Ok(said),
     }
 }

@@ -21,7 +21,7 @@ const SHOWN_PATH_BYTES: usize = 256;
 
 /// The source of a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Origin {
+pub enum ValueOrigin {
     /// The environment.
     Environment,
     /// A line of a file, counted from 1.
@@ -37,7 +37,7 @@ pub enum Origin {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SourcedValue {
     /// The source.
-    pub origin: Origin,
+    pub origin: ValueOrigin,
     /// The variable.
     pub key: String,
     /// The complete value.
@@ -183,11 +183,13 @@ impl fmt::Display for Quoted<'_> {
 impl fmt::Display for SourcedValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.origin {
-            Origin::Line { file, line: 0 } => write!(f, "{}", shortened(file.as_bytes(), SHOWN_PATH_BYTES))?,
-            Origin::Line { file, line } => {
+            ValueOrigin::Line { file, line: 0 } => {
+                write!(f, "{}", shortened(file.as_bytes(), SHOWN_PATH_BYTES))?;
+            }
+            ValueOrigin::Line { file, line } => {
                 write!(f, "{}:{line}: ", shortened(file.as_bytes(), SHOWN_PATH_BYTES))?;
             }
-            Origin::Environment => {}
+            ValueOrigin::Environment => {}
         }
         match (self.key.is_empty(), self.value.is_empty()) {
             (true, true) => Ok(()),
@@ -202,7 +204,7 @@ impl fmt::Display for SourcedValue {
 impl SourcedValue {
     /// Makes a setting of the environment.
     pub(super) fn environment(key: &str, value: Vec<u8>) -> Self {
-        Self { origin: Origin::Environment, key: key.to_owned(), value }
+        Self { origin: ValueOrigin::Environment, key: key.to_owned(), value }
     }
 
     /// Returns the fault of quotes or a comment that surround the value.
@@ -218,12 +220,12 @@ impl SourcedValue {
 
     /// Returns true if the setting is in an operator's file.
     pub(super) fn is_of_operator(&self) -> bool {
-        matches!(self.origin, Origin::Line { .. })
+        matches!(self.origin, ValueOrigin::Line { .. })
     }
 
     /// Makes a setting from a line of a file.
     pub(super) fn line(file: &str, line: usize, key: &str, value: &[u8]) -> Self {
-        let origin = Origin::Line { file: file.to_owned(), line };
+        let origin = ValueOrigin::Line { file: file.to_owned(), line };
         Self { origin, key: key.to_owned(), value: value.to_vec() }
     }
 

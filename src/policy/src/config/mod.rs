@@ -30,7 +30,7 @@ pub use choices::{Burst, CoreMeter, CorePolicy, Log, LogLevel, Priority, ReportT
 pub use device::{DeviceIdentity, DeviceName, UuidPrefix, gpu_uuid_text, parse_uuid_text};
 pub use faults::{Fault, ValueError};
 pub use layers::settings_of_file;
-pub use messages::{Malformed, Origin, SourcedValue, Warning};
+pub use messages::{Malformed, SourcedValue, ValueOrigin, Warning};
 pub use misspelt::misspelt;
 pub use per_device::PerDevice;
 pub use reading::{Rejected, operator_file};

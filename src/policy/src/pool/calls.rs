@@ -1,7 +1,7 @@
 //! The steps of an allocation from a pool and of a free, in the order of the calls around the driver.
 
 use super::holes::{ALIGNMENT, FreeFor};
-use super::ledger::{GROWTH, PendingFree, PoolAllocation, PoolChange, PoolLedger};
+use super::ledger::{GROWTH, LedgerEntry, PendingFree, PoolChange, PoolLedger};
 
 /// Repetitions of a reading that another thread disturbed.
 const READINGS: u32 = 64;
@@ -34,7 +34,7 @@ pub trait PoolDriver {
 #[derive(Debug)]
 #[must_use = "an allocation that is not finished keeps its reservation"]
 pub struct PendingAllocation {
-    entry: PoolAllocation,
+    entry: LedgerEntry,
     /// Largest growth of the pool. `None`: the pool has a hole.
     reserved: Option<u64>,
 }

@@ -40,7 +40,7 @@ pub struct PoolLedger {
 
 /// An allocation in the ledger, from before the driver call until after it.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct PoolAllocation {
+pub(super) struct LedgerEntry {
     /// Bytes that it takes of the pool.
     bytes: u64,
     number: u64,
@@ -70,11 +70,11 @@ pub struct PendingFree {
 }
 
 impl PoolLedger {
-    pub(super) fn begin(&mut self, bytes: u64) -> PoolAllocation {
+    pub(super) fn begin(&mut self, bytes: u64) -> LedgerEntry {
         self.begun = self.begun.wrapping_add(1);
         self.calls = self.calls.saturating_add(1);
         self.largest = self.largest.max(bytes);
-        PoolAllocation { bytes, number: self.begun, began_alone: self.calls == 1 }
+        LedgerEntry { bytes, number: self.begun, began_alone: self.calls == 1 }
     }
 
     /// Records the reservation of an allocation that began.
@@ -95,7 +95,7 @@ impl PoolLedger {
     /// the call failed, the block is at `address`.
     pub(super) fn finish(
         &mut self,
-        entry: PoolAllocation,
+        entry: LedgerEntry,
         reserved: Option<u64>,
         address: Option<u64>,
         reading: PoolReading,
@@ -117,7 +117,7 @@ impl PoolLedger {
     }
 
     /// Records the position of a block.
-    fn place(&mut self, entry: PoolAllocation, address: u64, growth: u64) {
+    fn place(&mut self, entry: LedgerEntry, address: u64, growth: u64) {
         // The pool may have released memory and taken other memory again, so its size tells nothing. A block in a
         // known hole is no sign of that.
         let is_doubted = self.releases > 0 || entry.number <= self.doubted;
@@ -261,7 +261,7 @@ impl PoolLedger {
     }
 }
 
-impl PoolAllocation {
+impl LedgerEntry {
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }

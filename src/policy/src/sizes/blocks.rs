@@ -10,7 +10,7 @@
 //! whether the charged blocks have a slot. If it holds, the driver never has more blocks than `live + calls in
 //! flight` need. If it fails ([`Change::more`]), the caller reserves a block afterwards, or undoes the call.
 
-use crate::address_table::Addresses;
+use crate::address_table::AddressTable;
 
 /// Unit of device memory, in bytes: 2 MiB.
 pub const BLOCK: u64 = 2 << 20;
@@ -97,7 +97,7 @@ pub struct Change {
 
 /// A block in use.
 #[derive(Debug, Clone, Copy)]
-struct Block {
+struct LiveBlock {
     pool: usize,
     live: u64,
     /// True if it holds allocations of other families. The driver has freed and reused it, or packs otherwise.
@@ -106,7 +106,7 @@ struct Block {
 
 /// The blocks of one family.
 #[derive(Debug)]
-struct Pool {
+struct BlockPool {
     family: BlockFamily,
     /// Allocations in these blocks.
     live: u64,
@@ -123,7 +123,7 @@ struct Pool {
     spare: i64,
 }
 
-impl Pool {
+impl BlockPool {
     const fn new(family: BlockFamily) -> Self {
         Self { family, live: 0, calls: 0, reserving: 0, leaving: 0, blocks: 0, spare: 0 }
     }
@@ -160,8 +160,8 @@ impl Pool {
 /// The blocks of a process.
 #[derive(Debug, Default)]
 pub struct Blocks {
-    pools: Vec<Pool>,
-    all: Addresses<Block>,
+    pools: Vec<BlockPool>,
+    all: AddressTable<LiveBlock>,
 }
 
 impl Blocks {
@@ -227,7 +227,7 @@ impl Blocks {
 
     fn finish_in_new(&mut self, way: Payment, start: u64) -> Change {
         let Some(pool) = self.pools.get_mut(way.pool) else { return Change::default() };
-        self.all.insert(start, Block { pool: way.pool, live: 1, is_mixed: false });
+        self.all.insert(start, LiveBlock { pool: way.pool, live: 1, is_mixed: false });
         pool.end(way);
         pool.live = pool.live.saturating_add(1);
         pool.blocks = pool.blocks.saturating_add(1);
@@ -290,11 +290,11 @@ impl Blocks {
         if let Some(at) = self.pools.iter().position(|pool| pool.family == family) {
             return at;
         }
-        let at = self.pools.iter().position(Pool::is_unused).unwrap_or(self.pools.len());
+        let at = self.pools.iter().position(BlockPool::is_unused).unwrap_or(self.pools.len());
         match self.pools.get_mut(at) {
-            Some(pool) if pool.family != family => *pool = Pool::new(family),
+            Some(pool) if pool.family != family => *pool = BlockPool::new(family),
             Some(_) => {}
-            None => self.pools.push(Pool::new(family)),
+            None => self.pools.push(BlockPool::new(family)),
         }
         at
     }

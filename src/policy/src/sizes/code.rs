@@ -22,7 +22,7 @@ const REST: u64 = 8 << 20;
 
 /// Known properties of an image.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Image {
+pub struct CodeImage {
     /// Bytes on the host.
     pub bytes: u64,
     /// Bytes of the declared variables, as far as they can be read.
@@ -33,7 +33,7 @@ pub struct Image {
 
 /// Format of an image, from its first bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Form {
+pub enum ImageFormat {
     /// ELF; [`elf_length`] reads its length.
     Elf,
     /// A fat binary; [`fat_length`] reads its length.
@@ -44,7 +44,7 @@ pub enum Form {
     Text,
 }
 
-impl Form {
+impl ImageFormat {
     /// Returns the format of an image with these first bytes.
     #[must_use]
     pub fn of(start: [u8; 4]) -> Self {
@@ -57,16 +57,16 @@ impl Form {
     }
 }
 
-impl Image {
+impl CodeImage {
     /// Reads a complete image.
     #[must_use]
     pub fn of(bytes: &[u8]) -> Self {
-        let form = bytes.first_chunk().map_or(Form::Text, |start| Form::of(*start));
-        let variables = match form {
-            Form::Elf => of_elf(bytes),
-            Form::Text => Some(of_text(bytes)),
-            Form::Fat => return of_fat(bytes),
-            Form::Wrapper => None,
+        let format = bytes.first_chunk().map_or(ImageFormat::Text, |start| ImageFormat::of(*start));
+        let variables = match format {
+            ImageFormat::Elf => of_elf(bytes),
+            ImageFormat::Text => Some(of_text(bytes)),
+            ImageFormat::Fat => return of_fat(bytes),
+            ImageFormat::Wrapper => None,
         };
         Self { bytes: bytes.len() as u64, variables: variables.unwrap_or(0), unread: variables.is_none() }
     }
@@ -129,8 +129,8 @@ const COMPRESSED: u64 = 0x2000 | 0x8000;
 
 /// Reads a fat binary: one code for several GPUs, of which the driver loads one. The variables are the largest sum of
 /// any part. Compressed parts are not read.
-fn of_fat(bytes: &[u8]) -> Image {
-    let mut image = Image { bytes: bytes.len() as u64, ..Image::default() };
+fn of_fat(bytes: &[u8]) -> CodeImage {
+    let mut image = CodeImage { bytes: bytes.len() as u64, ..CodeImage::default() };
     let mut rest = word(bytes, 6, 2).and_then(|header| bytes.get(usize::try_from(header).ok()?..));
     // Each part has a header, with at least the fields that are read here, and its content.
     while let Some((part, after)) = rest.and_then(part_of_fat) {
@@ -220,7 +220,7 @@ mod tests {
 
     #[test]
     fn variables_of_text_are_counted_and_others_declarations_are_not() {
-        let image = Image::of(PTX.as_bytes());
+        let image = CodeImage::of(PTX.as_bytes());
         assert_eq!((image.bytes, image.variables), (PTX.len() as u64, 4_194_304 + 8 + 96));
         assert_eq!(image.least(), image.variables);
         assert_eq!(image.likely(), 6 << 20);
@@ -228,7 +228,7 @@ mod tests {
 
     #[test]
     fn small_variables_may_find_room_in_memory_held_already() {
-        assert_eq!(Image::of(b".global .b8 x[100];").least(), 0);
+        assert_eq!(CodeImage::of(b".global .b8 x[100];").least(), 0);
     }
 
     #[test]
@@ -237,7 +237,7 @@ mod tests {
             for length in 0..80 {
                 let mut bytes = start.to_vec();
                 bytes.resize(length, 0xff);
-                let image = Image::of(&bytes);
+                let image = CodeImage::of(&bytes);
                 assert!(image.least() <= image.likely() && image.likely() <= image.most().max(GRANULE));
             }
         }
@@ -275,9 +275,12 @@ mod tests {
         fat.extend_from_slice(&[1, 0, 16, 0]);
         fat.extend_from_slice(&(parts.len() as u64).to_le_bytes());
         fat.extend_from_slice(&parts);
-        assert_eq!(Image::of(&fat), Image { bytes: fat.len() as u64, variables: 5_000_000, unread: true });
+        assert_eq!(
+            CodeImage::of(&fat),
+            CodeImage { bytes: fat.len() as u64, variables: 5_000_000, unread: true }
+        );
         // An image that is cut off is read as far as it goes.
-        assert!((0..fat.len()).all(|length| Image::of(&fat[..length]).variables <= 5_000_000));
+        assert!((0..fat.len()).all(|length| CodeImage::of(&fat[..length]).variables <= 5_000_000));
     }
 
     #[test]
@@ -289,7 +292,11 @@ mod tests {
         elf[128] = 1;
         elf[128 + 0x22] = 0x40;
         elf[193..193 + 10].copy_from_slice(b".nv.global");
-        assert_eq!(Image::of(&elf).variables, 0x40 << 16);
-        assert!(!Image::of(&elf).unread && Image::of(&elf[..64]).unread && !Image::of(PTX.as_bytes()).unread);
+        assert_eq!(CodeImage::of(&elf).variables, 0x40 << 16);
+        assert!(
+            !CodeImage::of(&elf).unread
+                && CodeImage::of(&elf[..64]).unread
+                && !CodeImage::of(PTX.as_bytes()).unread
+        );
     }
 }

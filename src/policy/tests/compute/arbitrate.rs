@@ -1,7 +1,7 @@
 //! An arbiter over the slices of a world.
 
 use gpuslice_policy::arbiter::demand::SliceFigures;
-use gpuslice_policy::arbiter::{Arbiter, STEP, STEP_BESIDE_HIGH, Slice, SliceSettings};
+use gpuslice_policy::arbiter::{Arbiter, STEP, STEP_BESIDE_HIGH, SharingSlice, SliceSettings};
 use gpuslice_policy::compute::limiter::fair_queue::OVERDUE;
 use gpuslice_policy::config::{CorePolicy, Priority};
 use gpuslice_policy::time::{GpuTime, Monotonic, WallTime};
@@ -60,7 +60,7 @@ impl Shared {
     }
 
     fn look(&mut self) {
-        let slices: Vec<Slice> = (0..self.settings.len()).map(|at| self.slice(at)).collect();
+        let slices: Vec<SharingSlice> = (0..self.settings.len()).map(|at| self.slice(at)).collect();
         let Some(arbiter) = &mut self.arbiter else {
             return;
         };
@@ -80,7 +80,7 @@ impl Shared {
     }
 
     /// Returns the figures in the region of a slice.
-    fn slice(&self, at: usize) -> Slice {
+    fn slice(&self, at: usize) -> SharingSlice {
         let (world, slice) = (&self.world, &self.world.slices[at]);
         let own = || world.processes.iter().filter(|process| process.slice == at && process.is_alive());
         let waits = |phase: &Phase| match phase {
@@ -96,6 +96,6 @@ impl Shared {
             owed: slice.paid_until.since(world.now),
             waits: own().any(|process| waits(&process.phase)),
         };
-        Slice { id: at as u64 + 100, settings: self.settings[at], figures }
+        SharingSlice { id: at as u64 + 100, settings: self.settings[at], figures }
     }
 }

@@ -11,7 +11,7 @@ use gpuslice_policy::compute::limiter::queue_bound::{self, QueuedWork, UNKNOWN_W
 use gpuslice_policy::compute::limiter::settlement::Settlement;
 use gpuslice_policy::compute::measuring::batch::{Batch, Spell};
 use gpuslice_policy::compute::measuring::event_clock::{ClockOffset, EventCost, EventTime};
-use gpuslice_policy::compute::measuring::peer_intervals::Reader;
+use gpuslice_policy::compute::measuring::peer_intervals::RingReader;
 use gpuslice_policy::compute::measuring::union::BusyUnion;
 use gpuslice_policy::compute::measuring::when_alone::Sampler;
 use gpuslice_policy::time::{GpuTime, Monotonic, WallTime};
@@ -89,7 +89,7 @@ pub struct Shim {
     pub open: Vec<Option<TimedBatch>>,
     pub pending: Vec<VecDeque<TimedBatch>>,
     pub union: BusyUnion,
-    pub reader: Reader,
+    pub reader: RingReader,
     pub offset: ClockOffset,
     pub queued_work: QueuedWork,
     /// The expected end of the queued work.
@@ -152,7 +152,7 @@ impl Shim {
             open: (0..streams).map(|_| None).collect(),
             pending: (0..streams).map(|_| VecDeque::new()).collect(),
             union: BusyUnion::new(),
-            reader: Reader::default(),
+            reader: RingReader::default(),
             offset: ClockOffset::default(),
             queued_work: QueuedWork::default(),
             ends: Monotonic::BEGIN,

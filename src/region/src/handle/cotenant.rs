@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use gpuslice_policy::arbiter::{
-    self, Arbiter, SliceSettings,
+    Arbiter, SharingSlice, SliceSettings,
     demand::{STOPPED, SliceFigures},
     grant_word,
 };
@@ -59,7 +59,7 @@ impl Cotenant {
     }
 
     /// Returns its demand and settings on a GPU, and its number for the GPU. `None`: it has no part in it.
-    fn demand(&mut self, gpu: &Uuid, now: Monotonic) -> Option<(Device, arbiter::Slice)> {
+    fn demand(&mut self, gpu: &Uuid, now: Monotonic) -> Option<(Device, SharingSlice)> {
         let region = self.monitor.region();
         let device = region.device(gpu).filter(|device| region.is_paced(*device))?;
         if !region.is_ready() || !region.is_inhabited() {
@@ -83,7 +83,7 @@ impl Cotenant {
                 figures.queued = figures.queued.saturating_add(work.queued);
             }
         }
-        Some((device, arbiter::Slice { id: self.id, settings: settings(region.limits(device)), figures }))
+        Some((device, SharingSlice { id: self.id, settings: settings(region.limits(device)), figures }))
     }
 }
 
@@ -111,7 +111,7 @@ pub fn allocate_gpu(
         cotenant.demand(gpu, now).map(|(device, slice)| (at, device, slice))
     };
     let demands: Vec<_> = cotenants.iter_mut().enumerate().filter_map(demand).collect();
-    let slices: Vec<arbiter::Slice> = demands.iter().map(|(_, _, slice)| *slice).collect();
+    let slices: Vec<SharingSlice> = demands.iter().map(|(_, _, slice)| *slice).collect();
     for ((at, device, _), given) in demands.iter().zip(arbiter.look(now, &slices)) {
         let Some(cotenant) = cotenants.get(*at) else { continue };
         let (region, grant) = (cotenant.region(), grant_word::encode(&given, now));

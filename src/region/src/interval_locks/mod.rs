@@ -36,7 +36,7 @@ use crate::{
     },
     handle::device::Uuid,
 };
-use position::{Bytes, Gpu, LANES, NUMBERS, interval_of, number_of};
+use position::{Bytes, GpuRanges, LANES, NUMBERS, interval_of, number_of};
 
 /// Time between two looks at the directory: 100 ms.
 const LOOK_EVERY: WallTime = WallTime::from_millis(100);
@@ -51,7 +51,7 @@ const MOST_FOUND: usize = 256;
 pub struct IntervalLocks {
     file: Option<File>,
     id: FileId,
-    gpu: Gpu,
+    gpu: GpuRanges,
     slice: u64,
     lane: Option<u64>,
     /// Attempts to get a lane.
@@ -104,7 +104,7 @@ impl IntervalLocks {
         Ok(Self {
             file: Some(file),
             id: id_of(&found),
-            gpu: Gpu::new(gpu.0),
+            gpu: GpuRanges::new(gpu.0),
             slice,
             lane: None,
             attempts: 0,

@@ -31,7 +31,7 @@ const GPU_BITS: u32 = LANE_BITS + 6;
 
 /// Bits of a slice in a directory entry.
 const SLICE: u64 = (1 << 38) - 1;
-/// Place of a lane's second range in the directory. No entry of a slice reaches it: see [`Gpu::programs`].
+/// Place of a lane's second range in the directory. No entry of a slice reaches it: see [`GpuRanges::programs`].
 const PROGRAMS: u64 = 3 << 37;
 /// Bits of the UUID in the length of a directory entry. The version of this encoding is above them.
 const REST: u64 = (1 << 32) - 1;
@@ -51,12 +51,12 @@ pub(super) type Bytes = Range<u64>;
 
 /// The byte ranges of a GPU.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Gpu {
+pub(super) struct GpuRanges {
     base: u64,
     rest: u64,
 }
 
-impl Gpu {
+impl GpuRanges {
     /// Returns the ranges of the GPU with this UUID.
     pub(super) fn new(uuid: [u8; 16]) -> Self {
         let [a, b, c, d, e, f, g, h, ..] = uuid;
@@ -162,7 +162,7 @@ mod tests {
             age in 0..1_000_000_u64,
             length in 0..=LONGEST,
         ) {
-            let (gpu, end) = (Gpu::new(uuid), now - age);
+            let (gpu, end) = (GpuRanges::new(uuid), now - age);
             let interval =
                 Interval { start: ns((end - length) * MICRO), end: ns(end * MICRO), context, goes_on };
             let range = gpu.interval(lane, number, &interval);
@@ -180,7 +180,7 @@ mod tests {
             slice in any::<u64>(),
         ) {
             prop_assume!(uuid[..8] != other[..8]);
-            let gpu = Gpu::new(uuid);
+            let gpu = GpuRanges::new(uuid);
             let entry = gpu.entry(lane, slice);
             prop_assert!(i64::try_from(entry.end).is_ok());
             prop_assert_eq!(gpu.slice_at(&entry), Some((lane, slice & SLICE)));
@@ -190,15 +190,15 @@ mod tests {
             let programs = gpu.programs(lane);
             prop_assert!(entry.end < programs.start && programs.end <= whole.end);
             prop_assert!(gpu.slice_at(&programs).is_none());
-            let is_other = (Gpu::new(other).base, Gpu::new(other).rest) != (gpu.base, gpu.rest);
-            prop_assert!(!is_other || Gpu::new(other).slice_at(&entry).is_none());
+            let is_other = (GpuRanges::new(other).base, GpuRanges::new(other).rest) != (gpu.base, gpu.rest);
+            prop_assert!(!is_other || GpuRanges::new(other).slice_at(&entry).is_none());
         }
     }
 
     #[test]
     fn an_interval_that_is_too_long_keeps_its_end() {
         let interval = Interval { start: ns(5_000_000), end: ns(9_000_000_000), context: 3, goes_on: true };
-        let range = Gpu::new([9; 16]).interval(5, 255, &interval);
+        let range = GpuRanges::new([9; 16]).interval(5, 255, &interval);
         let read = interval_of(&range, ns(9_000_000_000));
         assert_eq!(read, Interval { start: ns(9_000_000_000 - LONGEST * MICRO), ..interval });
     }

@@ -33,7 +33,7 @@ use crate::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// The reason.
-    pub why: Why,
+    pub why: RefusalReason,
     /// Bytes requested.
     pub asked: u64,
     /// Bytes that the slice held at the decision.
@@ -44,7 +44,7 @@ pub struct Refusal {
 
 /// Reason for which a reservation was not granted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Why {
+pub enum RefusalReason {
     /// The request alone exceeds the limit.
     TooLarge,
     /// There was an instant during the call at which the request did not fit.
@@ -86,7 +86,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
             let limit = self.memory_limit(device).min(Held::MOST_BYTES);
             let refusal = |why, held| Refusal { why, asked, held, limit };
             if asked > limit {
-                return Err(refusal(Why::TooLarge, self.held(device)));
+                return Err(refusal(RefusalReason::TooLarge, self.held(device)));
             }
             if self.attempt(device, slot, asked, limit) {
                 return Ok(());
@@ -101,10 +101,10 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
             // This comes after the reaping: bytes that another process reaped meanwhile must not count any more.
             let (lower_bound, held) = self.snapshot(device);
             if reaped && lower_bound.saturating_add(asked) > limit {
-                return Err(refusal(Why::Full, held));
+                return Err(refusal(RefusalReason::Full, held));
             }
             if !env.wait() {
-                return Err(refusal(Why::Contended, held));
+                return Err(refusal(RefusalReason::Contended, held));
             }
         }
     }

@@ -1,6 +1,6 @@
 //! Models of the ring of intervals: a reader accepts an interval only as it was published, and each is charged once.
 
-use gpuslice_policy::compute::measuring::peer_intervals::{Interval, IntervalEntry, Reader};
+use gpuslice_policy::compute::measuring::peer_intervals::{Interval, IntervalEntry, RingReader};
 use gpuslice_policy::compute::measuring::union::BusyUnion;
 use gpuslice_policy::time::Monotonic;
 use gpuslice_policy::time::literals::ns;
@@ -59,10 +59,10 @@ fn without_the_check_words_of_two_intervals_are_taken_for_one() {
 
 /// Returns the charge of a process for its own interval. `hasty`: it does not wait until lower slots are written.
 fn charge(world: &World, (start, end): (u64, u64), hasty: bool) -> u64 {
-    let (mut reader, mut union) = (Reader::new(0), BusyUnion::new());
+    let (mut reader, mut union) = (RingReader::new(0), BusyUnion::new());
     let time = &world.layout.time[DEVICE];
     let place = time.intervals.publish(Interval { start: ns(start), end: ns(end), ..Interval::default() });
-    let read = |reader: &mut Reader, union: &mut BusyUnion| {
+    let read = |reader: &mut RingReader, union: &mut BusyUnion| {
         reader.read((place, INTERVAL_SLOTS), NOW, union, |slot| time.intervals.at(slot))
     };
     while !read(&mut reader, &mut union) && !hasty {

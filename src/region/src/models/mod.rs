@@ -21,7 +21,7 @@ use loom::{
 use crate::{
     layout::Layout,
     layout::constants::{SLOT_FREE, SLOT_TAKEN},
-    memory::ledger::{Refusal, ReserveEnv, Why},
+    memory::ledger::{Refusal, RefusalReason, ReserveEnv},
     slots::identity::Identity,
     slots::roster::{Liveness, Reaped},
     sync::atomics::Published32,
@@ -212,7 +212,7 @@ fn beside<World: 'static, Result: 'static>(
 }
 
 fn full(result: &Result<(), Refusal>) -> bool {
-    matches!(result, Err(Refusal { why: Why::Full, .. }))
+    matches!(result, Err(Refusal { why: RefusalReason::Full, .. }))
 }
 
 /// Two processes request 6 of 10.

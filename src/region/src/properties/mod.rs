@@ -14,7 +14,7 @@ use proptest::prelude::*;
 use crate::{
     layout::constants::NO_LIMIT,
     layout::{Layout, held_at},
-    memory::ledger::{Refusal, ReserveEnv, Why},
+    memory::ledger::{Refusal, RefusalReason, ReserveEnv},
     slots::identity::Identity,
     slots::roster::{Liveness, Reaped},
     sync::atomics::Held,
@@ -153,17 +153,23 @@ impl Model {
         }
     }
 
-    fn reserve(&mut self, world: &World, device: usize, slot: usize, bytes: u64) -> Result<(), Why> {
+    fn reserve(
+        &mut self,
+        world: &World,
+        device: usize,
+        slot: usize,
+        bytes: u64,
+    ) -> Result<(), RefusalReason> {
         let limit = self.limit[device].min(Held::MOST_BYTES);
         if bytes > limit {
-            return Err(Why::TooLarge);
+            return Err(RefusalReason::TooLarge);
         }
         let fits = |held: u64| held.saturating_add(bytes) <= limit;
         if !fits(self.sum(device)) {
             self.reap(world);
         }
         if !fits(self.sum(device)) {
-            return Err(Why::Full);
+            return Err(RefusalReason::Full);
         }
         self.held[device][slot] += bytes;
         Ok(())

@@ -8,7 +8,7 @@ use std::{
 };
 
 use gpuslice_region::{
-    DeviceRequest, Member, Monitor, RegionError, Removal, Trust, Uuid, Why,
+    DeviceRequest, Member, Monitor, RefusalReason, RegionError, Removal, Trust, Uuid,
     layout::{FIGURES, VERSION},
     remove_for_good, remove_if_unused,
 };
@@ -79,7 +79,7 @@ fn a_shortened_region_grants_nothing_and_says_so() {
             grants.unwrap();
             continue;
         }
-        assert_eq!(grants.unwrap_err().why, Why::TooLarge, "{size}");
+        assert_eq!(grants.unwrap_err().why, RefusalReason::TooLarge, "{size}");
         member.charge(device, 7);
         assert_eq!(member.refund(device, 17), 10);
         member.count_quota_denial(device);
@@ -95,7 +95,7 @@ fn a_region_that_is_shortened_and_made_longer_again_grants_nothing_and_says_so()
     let size = fs::metadata(&path).unwrap().len();
     shorten(&path, 0);
     shorten(&path, size);
-    assert_eq!(member.reserve(device, 1).unwrap_err().why, Why::TooLarge);
+    assert_eq!(member.reserve(device, 1).unwrap_err().why, RefusalReason::TooLarge);
     assert!(matches!(member.check().unwrap_err(), RegionError::Damaged { .. }));
 }
 

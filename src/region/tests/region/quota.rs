@@ -13,7 +13,7 @@ use std::{
     sync::atomic::{AtomicU64, Ordering},
 };
 
-use gpuslice_region::{Device, Member, Why};
+use gpuslice_region::{Device, Member, RefusalReason};
 
 use crate::puppet::{Puppet, directory, join};
 
@@ -71,7 +71,7 @@ pub(crate) fn take(member: &Member, device: Device, truth: &Path, unit: u64) -> 
                 truth.granted(unit, limit);
                 taken += unit;
             }
-            Err(Why::Contended) => contended += 1,
+            Err(RefusalReason::Contended) => contended += 1,
             Err(_) => return format!("{taken} {contended}"),
         }
     }
@@ -124,7 +124,7 @@ pub(crate) fn grab(member: &Member, device: Device, truth: &Path, bytes: u64) ->
                 granted += 1;
                 assert_eq!(member.refund(device, bytes), 0);
             }
-            Err(Why::Contended) => {}
+            Err(RefusalReason::Contended) => {}
             Err(_) => refused += 1,
         }
     }
@@ -242,6 +242,6 @@ fn processes_killed_in_the_middle_leave_nothing_behind() {
     member.reap().unwrap();
     assert!(member.end_leaving(device, || Some(u64::MAX)));
     assert_eq!(member.reserve(device, left), Ok(()), "what the dead held is there again");
-    assert_eq!(member.reserve(device, 1).unwrap_err().why, Why::Full);
+    assert_eq!(member.reserve(device, 1).unwrap_err().why, RefusalReason::Full);
     assert_eq!(member.processes().len(), 1 + RACERS / 2);
 }

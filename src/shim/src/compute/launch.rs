@@ -9,14 +9,14 @@ pub(crate) struct Launch {
     /// Key of the work, by which its cost is learned.
     pub(crate) key: Key,
     /// The kind of work.
-    pub(crate) kind: Kind,
+    pub(crate) kind: LaunchKind,
     /// Stream of the work.
     pub(crate) stream: Stream,
 }
 
 /// Kind of the work of a launch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum LaunchKind {
     /// A kernel.
     Kernel,
     /// A kernel that may begin before the kernel ahead of it in the stream has ended, or that lets the next one do so. An event

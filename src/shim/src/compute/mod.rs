@@ -42,5 +42,5 @@ pub(crate) use admission::lifecycle::{
     view_ends,
 };
 pub(crate) use admission::synchronisation::{Waits, waits};
-pub(crate) use launch::{Kind, Launch};
+pub(crate) use launch::{Launch, LaunchKind};
 pub(crate) use state::Compute;

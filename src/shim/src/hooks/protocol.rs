@@ -3,7 +3,7 @@
 //! A hook decides (in a phase, before anything is done), calls the driver (holding nothing), and settles (in a phase again). The
 //! arguments are the caller's. Memory behind a pointer is read and written through `gpuslice_driver::arguments` only.
 
-use crate::memory::linear::Grant;
+use crate::memory::linear::GrantedAllocation;
 use crate::memory::memory_call::MemoryCall;
 use crate::memory::refusals::RefusedKind;
 use crate::memory::spill_request::{Failure, HostReservation};
@@ -53,13 +53,13 @@ impl Granted for Reservation {
     }
 }
 
-impl Granted for Grant {
+impl Granted for GrantedAllocation {
     fn granted(&self) -> Option<(Device, u64)> {
         Some(self.granted())
     }
 }
 
-impl<T> Granted for (Grant, T) {
+impl<T> Granted for (GrantedAllocation, T) {
     fn granted(&self) -> Option<(Device, u64)> {
         Some(self.0.granted())
     }

@@ -6,7 +6,7 @@
 
 use super::addresses::Charge;
 use super::arrays::Array;
-use super::ending_contexts::Contents;
+use super::ending_contexts::ContextContents;
 use super::graphs::Executable;
 use super::host_spill::HostBlock;
 use super::overheads::{Overhead, OverheadOwner};
@@ -16,7 +16,7 @@ use super::state::Memory;
 use crate::slice::enforcement;
 use std::collections::HashMap;
 
-impl Contents {
+impl ContextContents {
     fn take(memory: &Memory, context: usize) -> Self {
         let addresses = memory.addresses.take_of(context);
         Self {
@@ -65,12 +65,12 @@ impl Memory {
     /// Takes the contents of a context out of the tables, before the driver is asked to end the context, or one use of it.
     /// Returns a number for [`end_teardown`](Self::end_teardown).
     pub(crate) fn begin_teardown(&self, context: usize) -> u64 {
-        self.ending_contexts.begin(context, || Contents::take(self, context))
+        self.ending_contexts.begin(context, || ContextContents::take(self, context))
     }
 
     /// Releases the contents of a context after the driver has ended it, or puts them back where it lives on.
     pub(crate) fn end_teardown(&self, number: u64, ended: bool) {
-        let release = |context: usize, all: Vec<Contents>| {
+        let release = |context: usize, all: Vec<ContextContents>| {
             self.libraries.context_ended(context);
             all.into_iter().for_each(|contents| contents.end(self));
         };
@@ -105,15 +105,16 @@ impl Memory {
     /// Returns true if spilled memory begins at an address.
     pub(crate) fn spilled_begins_at(&self, address: u64) -> bool {
         let there = || self.spilled.begins_at(address).then_some(());
-        let here = |contents: &mut Contents| contents.spilled.contains_key(&address).then_some(());
+        let here = |contents: &mut ContextContents| contents.spilled.contains_key(&address).then_some(());
         self.spilled.any() && there().or_else(|| self.ending_contexts.find(here, there)).is_some()
     }
 
     /// Returns true if any byte of a range is spilled.
     pub(crate) fn spilled_touches(&self, address: u64, bytes: u64) -> bool {
         let there = || self.spilled.touches(address, bytes).then_some(());
-        let here =
-            |contents: &mut Contents| HostBlock::touch(&contents.spilled, address, bytes).then_some(());
+        let here = |contents: &mut ContextContents| {
+            HostBlock::touch(&contents.spilled, address, bytes).then_some(())
+        };
         self.spilled.any() && there().or_else(|| self.ending_contexts.find(here, there)).is_some()
     }
 
@@ -149,7 +150,7 @@ impl Memory {
     #[inline(never)]
     pub(crate) fn take_shared(&self, address: u64) -> shared::EndingUse {
         let there = || Some(self.shared.take(address)).filter(|ending| !ending.is_empty());
-        let here = |contents: &mut Contents| {
+        let here = |contents: &mut ContextContents| {
             let at = contents.shared.iter().position(|(of, _)| *of == address)?;
             Some(contents.shared.swap_remove(at).1)
         };

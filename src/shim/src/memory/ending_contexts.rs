@@ -37,12 +37,12 @@ struct EndingContext {
     /// Contents that each call found, those of the last call at the end. One address or handle may be in two of them: a call has
     /// ended the context and has not returned. Meanwhile the driver has given all of it to a new context, which the next call is
     /// to end.
-    contents: Vec<Contents>,
+    contents: Vec<ContextContents>,
 }
 
 /// Contents of a context.
 #[derive(Debug)]
-pub(super) struct Contents {
+pub(super) struct ContextContents {
     pub(super) addresses: HashMap<u64, Charge>,
     pub(super) spilled: BTreeMap<u64, HostBlock>,
     pub(super) arrays: HashMap<u64, Array>,
@@ -54,7 +54,7 @@ pub(super) struct Contents {
 
 impl EndingContexts {
     /// Begins a call that asks the driver to end a context, or one use of it. Returns a number for [`end`](Self::end).
-    pub(super) fn begin(&self, context: usize, take: impl FnOnce() -> Contents) -> u64 {
+    pub(super) fn begin(&self, context: usize, take: impl FnOnce() -> ContextContents) -> u64 {
         // Relaxed: a thread that misses an object in its table takes that table's lock after this thread, and so sees this store.
         self.any.store(true, Ordering::Relaxed);
         let mut all = self.under_way.lock();
@@ -74,8 +74,8 @@ impl EndingContexts {
         &self,
         number: u64,
         ended: bool,
-        release: impl FnOnce(usize, Vec<Contents>),
-        put_back: impl Fn(Contents),
+        release: impl FnOnce(usize, Vec<ContextContents>),
+        put_back: impl Fn(ContextContents),
     ) {
         let mut all = self.under_way.lock();
         let Some(at) = all.iter().position(|one| one.number == number) else { return };
@@ -99,7 +99,7 @@ impl EndingContexts {
     /// Searches for an object that was not in its table: here, and `there` once more.
     pub(super) fn find<T>(
         &self,
-        here: impl FnMut(&mut Contents) -> Option<T>,
+        here: impl FnMut(&mut ContextContents) -> Option<T>,
         there: impl FnOnce() -> Option<T>,
     ) -> Option<T> {
         if !self.any.load(Ordering::Relaxed) {

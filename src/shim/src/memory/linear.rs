@@ -21,7 +21,7 @@ pub(crate) struct WantedAllocation {
 
 /// Reservation for an allocation. A drop gives it back.
 #[derive(Debug)]
-pub(crate) struct Grant {
+pub(crate) struct GrantedAllocation {
     memory: &'static Memory,
     device: Device,
     wanted: WantedAllocation,
@@ -37,7 +37,7 @@ enum Paid {
     Slot(Payment),
 }
 
-impl Grant {
+impl GrantedAllocation {
     /// Reserves the bytes that an allocation takes; `fit` reserves bytes of the device.
     #[inline]
     pub(crate) fn new(
@@ -154,7 +154,7 @@ fn pay_for_more(memory: &'static Memory, device: Device, address: u64) -> bool {
     false
 }
 
-impl Drop for Grant {
+impl Drop for GrantedAllocation {
     fn drop(&mut self) {
         if let Some(Paid::Slot(way)) = self.paid.take() {
             let change = self.memory.small.0.lock().failed(way);

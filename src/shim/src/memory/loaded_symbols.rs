@@ -22,9 +22,9 @@ impl Default for LoadedSymbols {
 
 /// Look-up, as a number; 0 is none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Key(u64);
+pub(crate) struct LookUpKey(u64);
 
-impl Key {
+impl LookUpKey {
     /// Returns the key of a look-up in a module, library or kernel. `scope` distinguishes the objects that one handle stands for.
     /// It is the context into which the handle is loaded, or the kind of the requested object.
     pub(crate) fn new(handle: usize, scope: usize) -> Self {
@@ -68,12 +68,12 @@ impl Key {
 
 impl LoadedSymbols {
     /// Returns true if this look-up was measured.
-    pub(crate) fn contain(&self, key: Key) -> bool {
+    pub(crate) fn contain(&self, key: LookUpKey) -> bool {
         self.place(key).is_some_and(|place| place.load(Ordering::Relaxed) == key.0)
     }
 
     /// Notes that this look-up was measured.
-    pub(crate) fn add(&self, key: Key) {
+    pub(crate) fn add(&self, key: LookUpKey) {
         if let Some(place) = self.place(key) {
             place.store(key.0, Ordering::Relaxed);
         }
@@ -84,7 +84,7 @@ impl LoadedSymbols {
         self.0.iter().for_each(|place| place.store(0, Ordering::Relaxed));
     }
 
-    fn place(&self, key: Key) -> Option<&AtomicU64> {
+    fn place(&self, key: LookUpKey) -> Option<&AtomicU64> {
         usize::try_from(key.0 >> 40).ok().and_then(|number| self.0.get(number % PLACES))
     }
 }

@@ -12,7 +12,7 @@ use crate::slice::device::SliceDevice;
 use crate::slice::handle::Slice;
 use crate::slice::settings;
 use core::fmt;
-use gpuslice_policy::config::{LogLevel, Origin, QuotaSource, gpu_uuid_text};
+use gpuslice_policy::config::{LogLevel, QuotaSource, ValueOrigin, gpu_uuid_text};
 use gpuslice_policy::sizes::blocks::{BLOCK, LARGEST_SMALL, taken};
 use gpuslice_policy::time::{Monotonic, WallTime};
 use gpuslice_policy::units::Bytes;
@@ -48,19 +48,19 @@ impl Refusals {
     /// Prints that `asked` bytes are refused: at level `warn` if a message is due, and at level `debug` otherwise.
     pub(crate) fn say(&self, slice: &Slice, device: Device, what: RefusedKind, asked: u64) {
         let level = if self.is_due() { LogLevel::Warn } else { LogLevel::Debug };
-        messages::say(level, &Refusal { slice, device, what, asked });
+        messages::say(level, &RefusalMessage { slice, device, what, asked });
     }
 }
 
 /// Message about a request that is refused.
-struct Refusal<'slice> {
+struct RefusalMessage<'slice> {
     slice: &'slice Slice,
     device: Device,
     what: RefusedKind,
     asked: u64,
 }
 
-impl fmt::Display for Refusal<'_> {
+impl fmt::Display for RefusalMessage<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { slice, device, what, asked } = *self;
         let place = slice.place_of_device(device);
@@ -143,9 +143,9 @@ impl fmt::Display for Advice<'_> {
             // The quota was changed since this process was started, or another member has set it.
             None => f.write_str("Raise it with `gpuslice set`")?,
             Some(QuotaSource { said, .. }) => match &said.origin {
-                Origin::Line { .. } => write!(f, "The operator's file sets it: {said}")?,
-                Origin::Environment if by_run() => write!(f, "Raise --mem")?,
-                Origin::Environment => write!(f, "Raise {}", said.key)?,
+                ValueOrigin::Line { .. } => write!(f, "The operator's file sets it: {said}")?,
+                ValueOrigin::Environment if by_run() => write!(f, "Raise --mem")?,
+                ValueOrigin::Environment => write!(f, "Raise {}", said.key)?,
             },
         }
         match source.and_then(|source| source.meant) {

@@ -29,7 +29,7 @@ pub(crate) struct Slice {
 
 /// Quota of a slice on one device, and the rest of it, in bytes.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Quota {
+pub(crate) struct DeviceQuota {
     /// The quota, at most the device's memory.
     pub(crate) total: u64,
     /// Bytes that are left of the quota.
@@ -212,7 +212,7 @@ impl Slice {
     }
 
     /// Returns the quota of a device and the rest of it; none if the device has no quota.
-    pub(crate) fn quota(&self, place: SliceDevice) -> Option<Quota> {
+    pub(crate) fn quota(&self, place: SliceDevice) -> Option<DeviceQuota> {
         self.hold_quota(place.device);
         let limit = self.member.memory_limit(place.device)?;
         // Memory of dead members is free. An error means that the process cannot tell the dead members now: the rest stays too
@@ -224,7 +224,7 @@ impl Slice {
         }
         let region = self.region();
         let held = region.held(place.device).saturating_add(region.leaving(place.device));
-        Some(Quota { total: limit.min(place.total), left: limit.saturating_sub(held) })
+        Some(DeviceQuota { total: limit.min(place.total), left: limit.saturating_sub(held) })
     }
 
     /// Returns a device of the region, if this process has it.

@@ -1,6 +1,6 @@
 //! A replay of the GPU's time slicing under one assumed rule.
 //!
-//! The rule is the length of a turn, and the treatment of a context that was alone ([`Treatment`]). The replay walks
+//! The rule is the length of a turn, and the treatment of a context that was alone ([`OverrunRule`]). The replay walks
 //! through the published work of all contexts. It assigns each instant to the context whose turn it is, and adds up
 //! the evidence against its rule (`misfit`):
 //!
@@ -40,7 +40,7 @@ pub(super) const MOST: usize = 64;
 
 /// The driver's treatment of a context that ran alone beyond its turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Treatment {
+pub(super) enum OverrunRule {
     /// A new turn of the same context begins.
     Renews,
     /// The next context to arrive gets its turn at once.
@@ -50,7 +50,7 @@ pub(super) enum Treatment {
 }
 
 /// All ways to try.
-pub(super) const WAYS: [Treatment; 3] = [Treatment::Renews, Treatment::Yields, Treatment::Waits];
+pub(super) const WAYS: [OverrunRule; 3] = [OverrunRule::Renews, OverrunRule::Yields, OverrunRule::Waits];
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Account {
@@ -72,7 +72,7 @@ pub(super) struct Replay {
     pub(super) nominal: WallTime,
     /// Whole turns since the length of a turn was last corrected.
     turns: u64,
-    way: Treatment,
+    way: OverrunRule,
     pub(super) owner: Option<usize>,
     since: Monotonic,
     resumes: Monotonic,
@@ -85,7 +85,7 @@ pub(super) struct Replay {
 }
 
 impl Replay {
-    pub(super) fn new(turn: WallTime, way: Treatment) -> Self {
+    pub(super) fn new(turn: WallTime, way: OverrunRule) -> Self {
         let (accounts, circle) = (Vec::new(), Vec::new());
         Self {
             turn,
@@ -118,7 +118,7 @@ impl Replay {
                 account.own = account.own.saturating_add_unsigned(end.since(at.max(self.resumes)).nanos());
             }
             at = end;
-            if others == 0 && self.way == Treatment::Renews && self.turn_ends <= at {
+            if others == 0 && self.way == OverrunRule::Renews && self.turn_ends <= at {
                 let whole = self.turn.saturating_mul(at.since(self.turn_ends).count(self.turn));
                 self.turn_ends = self.turn_ends.saturating_add(whole).saturating_add(self.turn);
             }
@@ -146,7 +146,7 @@ impl Replay {
         if let Some(account) = self.accounts.get_mut(context) {
             account.began = account.own;
         }
-        if self.owner.is_none() || (self.way == Treatment::Waits && self.owner != Some(context)) {
+        if self.owner.is_none() || (self.way == OverrunRule::Waits && self.owner != Some(context)) {
             self.turn_to(Some(context), at, WallTime::ZERO);
         }
     }

@@ -11,8 +11,9 @@ const MOST_SCALE: u64 = 8;
 /// Estimates of one set that are searched for a key.
 const WAYS: usize = 4;
 
+/// The estimate of one key.
 #[derive(Debug, Clone, Copy, Default)]
-struct Slot {
+struct EstimateEntry {
     id: u64,
     estimate: Estimate,
     /// The last measurement, as a count of all measurements of the table.
@@ -30,7 +31,7 @@ struct Family {
 /// four keys that were measured last.
 #[derive(Debug)]
 pub struct EstimateTable {
-    slots: Vec<[Slot; WAYS]>,
+    slots: Vec<[EstimateEntry; WAYS]>,
     families: Vec<Family>,
     clock: u64,
 }
@@ -41,7 +42,7 @@ impl EstimateTable {
     pub fn new(estimates: usize) -> Self {
         let places = (estimates / WAYS).clamp(1, 1 << 20).next_power_of_two();
         Self {
-            slots: vec![[Slot::default(); WAYS]; places],
+            slots: vec![[EstimateEntry::default(); WAYS]; places],
             families: vec![Family::default(); places],
             clock: 0,
         }
@@ -85,7 +86,7 @@ impl EstimateTable {
         let estimate = before.unwrap_or_default().measured(charged, (bounded(own).min(plain), plain));
         let mut evicted = None;
         if let Some(slot) = self.slot(key.id()) {
-            let old = core::mem::replace(slot, Slot { id: key.id(), estimate, used: clock });
+            let old = core::mem::replace(slot, EstimateEntry { id: key.id(), estimate, used: clock });
             evicted = Some(old.id).filter(|old| *old != 0 && *old != key.id());
         }
         self.relate(key, estimate);
@@ -117,7 +118,7 @@ impl EstimateTable {
     }
 
     /// Returns the slot of a key: its own, or the least recently measured one of its set.
-    fn slot(&mut self, id: u64) -> Option<&mut Slot> {
+    fn slot(&mut self, id: u64) -> Option<&mut EstimateEntry> {
         let at = place(id, self.slots.len());
         self.slots
             .get_mut(at)?

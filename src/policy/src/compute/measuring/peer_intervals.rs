@@ -102,13 +102,13 @@ impl IntervalEntry {
 
 /// The position of a process in the ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Reader {
+pub struct RingReader {
     next: u64,
     /// The instant at which the wait for an unwritten place began, and the number of places taken by then.
     waits: Option<(Monotonic, u64)>,
 }
 
-impl Reader {
+impl RingReader {
     /// Makes a reader for a process that joins at this place.
     #[must_use]
     pub const fn new(place: u64) -> Self {
@@ -178,7 +178,7 @@ mod tests {
             self.places += 1;
         }
 
-        fn read(&self, reader: &mut Reader, now: Monotonic, union: &mut BusyUnion) -> bool {
+        fn read(&self, reader: &mut RingReader, now: Monotonic, union: &mut BusyUnion) -> bool {
             reader.read((self.places, SLOTS), now, union, |slot| self.slots[slot as usize])
         }
     }
@@ -194,7 +194,7 @@ mod tests {
 
     #[test]
     fn time_that_lower_places_cover_is_not_charged_again() {
-        let (mut ring, mut reader, mut union) = (Ring::default(), Reader::default(), BusyUnion::new());
+        let (mut ring, mut reader, mut union) = (Ring::default(), RingReader::default(), BusyUnion::new());
         ring.publish(100, 200);
         ring.publish(300, 400);
         assert!(ring.read(&mut reader, NOW, &mut union));
@@ -203,7 +203,7 @@ mod tests {
 
     #[test]
     fn an_unwritten_place_is_waited_for_and_then_skipped() {
-        let (mut ring, mut reader, mut union) = (Ring::default(), Reader::default(), BusyUnion::new());
+        let (mut ring, mut reader, mut union) = (Ring::default(), RingReader::default(), BusyUnion::new());
         ring.places = 1;
         ring.publish(100, 200);
         assert!(!ring.read(&mut reader, NOW, &mut union));
@@ -215,7 +215,7 @@ mod tests {
 
     #[test]
     fn unwritten_places_are_waited_for_together_and_later_ones_anew() {
-        let (mut ring, mut reader, mut union) = (Ring::default(), Reader::default(), BusyUnion::new());
+        let (mut ring, mut reader, mut union) = (Ring::default(), RingReader::default(), BusyUnion::new());
         ring.places = 3;
         assert!(!ring.read(&mut reader, NOW, &mut union));
         ring.places = 4;
@@ -226,7 +226,7 @@ mod tests {
 
     #[test]
     fn a_count_that_somebody_has_written_over_is_followed() {
-        let (mut ring, mut reader, mut union) = (Ring::default(), Reader::default(), BusyUnion::new());
+        let (mut ring, mut reader, mut union) = (Ring::default(), RingReader::default(), BusyUnion::new());
         ring.places = u64::MAX;
         assert!(!ring.read(&mut reader, NOW, &mut union));
         assert!(ring.read(&mut reader, NOW + PATIENCE, &mut union));
@@ -244,7 +244,7 @@ mod tests {
 
     #[test]
     fn a_place_written_in_time_is_read() {
-        let (mut ring, mut reader, mut union) = (Ring::default(), Reader::default(), BusyUnion::new());
+        let (mut ring, mut reader, mut union) = (Ring::default(), RingReader::default(), BusyUnion::new());
         ring.places = 1;
         assert!(!ring.read(&mut reader, NOW, &mut union));
         ring.slots[0] = told(0, 100, 200);
@@ -254,7 +254,7 @@ mod tests {
 
     #[test]
     fn a_reader_a_round_behind_loses_overwritten_intervals_and_goes_on() {
-        let (mut ring, mut reader, mut union) = (Ring::default(), Reader::default(), BusyUnion::new());
+        let (mut ring, mut reader, mut union) = (Ring::default(), RingReader::default(), BusyUnion::new());
         for at in 0..10 {
             ring.publish(at * 100, at * 100 + 50);
         }
@@ -265,7 +265,7 @@ mod tests {
 
     #[test]
     fn insane_intervals_are_ignored() {
-        let (mut ring, mut reader, mut union) = (Ring::default(), Reader::default(), BusyUnion::new());
+        let (mut ring, mut reader, mut union) = (Ring::default(), RingReader::default(), BusyUnion::new());
         ring.publish(200, 100);
         ring.publish(0, u64::MAX);
         ring.publish(0, MOST_GPU_TIME.nanos() + 1);

@@ -6,14 +6,14 @@
 
 use super::copies::unpaced;
 use super::slow_path::admit;
-use crate::compute::launch::{Kind, Launch};
+use crate::compute::launch::{Launch, LaunchKind};
 use crate::compute::measuring::meter::CodeLoad;
 use crate::compute::state::Compute;
 use crate::compute::threads::slot::OwnerGuard;
 use crate::compute::threads::stream_lookup::stream_for;
 use crate::compute::threads::thread_state::ThreadState;
 use crate::compute::worker::thread::ensure;
-use crate::memory::loaded_symbols as symbols;
+use crate::memory::loaded_symbols::LookUpKey;
 use crate::os::clock::CycleInstant;
 use crate::os::reentrancy::enter_or;
 use gpuslice_driver::types::{Status, status};
@@ -70,7 +70,7 @@ pub(crate) fn gate(
     call: impl FnOnce() -> Status,
 ) -> Status {
     let launch = launch();
-    if launch.kind == Kind::Copy && !compute.paces_copies {
+    if launch.kind == LaunchKind::Copy && !compute.paces_copies {
         return unpaced(compute, &launch, call);
     }
     let Some(mut held) = compute.acquire_own() else { return call() };
@@ -213,7 +213,7 @@ fn code_load(
     ticket: &LaunchTicket,
 ) -> Option<CodeLoad> {
     let pool = held.streams.get(ticket.stream)?.pool;
-    let code = symbols::Key::of_numbers(launch.key.code(), pool);
+    let code = LookUpKey::of_numbers(launch.key.code(), pool);
     if compute.launched.contain(code) {
         return None;
     }

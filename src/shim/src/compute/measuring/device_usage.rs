@@ -16,7 +16,7 @@ use gpuslice_policy::compute::attribution::source::{Measured, Source};
 use gpuslice_policy::compute::coupling::{CouplingEvidence, MeasuredBatch};
 use gpuslice_policy::compute::limiter::settlement;
 use gpuslice_policy::compute::measuring::event_clock::{self, ClockOffset, EventCost, EventTime};
-use gpuslice_policy::compute::measuring::peer_intervals::{self, Interval, Reader};
+use gpuslice_policy::compute::measuring::peer_intervals::{self, Interval, RingReader};
 use gpuslice_policy::compute::measuring::union::BusyUnion;
 use gpuslice_policy::compute::measuring::verdict::{Opening, Verdict};
 use gpuslice_policy::time::{GpuTime, Monotonic, WallTime};
@@ -29,7 +29,7 @@ pub(crate) struct DeviceUsage {
     /// that is not covered yet.
     union: BusyUnion,
     /// Reads the intervals that the slice's other processes publish.
-    reader: Reader,
+    reader: RingReader,
     /// End of the last interval of this process.
     own_until: Monotonic,
     /// Latest end of an interval of another process that ended later than `own_until` when it was read. While it is later than
@@ -62,7 +62,7 @@ impl DeviceUsage {
     pub(crate) fn new(head: u64) -> Self {
         Self {
             union: BusyUnion::new(),
-            reader: Reader::new(head),
+            reader: RingReader::new(head),
             own_until: Monotonic::BEGIN,
             others_until: Monotonic::BEGIN,
             beside_until: Monotonic::BEGIN,

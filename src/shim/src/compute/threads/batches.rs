@@ -7,7 +7,7 @@
 use super::open_batch::OpenBatch;
 use super::stream_state::StreamState;
 use super::thread_state::ThreadState;
-use crate::compute::launch::{Kind, Launch};
+use crate::compute::launch::{Launch, LaunchKind};
 use crate::compute::measuring::state::MeasuringState;
 use crate::os::clock::{CycleInstant, Cycles};
 use crate::os::reentrancy::enter_or;
@@ -34,7 +34,7 @@ impl ThreadState {
         &mut self,
         at: usize,
         known: &Estimate,
-        kind: Kind,
+        kind: LaunchKind,
         now: CycleInstant,
     ) -> bool {
         let long = self.batching.long(kind);
@@ -46,7 +46,7 @@ impl ThreadState {
             && now.since(open.since).is_less_than(OLD)
             && !self.batching.has_idle
             && !(self.batching.has_legacy && stream.joins_legacy)
-            && (kind == Kind::Chained || !self.batching.sampler.is_due(known));
+            && (kind == LaunchKind::Chained || !self.batching.sampler.is_due(known));
         if joins {
             self.batching.sampler.passes();
             // After a wait for the stream, `note_first` counts the time up to the launch's return. It would count twice.
@@ -70,7 +70,7 @@ impl ThreadState {
         measuring: &MeasuringState,
         at: usize,
         known: Option<&Estimate>,
-        kind: Kind,
+        kind: LaunchKind,
     ) {
         let now = CycleInstant::now();
         let does_block = measuring.timing.launches_block;
@@ -92,7 +92,7 @@ impl ThreadState {
             self.close(measuring, at, now);
         }
         // A chained launch may begin before this one has ended, also after a pause of the host.
-        if kind == Kind::Chained && !does_block {
+        if kind == LaunchKind::Chained && !does_block {
             timing = Timing::of(known, self.batching.long(kind), WallTime::ZERO);
         }
         self.open_or_continue(measuring, at, timing, gap);
@@ -210,10 +210,10 @@ impl ThreadState {
     /// is the library's time, and would otherwise count as a pause of the program.
     #[cold]
     #[inline(never)]
-    fn close_full(&mut self, measuring: &MeasuringState, at: usize, kind: Kind, now: CycleInstant) {
+    fn close_full(&mut self, measuring: &MeasuringState, at: usize, kind: LaunchKind, now: CycleInstant) {
         // Another chained launch is likely to follow.
         let open = self.streams.get(at).and_then(|stream| stream.open.as_ref());
-        if kind == Kind::Chained && open.is_some_and(|open| open.run.can_go_on()) {
+        if kind == LaunchKind::Chained && open.is_some_and(|open| open.run.can_go_on()) {
             return;
         }
         enter_or(|| self.close(measuring, at, now), ());

@@ -1,7 +1,7 @@
 //! Decisions of one thread about its batches: which launches are measured alone.
 
 use super::stream_state::StreamState;
-use crate::compute::launch::Kind;
+use crate::compute::launch::LaunchKind;
 use crate::os::clock::CycleInstant;
 use gpuslice_policy::compute::cost::estimate::Estimate;
 use gpuslice_policy::compute::measuring::when_alone::{self, Sampler, Timing};
@@ -30,12 +30,12 @@ impl Batching {
 
     /// Returns the duration from which a launch is measured alone because it is long. A chained launch never is.
     #[inline(always)]
-    pub(crate) const fn long(&self, kind: Kind) -> WallTime {
+    pub(crate) const fn long(&self, kind: LaunchKind) -> WallTime {
         let [kernel, graph] = self.long;
         match kind {
-            Kind::Chained => WallTime::MAX,
-            Kind::Graph => graph,
-            Kind::Kernel | Kind::Copy => kernel,
+            LaunchKind::Chained => WallTime::MAX,
+            LaunchKind::Graph => graph,
+            LaunchKind::Kernel | LaunchKind::Copy => kernel,
         }
     }
 
@@ -43,14 +43,14 @@ impl Batching {
     pub(crate) fn choose(
         &mut self,
         known: Option<&Estimate>,
-        kind: Kind,
+        kind: LaunchKind,
         pause: WallTime,
         stream: &StreamState,
         now: CycleInstant,
     ) -> Timing {
         let timing = Timing::of(known, self.long(kind), pause);
         if timing == Timing::Batched
-            && kind != Kind::Chained
+            && kind != LaunchKind::Chained
             && let Some(known) = known
             && self.sampler.launch(known, || stream.may_be_empty(now, known))
         {

@@ -22,7 +22,7 @@ use gpuslice_driver::arguments::{read_in, write_out};
 use gpuslice_driver::functions as real;
 use gpuslice_driver::slot;
 use gpuslice_driver::types::{CUjit_option, CUlibrary, CUlibraryOption, Status, status};
-use gpuslice_policy::sizes::code::Image;
+use gpuslice_policy::sizes::code::CodeImage;
 
 /// Declares the hooks of the calls that load a library. They differ only in where the image is.
 macro_rules! loads {
@@ -109,7 +109,7 @@ impl Eagerly {
 /// `output` is null or valid for reads and writes.
 unsafe fn load(
     output: *mut CUlibrary,
-    image: impl FnOnce() -> Option<Image>,
+    image: impl FnOnce() -> Option<CodeImage>,
     call: impl Fn() -> Status,
 ) -> Status {
     let undo = |library| {
@@ -123,7 +123,7 @@ unsafe fn load(
         // SAFETY: by this function's contract `output` is null or valid.
         return unsafe { loaded(output, || None, call, holder, undo) };
     };
-    let image = enter_or(image, None).unwrap_or_else(|| Image { unread: true, ..Image::default() });
+    let image = enter_or(image, None).unwrap_or_else(|| CodeImage { unread: true, ..CodeImage::default() });
     let variables = image.least();
     let eagerly = if enter_or(code::loads_eagerly, false) {
         let reserve = || {
@@ -150,7 +150,7 @@ unsafe fn load(
         // SAFETY: by this function's contract `output` is null or valid.
         if is_tried && code == status::SUCCESS { unsafe { try_out(output, old, undo) } } else { code }
     };
-    let now = Image {
+    let now = CodeImage {
         bytes: image.bytes.saturating_mul(images),
         variables: image.variables.saturating_mul(copies),
         ..image
@@ -180,7 +180,7 @@ fn has_quota_here(process: &Process) -> bool {
 fn learn_size(process: &Process, library: usize, variables: u64) {
     let Some(context) = process.owner_of_current() else { return };
     let took = process.overheads.bytes(OverheadOwner::Library(library), context);
-    let size = Image { variables: took, ..Image::default() }.least().max(variables);
+    let size = CodeImage { variables: took, ..CodeImage::default() }.least().max(variables);
     process.libraries.add(library, size, vec![context]);
 }
 

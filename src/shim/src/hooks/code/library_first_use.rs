@@ -8,7 +8,7 @@ use super::measured::{force, likely};
 use super::module::{LATE_MOST, late};
 use crate::driver_calls::{capture_mode, contexts};
 use crate::hooks::protocol::{Decision, Granted, charge};
-use crate::memory::loaded_symbols::Key;
+use crate::memory::loaded_symbols::LookUpKey;
 use crate::memory::measurement::{CallMeasurement, ChangeBounds};
 use crate::memory::nvml_baseline::signed;
 use crate::memory::overheads::OverheadOwner;
@@ -37,7 +37,7 @@ pub(super) fn load_here(library: CUlibrary) -> Status {
 /// Makes a call that uses a library in the current context. The first such call loads the library's variables.
 pub(super) fn used(
     library: impl Fn(&Process) -> Option<usize>,
-    key: impl FnOnce() -> Key,
+    key: impl FnOnce() -> LookUpKey,
     call: impl FnMut() -> Status,
 ) -> Status {
     let first_use = || {

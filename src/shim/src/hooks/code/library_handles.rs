@@ -6,7 +6,7 @@ use super::library_first_use::{load_for_launches, used};
 use super::limits::look_again;
 use crate::driver_calls::{code, contexts};
 use crate::hooks::protocol::noted;
-use crate::memory::loaded_symbols::Key;
+use crate::memory::loaded_symbols::LookUpKey;
 use crate::process::Process;
 use core::ffi::{c_char, c_uint, c_void};
 use gpuslice_driver::arguments::read_in;
@@ -22,7 +22,7 @@ pub(crate) unsafe fn variable(
     name: *const c_char,
 ) -> Status {
     // SAFETY: `of_name` requires null or a text that ends in zero, and so does the driver.
-    let key = || unsafe { Key::new(library.addr(), context()).of_name(name) };
+    let key = || unsafe { LookUpKey::new(library.addr(), context()).of_name(name) };
     // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
     used(|_| Some(library.addr()), key, || unsafe { real(address, bytes, library, name) })
 }
@@ -35,7 +35,7 @@ pub(crate) unsafe fn unified_function(
     name: *const c_char,
 ) -> Status {
     // SAFETY: `of_name` requires null or a text that ends in zero, and so does the driver.
-    let key = || unsafe { Key::new(library.addr(), context()).of_name(name) };
+    let key = || unsafe { LookUpKey::new(library.addr(), context()).of_name(name) };
     // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
     used(|_| Some(library.addr()), key, || unsafe { real(output, library, name) })
 }
@@ -46,7 +46,7 @@ pub(crate) unsafe fn get_module(
     output: *mut CUmodule,
     library: CUlibrary,
 ) -> Status {
-    let key = || Key::new(library.addr(), context());
+    let key = || LookUpKey::new(library.addr(), context());
     // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
     let code = used(|_| Some(library.addr()), key, || unsafe { real(output, library) });
     // SAFETY: `read_in` requires that `output` is null or readable, and so does the driver.
@@ -62,7 +62,7 @@ pub(crate) unsafe fn kernel_function(
     let library =
         |process: &Process| code::library_of_kernel(kernel).or_else(|| process.libraries.of(kernel.addr()));
     // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
-    used(library, || Key::new(kernel.addr(), context()), || unsafe { real(output, kernel) })
+    used(library, || LookUpKey::new(kernel.addr(), context()), || unsafe { real(output, kernel) })
 }
 
 /// `cuLibraryGetKernel`: the driver loads at the first launch.

@@ -9,7 +9,7 @@ use super::measured::{How, Plan, force, measured};
 use crate::driver_calls::{capture_mode, code, devices};
 use crate::hooks::gpu_time::while_code_loads;
 use crate::hooks::protocol::around;
-use crate::memory::loaded_symbols::Key;
+use crate::memory::loaded_symbols::LookUpKey;
 use crate::memory::measurement::{CallMeasurement, ChangeBounds};
 use crate::memory::overheads::{Overhead, OverheadOwner};
 use crate::memory::refusals::RefusedKind;
@@ -24,7 +24,7 @@ use gpuslice_driver::slot;
 use gpuslice_driver::types::{
     CUdeviceptr, CUdeviceptr_v1, CUfunction, CUjit_option, CUmodule, Status, status,
 };
-use gpuslice_policy::sizes::code::Image;
+use gpuslice_policy::sizes::code::CodeImage;
 
 /// Most bytes that a call can take by loading code late, of a module or library that the driver already has.
 pub(crate) const LATE_MOST: i64 = 256 << 20;
@@ -68,7 +68,7 @@ pub(crate) unsafe fn load_data_ex(
 /// `output` is null or valid for reads and writes.
 unsafe fn module(
     output: *mut CUmodule,
-    image: impl FnOnce() -> Option<Image>,
+    image: impl FnOnce() -> Option<CodeImage>,
     call: impl Fn() -> Status,
 ) -> Status {
     let undo = |module| {
@@ -88,7 +88,7 @@ unsafe fn module(
 /// `output` is null or valid for reads and writes.
 pub(crate) unsafe fn loaded<T: Copy>(
     output: *mut T,
-    image: impl FnOnce() -> Option<Image>,
+    image: impl FnOnce() -> Option<CodeImage>,
     call: impl Fn() -> Status,
     holder: impl FnOnce(T) -> OverheadOwner,
     undo: impl Fn(T),
@@ -201,7 +201,7 @@ unsafe fn found_in(
     call: impl FnOnce() -> Status,
 ) -> Status {
     // SAFETY: `of_name` requires null or a text that ends in zero. By this function's contract `name` is one.
-    let key = || unsafe { Key::new(module.addr(), what as usize).of_name(name) };
+    let key = || unsafe { LookUpKey::new(module.addr(), what as usize).of_name(name) };
     late(key, |process| of_module(process, module.addr()), call)
 }
 
@@ -251,7 +251,7 @@ pub(crate) unsafe fn load_function(real: real::cuFuncLoad, function: CUfunction)
     let holder =
         |process: &Process| code::module_of_function(function).and_then(|module| of_module(process, module));
     // SAFETY: `real` requires a valid argument; this one is the caller's, for the same driver function.
-    late(|| Key::new(function.addr(), 0), holder, || unsafe { real(function) })
+    late(|| LookUpKey::new(function.addr(), 0), holder, || unsafe { real(function) })
 }
 
 /// Returns the holder of the memory that a module takes: the library that it came out of, or the module itself.
@@ -263,7 +263,7 @@ fn of_module(process: &Process, module: usize) -> Option<OverheadOwner> {
 /// Makes a call that may load code of a module or library that the driver already has. The call cannot be undone, so the memory
 /// that it took is charged. A second look-up of the same key loads nothing, and is not measured.
 pub(crate) fn late(
-    key: impl FnOnce() -> Key,
+    key: impl FnOnce() -> LookUpKey,
     holder: impl FnOnce(&Process) -> Option<OverheadOwner>,
     call: impl FnOnce() -> Status,
 ) -> Status {

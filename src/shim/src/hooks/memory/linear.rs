@@ -3,7 +3,7 @@
 use crate::driver_calls::memory;
 use crate::hooks::protocol::{Decision, around, charge, charge_or_spill, fit, refuse, spill_or_refuse};
 use crate::memory::addresses::Owner;
-use crate::memory::linear::{Grant, WantedAllocation};
+use crate::memory::linear::{GrantedAllocation, WantedAllocation};
 use crate::memory::pools::Pools;
 use crate::memory::refusals::RefusedKind;
 use crate::memory::spill_request::HostReservation;
@@ -85,7 +85,10 @@ unsafe fn linear_or_spilled(
 ///
 /// # Safety
 /// `output` is null or valid for reads.
-unsafe fn with_output<A: Word>(decision: Decision<Grant>, output: *const A) -> Decision<(Grant, Option<A>)> {
+unsafe fn with_output<A: Word>(
+    decision: Decision<GrantedAllocation>,
+    output: *const A,
+) -> Decision<(GrantedAllocation, Option<A>)> {
     // SAFETY: by this function's contract `output` is null or valid.
     decision.map(|grant| (grant, unsafe { read_in(output) }))
 }
@@ -96,7 +99,7 @@ unsafe fn with_output<A: Word>(decision: Decision<Grant>, output: *const A) -> D
 /// # Safety
 /// `output` is null or valid for reads and writes.
 pub(crate) unsafe fn recorded<A: Word>(
-    (grant, before): (Grant, Option<A>),
+    (grant, before): (GrantedAllocation, Option<A>),
     code: Status,
     output: *mut A,
 ) -> Status {
@@ -127,12 +130,16 @@ pub(crate) unsafe fn spilled(claim: HostReservation, output: *mut CUdeviceptr, f
 }
 
 /// Reserves on the device of the current context. Without a context, or for 0 bytes, the driver answers alone.
-pub(crate) fn reserve_here(process: &'static Process, bytes: u64, kind: Kind) -> Decision<Grant> {
+pub(crate) fn reserve_here(process: &'static Process, bytes: u64, kind: Kind) -> Decision<GrantedAllocation> {
     reserve_or(process, bytes, kind, |place, _| refuse(process, place.device, RefusedKind::Linear, bytes))
 }
 
 /// Reserves as [`reserve_here`] does, for an allocation that host memory can stand in for.
-pub(crate) fn reserve_or_spill_here(process: &'static Process, bytes: u64, kind: Kind) -> Decision<Grant> {
+pub(crate) fn reserve_or_spill_here(
+    process: &'static Process,
+    bytes: u64,
+    kind: Kind,
+) -> Decision<GrantedAllocation> {
     reserve_or(process, bytes, kind, |place, context| {
         spill_or_refuse(process, place, Some(context), RefusedKind::Linear, bytes)
     })
@@ -144,15 +151,15 @@ fn reserve_or(
     process: &'static Process,
     bytes: u64,
     kind: Kind,
-    otherwise: impl FnOnce(&SliceDevice, usize) -> Decision<Grant>,
-) -> Decision<Grant> {
+    otherwise: impl FnOnce(&SliceDevice, usize) -> Decision<GrantedAllocation>,
+) -> Decision<GrantedAllocation> {
     let place = process.place_of_current();
     let (Some(context), Some(place)) = (process.owner_of_current(), place) else { return Decision::Forward };
     if bytes == 0 {
         return Decision::Forward;
     }
     let device = place.device;
-    match Grant::new(process, device, WantedAllocation { context, kind, bytes }, |bytes| {
+    match GrantedAllocation::new(process, device, WantedAllocation { context, kind, bytes }, |bytes| {
         fit(process, device, bytes)
     }) {
         Some(grant) => Decision::Go(grant),

@@ -3,7 +3,7 @@
 use super::linear::{ATTACH_GLOBAL, freed, recorded, reserve_or_spill_here, spilled};
 use crate::driver_calls::{capture_mode, contexts, locations, memory, pools, streams};
 use crate::hooks::protocol::{Decision, Granted, around, charge_or_spill, refuse, spill_or_refuse};
-use crate::memory::linear::Grant;
+use crate::memory::linear::GrantedAllocation;
 use crate::memory::pools::{Pool, PoolAllocation, Releasing};
 use crate::memory::refusals::RefusedKind;
 use crate::process::{self, Process};
@@ -124,8 +124,8 @@ fn shown((stream, default): (CUstream, DefaultStream)) -> CUstream {
     }
 }
 
-/// Origin of an allocation.
-enum Source {
+/// Source of the memory of an allocation.
+enum AllocationSource {
     /// A pool whose memory is a device's.
     Pool(Arc<Pool>),
     /// A pool whose memory is the host's.
@@ -135,14 +135,14 @@ enum Source {
 }
 
 /// Way in which an allocation is charged.
-enum Payment {
+enum PendingCharge {
     /// By the bytes by which its pool grows.
     Pool(PoolAllocation),
     /// By its size, because nothing is known of its pool.
-    Size(Grant),
+    Size(GrantedAllocation),
 }
 
-impl Granted for Payment {
+impl Granted for PendingCharge {
     fn granted(&self) -> Option<(Device, u64)> {
         match self {
             Self::Pool(allocation) => allocation.granted(),
@@ -160,7 +160,7 @@ unsafe fn allocate(
     output: *mut CUdeviceptr,
     bytes: u64,
     order: (CUstream, DefaultStream),
-    source: impl FnOnce(&'static Process) -> Source,
+    source: impl FnOnce(&'static Process) -> AllocationSource,
     call: impl FnMut() -> Status,
 ) -> Status {
     let decide = |process: &'static Process| {
@@ -169,15 +169,17 @@ unsafe fn allocate(
             return Decision::Forward;
         }
         let pool = match source(process) {
-            Source::Pool(pool) => pool,
-            Source::Host => return Decision::Forward,
-            Source::Unknown => return reserve_or_spill_here(process, bytes, Kind::Linear).map(Payment::Size),
+            AllocationSource::Pool(pool) => pool,
+            AllocationSource::Host => return Decision::Forward,
+            AllocationSource::Unknown => {
+                return reserve_or_spill_here(process, bytes, Kind::Linear).map(PendingCharge::Size);
+            }
         };
         let device = pool.device;
         let begin = |pool| PoolAllocation::begin(process, &process.addresses, pool, bytes, order_of(order));
         let again = |pool| if process.reclaim(device, bytes) { begin(pool).ok() } else { None };
         match begin(pool).map_or_else(again, Some) {
-            Some(allocation) => Decision::Go(Payment::Pool(allocation)),
+            Some(allocation) => Decision::Go(PendingCharge::Pool(allocation)),
             None => match process.places().iter().find(|place| place.device == device) {
                 Some(place) => {
                     let context = streams::stream_context(order.0).map(|context| process.owner_of(context));
@@ -191,13 +193,13 @@ unsafe fn allocate(
     let before = unsafe { read_in(output) };
     // SAFETY: by this function's contract `output` is null or valid.
     let address = || unsafe { read_in(output) };
-    let settle = |payment, code| match payment {
-        Payment::Pool(allocation) => {
+    let settle = |charge, code| match charge {
+        PendingCharge::Pool(allocation) => {
             allocation.finish(address().filter(|_| code == status::SUCCESS));
             code
         }
         // SAFETY: by this function's contract `output` is null or valid.
-        Payment::Size(grant) => unsafe { recorded((grant, before), code, output) },
+        PendingCharge::Size(grant) => unsafe { recorded((grant, before), code, output) },
     };
     let spill = |claim| {
         // SAFETY: by this function's contract `output` is null or valid.
@@ -209,31 +211,35 @@ unsafe fn allocate(
 }
 
 /// Returns the pool from which a stream's allocations come.
-fn pool_of_stream(process: &Process, stream: CUstream) -> Source {
+fn pool_of_stream(process: &Process, stream: CUstream) -> AllocationSource {
     let device = streams::stream_context(stream).and_then(contexts::context_device);
-    let Some(place) = device.and_then(|device| process.place(device)) else { return Source::Unknown };
+    let Some(place) = device.and_then(|device| process.place(device)) else {
+        return AllocationSource::Unknown;
+    };
     // A program may have made a pool of another device or of the host the current one.
     match pools::current_pool(place.handle) {
-        None => Source::Unknown,
-        Some(handle) if process.pools.is_host(handle) => Source::Host,
-        Some(handle) => Source::Pool(process.pools.find_or_add(handle, place.device)),
+        None => AllocationSource::Unknown,
+        Some(handle) if process.pools.is_host(handle) => AllocationSource::Host,
+        Some(handle) => AllocationSource::Pool(process.pools.find_or_add(handle, place.device)),
     }
 }
 
 /// Returns a pool by its handle: one that the program made through the library, or one that a device has.
-fn pool_of_handle(process: &Process, pool: CUmemoryPool) -> Source {
+fn pool_of_handle(process: &Process, pool: CUmemoryPool) -> AllocationSource {
     let handle = pool.addr();
     if let Some(pool) = process.pools.find(handle) {
-        return Source::Pool(pool);
+        return AllocationSource::Pool(pool);
     }
     if process.pools.is_host(handle) {
-        return Source::Host;
+        return AllocationSource::Host;
     }
     let owns = |place: &&SliceDevice| {
         pools::default_pool(place.handle) == Some(handle) || pools::current_pool(place.handle) == Some(handle)
     };
     let owner = process.places().iter().find(owns);
-    owner.map_or(Source::Unknown, |place| Source::Pool(process.pools.find_or_add(handle, place.device)))
+    owner.map_or(AllocationSource::Unknown, |place| {
+        AllocationSource::Pool(process.pools.find_or_add(handle, place.device))
+    })
 }
 
 /// `cuMemFreeAsync`.

@@ -6,7 +6,7 @@ use super::report::quota_of;
 use crate::driver_calls::nvml::devices::{self, ComputeDevice};
 use crate::os::reentrancy::enter_or;
 use crate::process::{self, Enforcement};
-use crate::slice::handle::Quota;
+use crate::slice::handle::DeviceQuota;
 use crate::slice::settings::{self, Settings};
 use gpuslice_driver::arguments::{read_in, write_out};
 use gpuslice_driver::functions as real;
@@ -92,17 +92,17 @@ unsafe fn show<T: MemoryFigures>(code: Status, device: nvmlDevice_t, memory: *mu
 
 /// Returns the slice's quota of a device, and how much of it is left; `None` without a quota. For a GPU that is divided, it
 /// returns the sum over all instances.
-pub(crate) fn quota(device: nvmlDevice_t) -> Option<Quota> {
+pub(crate) fn quota(device: nvmlDevice_t) -> Option<DeviceQuota> {
     let settings = settings::settings()?;
     let parts = devices::parts(device);
     let quotas = parts.iter().filter_map(|part| of_part(settings, *part));
-    quotas.reduce(|sum, quota| Quota {
+    quotas.reduce(|sum, quota| DeviceQuota {
         total: sum.total.saturating_add(quota.total),
         left: sum.left.saturating_add(quota.left),
     })
 }
 
-fn of_part(settings: &Settings, part: ComputeDevice) -> Option<Quota> {
+fn of_part(settings: &Settings, part: ComputeDevice) -> Option<DeviceQuota> {
     let enforcement = process::enforcement();
     if let Enforcement::Active(process) = enforcement
         && let Some(place) = process.place_of(&part.uuid)
@@ -118,7 +118,7 @@ fn of_part(settings: &Settings, part: ComputeDevice) -> Option<Quota> {
 }
 
 /// Returns the quota by the region, if the slice lives and has used the device. `Some(None)`: the slice has no quota of it.
-fn watched(settings: &Settings, uuid: &[u8; 16]) -> Option<Option<Quota>> {
+fn watched(settings: &Settings, uuid: &[u8; 16]) -> Option<Option<DeviceQuota>> {
     let monitor = Monitor::open(&settings.region, settings.trust).ok()??;
     let region = monitor.region();
     // Memory of dead members is free. An error means that they cannot be told now, and the figure stays low.
@@ -128,15 +128,15 @@ fn watched(settings: &Settings, uuid: &[u8; 16]) -> Option<Option<Quota>> {
         return None;
     }
     let known = region.device(&Uuid(*uuid))?;
-    let quota = |limit: u64| Quota { total: limit, left: limit.saturating_sub(region.held(known)) };
+    let quota = |limit: u64| DeviceQuota { total: limit, left: limit.saturating_sub(region.held(known)) };
     Some(region.memory_limit(known).map(quota))
 }
 
 /// Returns the quota by the settings, if no process of the slice has used the device yet.
-fn configured(settings: &Settings, part: ComputeDevice, ordinal: Option<u32>) -> Option<Quota> {
+fn configured(settings: &Settings, part: ComputeDevice, ordinal: Option<u32>) -> Option<DeviceQuota> {
     let device = devices::identity(part, &settings.config, ordinal)?;
     let limit = settings.config.limits_for(device).memory?.get();
-    Some(Quota { total: limit, left: limit })
+    Some(DeviceQuota { total: limit, left: limit })
 }
 
 /// Returns true if the time of one of `parts` is limited for the slice, or divided among slices.

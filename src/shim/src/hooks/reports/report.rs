@@ -5,7 +5,7 @@ use crate::memory::{leaving, measurement};
 use crate::os::reentrancy::enter_or;
 use crate::process::{self, Enforcement, Process};
 use crate::slice::device::SliceDevice;
-use crate::slice::handle::Quota;
+use crate::slice::handle::DeviceQuota;
 use crate::slice::settings;
 use core::ffi::{c_int, c_uint};
 use gpuslice_driver::arguments::{read_in, write_out};
@@ -71,11 +71,11 @@ fn total_of(code: Status, device: c_int) -> Option<u64> {
 }
 
 /// Returns the quota of the current context's device, if the call succeeded.
-fn current(code: Status) -> Option<Quota> {
+fn current(code: Status) -> Option<DeviceQuota> {
     of(code, contexts::current_device()?)
 }
 
-fn of(code: Status, device: c_int) -> Option<Quota> {
+fn of(code: Status, device: c_int) -> Option<DeviceQuota> {
     let Enforcement::Active(process) = process::enforcement() else { return None };
     if code != status::SUCCESS {
         return None;
@@ -84,7 +84,7 @@ fn of(code: Status, device: c_int) -> Option<Quota> {
 }
 
 /// Returns the quota of a device, and how much of it is left after everything is reconciled that can be now.
-pub(crate) fn quota_of(process: &'static Process, place: SliceDevice) -> Option<Quota> {
+pub(crate) fn quota_of(process: &'static Process, place: SliceDevice) -> Option<DeviceQuota> {
     measurement::complete_figures(process, 0);
     process.pools.reconcile_all(process);
     // A dead member holds nothing as soon as the library can tell that it is dead.

@@ -79,7 +79,7 @@ pub(crate) unsafe fn domains(
 /// Layout of `nvmlSample_t`, whose value is a union of eight bytes.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
-struct Sample {
+struct NvmlSample {
     timestamp: c_ulonglong,
     value: c_uint,
     rest: c_uint,
@@ -113,15 +113,15 @@ pub(crate) unsafe fn samples(
     }
     // SAFETY: `read_in` requires that `count` is null or readable, and so does the driver.
     let count = unsafe { read_in(count) }.unwrap_or(0);
-    let place = |at: c_uint| samples.cast::<Sample>().wrapping_add(usize::try_from(at).unwrap_or(0));
+    let place = |at: c_uint| samples.cast::<NvmlSample>().wrapping_add(usize::try_from(at).unwrap_or(0));
     // SAFETY: `read_in` requires a readable entry. The driver said that it wrote `count` entries.
-    let whole: Vec<Sample> = (0..count).filter_map(|at| unsafe { read_in(place(at)) }).collect();
+    let whole: Vec<NvmlSample> = (0..count).filter_map(|at| unsafe { read_in(place(at)) }).collect();
     let Some((part, of)) = part_of(device, kind, last_seen, &whole) else { return code };
     for (at, sample) in (0..count).zip(whole) {
         let value = u64::from(sample.value).saturating_mul(part).checked_div(of);
         let value = value.and_then(|value| c_uint::try_from(value).ok()).unwrap_or(0).min(sample.value);
         // SAFETY: `write_out` requires a writable entry. The caller has room for the `count` entries that the driver wrote.
-        unsafe { write_out(place(at), Sample { value, ..sample }) };
+        unsafe { write_out(place(at), NvmlSample { value, ..sample }) };
     }
     code
 }
@@ -131,7 +131,7 @@ fn part_of(
     device: nvmlDevice_t,
     kind: c_uint,
     last_seen: c_ulonglong,
-    whole: &[Sample],
+    whole: &[NvmlSample],
 ) -> Option<(u64, u64)> {
     let sum = whole.iter().fold(0_u64, |sum, sample| sum.saturating_add(sample.value.into()));
     let mean = |percent: c_uint| {

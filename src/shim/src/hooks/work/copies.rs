@@ -5,7 +5,7 @@
 //! where only the driver knows its direction (`host_copies`).
 
 use super::launch::{legacy, per_thread};
-use crate::compute::{Kind, Launch};
+use crate::compute::{Launch, LaunchKind};
 use crate::driver_calls::streams::Stream;
 use crate::hooks::gpu_time::{gate, host_copy};
 use core::ptr;
@@ -57,7 +57,7 @@ fn in_parts(operation: Operation, bytes: u64, parts: u64, stream: Stream) -> Lau
     };
     let grid = [power(bytes.div_ceil(1024)), power(parts), 1];
     let shape = LaunchShape { function: operation as u64, grid, block: [0; 3], shared: 0 };
-    Launch { key: Key::kernel(&shape), kind: Kind::Copy, stream }
+    Launch { key: Key::kernel(&shape), kind: LaunchKind::Copy, stream }
 }
 
 /// Describes a batch of `count` copies of `bytes` bytes together.

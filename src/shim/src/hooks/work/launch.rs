@@ -4,7 +4,7 @@
 #![allow(clippy::too_many_arguments, reason = "the calls have as many")]
 
 use super::graph::launched;
-use crate::compute::{Kind, Launch};
+use crate::compute::{Launch, LaunchKind};
 use crate::driver_calls::streams::Stream;
 use crate::hooks::gpu_time::{gate, gate_all};
 use core::ffi::{c_int, c_uint, c_void};
@@ -42,7 +42,7 @@ fn kernel_of(
     stream: Stream,
 ) -> Launch {
     let shape = LaunchShape { function: function.addr() as u64, grid, block, shared };
-    Launch { key: Key::kernel(&shape), kind: Kind::Kernel, stream }
+    Launch { key: Key::kernel(&shape), kind: LaunchKind::Kernel, stream }
 }
 
 /// Declares the hooks of the calls that name grid, block, shared memory and stream one by one.
@@ -131,7 +131,7 @@ unsafe fn configured_on(
     let launch = || {
         let launch = kernel_of(function, grid, block, config.sharedMemBytes, on(config.hStream));
         // SAFETY: `is_chained` requires readable attributes. By this function's contract they are.
-        let kind = if unsafe { is_chained(&config) } { Kind::Chained } else { Kind::Kernel };
+        let kind = if unsafe { is_chained(&config) } { LaunchKind::Chained } else { LaunchKind::Kernel };
         Launch { kind, ..launch }
     };
     gate(launch, call)
@@ -240,5 +240,5 @@ pub(crate) unsafe fn graph_per_thread(
 
 #[inline]
 fn graph_of(executable: CUgraphExec, stream: Stream) -> Launch {
-    Launch { key: Key::graph(executable.addr() as u64), kind: Kind::Graph, stream }
+    Launch { key: Key::graph(executable.addr() as u64), kind: LaunchKind::Graph, stream }
 }
