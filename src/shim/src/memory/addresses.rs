@@ -7,7 +7,7 @@ use crate::os::spin_lock::SpinLocked;
 use crate::slice::enforcement;
 use crate::slice::handle::Reservation;
 use core::num::NonZeroU64;
-use gpuslice_policy::address_table::{Addresses as Table, spread};
+use gpuslice_policy::address_table::{AddressTable, spread};
 use gpuslice_region::Device;
 
 /// Charge of an address.
@@ -45,7 +45,7 @@ pub(crate) struct Addresses {
 /// Shard in one cache line: the lock, the newest address, and the reference to the table of the others.
 #[derive(Debug, Default)]
 #[repr(align(64))]
-struct Shard(SpinLocked<Table<Record>>);
+struct Shard(SpinLocked<AddressTable<Record>>);
 
 const _: () = assert!(size_of::<Shard>() == 64);
 
@@ -134,7 +134,7 @@ fn fetch(line: Option<*const u8>) {
     let _ = line;
 }
 
-fn charges(table: &Table<Record>) -> impl Iterator<Item = (u64, Charge)> {
+fn charges(table: &AddressTable<Record>) -> impl Iterator<Item = (u64, Charge)> {
     table.iter().map(|(address, record)| (address, record.into()))
 }
 
