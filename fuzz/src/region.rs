@@ -259,7 +259,7 @@ fn one_line(text: &str) {
 fn use_time(member: &Member, device: Device) {
     const NOW: Monotonic = Monotonic::from_nanos(1 << 50);
     let _ = (
-        member.least_lease(device, NOW),
+        member.lease_situation(device, NOW),
         member.renew_sampler_lease(device, NOW, WallTime::NANOSECOND),
         member.overlap_part(device, WallTime::from_nanos(1 << 40)),
     );
