@@ -5,7 +5,7 @@ use gpuslice_region::{Device, DeviceRequest, Limits, Member, Trust, Uuid};
 use serde_json::Value;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::os::unix::fs::MetadataExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::time::Instant;
 
@@ -99,7 +99,17 @@ pub(crate) struct OwnSlice {
 impl OwnSlice {
     pub(crate) fn join(of: &str) -> Self {
         let name = name(of);
-        let region = RegionFile::of(&name);
+        Self::with(RegionFile::of(&name), name)
+    }
+
+    /// Joins a slice whose region lies in `folder`. Commands without a path, of other tests too, do not find it.
+    pub(crate) fn join_in(folder: &Path) -> Self {
+        let path = folder.join("region");
+        let name = path.display().to_string();
+        Self::with(RegionFile(path), name)
+    }
+
+    fn with(region: RegionFile, name: String) -> Self {
         let limits = Limits { memory: Some(8 * GIB), cores_permille: 1000, ..Limits::NONE };
         let wanted = [
             DeviceRequest { uuid: Uuid([0x11; 16]), total: 16 * GIB, limits },
