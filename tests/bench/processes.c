@@ -1,6 +1,7 @@
 /* Measures the cost of a slice for many processes. `processes COUNT` starts COUNT processes, which call cuInit at the same
  * moment and then allocate and free at the same time. Prints one line `name nanoseconds` a measurement. */
 #define _GNU_SOURCE
+#include "median.h"
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdint.h>
@@ -22,11 +23,6 @@ static double now(void) {
     struct timespec time;
     clock_gettime(CLOCK_MONOTONIC, &time);
     return time.tv_sec * 1e9 + time.tv_nsec;
-}
-
-static int order(const void *left, const void *right) {
-    double difference = *(const double *)left - *(const double *)right;
-    return (difference > 0) - (difference < 0);
 }
 
 static int member(int number, void *library) {
@@ -67,9 +63,8 @@ int main(int arguments, char **argument) {
         if (shared->to[i] > to) to = shared->to[i];
     }
     long processors = sysconf(_SC_NPROCESSORS_ONLN), running = count < processors ? count : processors;
-    qsort(shared->init, count, sizeof *shared->init, order);
     printf("alloc_and_free_%d_processes %.2f\n", count, (to - from) * running / count / CALLS);
-    printf("cuInit_of_%d_median %.0f\n", count, shared->init[count / 2]);
+    printf("cuInit_of_%d_median %.0f\n", count, median(shared->init, count));
     printf("cuInit_of_%d_slowest %.0f\n", count, shared->init[count - 1]);
     return 0;
 }

@@ -1,10 +1,12 @@
-/* Measures one read of the named slice, in nanoseconds a call: the mean of the fastest of ten rounds. */
+/* Measures one read of the named slice, in nanoseconds a call: the median of the means of nine rounds. */
+#include "median.h"
+
 #include <gpuslice_read.h>
 
 #include <stdio.h>
 #include <time.h>
 
-enum { ROUNDS = 10, CALLS = 2000, PROCESSES = 1024 };
+enum { ROUNDS = 9, CALLS = 2000, PROCESSES = 1024 };
 
 static gpuslice_slice *slice;
 static struct gpuslice_process_figures processes[PROCESSES];
@@ -35,16 +37,15 @@ static double now(void)
 
 static void measure(const char *what, int (*call)(void))
 {
-    double least = 1e18;
+    double mean[ROUNDS];
     for (int round = 0; round < ROUNDS; round++) {
-        double start = now(), mean;
+        double start = now();
         for (int count = 0; count < CALLS; count++)
             if (call() != GPUSLICE_OK)
                 return;
-        mean = (now() - start) / CALLS;
-        least = mean < least ? mean : least;
+        mean[round] = (now() - start) / CALLS;
     }
-    printf("%s %.0f\n", what, least);
+    printf("%s %.0f\n", what, median(mean, ROUNDS));
 }
 
 /* Opens and closes the slice by its path. */

@@ -1,5 +1,6 @@
 /* Measures the time that the library adds to a program that never touches CUDA. Runs /bin/true without the library and with the one
  * that the first argument names, in turn, and prints the medians in nanoseconds: `name bare loaded`. */
+#include "median.h"
 #include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,11 +20,6 @@ static double run(char *environment) {
     return (end.tv_sec - start.tv_sec) * 1e9 + (end.tv_nsec - start.tv_nsec);
 }
 
-static int order(const void *left, const void *right) {
-    double difference = *(const double *)left - *(const double *)right;
-    return (difference > 0) - (difference < 0);
-}
-
 int main(int count, char **arguments) {
     static double bare[RUNS], loaded[RUNS];
     char preload[4096];
@@ -33,8 +29,6 @@ int main(int count, char **arguments) {
         bare[i] = run("NOTHING=");
         loaded[i] = run(preload);
     }
-    qsort(bare, RUNS, sizeof *bare, order);
-    qsort(loaded, RUNS, sizeof *loaded, order);
-    printf("start_without_cuda %.0f %.0f\n", bare[RUNS / 2], loaded[RUNS / 2]);
+    printf("start_without_cuda %.0f %.0f\n", median(bare, RUNS), median(loaded, RUNS));
     return 0;
 }
