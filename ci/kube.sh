@@ -24,8 +24,6 @@ finish() { # why there is no cluster
     exit 0
 }
 
-suite() { sed -n 's/^VERSION_CODENAME=//p' /etc/os-release; }
-
 sources() { # once, and only if something has to be fetched
     [ -z "${has_sources:-}" ] || return 0
     make_sources main "$(suite)" "$(suite)-updates" "$(suite)-security" trixie-backports sid
@@ -75,23 +73,8 @@ fetch_node() {
 # the programs that ci/stage.sh builds.
 fetch_base() {
     [ ! -x "$BASE/usr/bin/python3" ] || return 0
-    rm -rf "$BASE" "$BASE.new" "$APT/cache/archives"
     sources
-    mkdir -p "$BASE.new/usr/lib64" "$APT/cache/archives/partial"
-    private apt-get install -t "$(suite)" --download-only -y --no-install-recommends python3 dash grep coreutils >"$KUBE/base.log" 2>&1 || return 1
-    local package name
-    for package in "$APT"/cache/archives/*.deb; do dpkg -x "$package" "$BASE.new"; done
-    # Some releases have only the folders below /usr, others both. Images have them below /usr.
-    for name in bin sbin lib lib64; do
-        [ ! -d "$BASE.new/$name" ] || [ -L "$BASE.new/$name" ] || {
-            mkdir -p "$BASE.new/usr/$name"
-            cp -a "$BASE.new/$name/." "$BASE.new/usr/$name/"
-            rm -rf "${BASE:?}.new/$name"
-        }
-        ln -sfn "usr/$name" "$BASE.new/$name"
-    done
-    mkdir -p "$BASE.new"/{etc,proc,sys,dev,tmp,run}
-    mv "$BASE.new" "$BASE"
+    root_file_system "$BASE" "$(suite)" python3 dash grep coreutils || return 1
 }
 
 # Makes the image of all pods, for each name in their manifests, and one with another preload library for an upgrade.

@@ -115,6 +115,28 @@ unpack() { # folder; packages
     rm -rf "$part"
 }
 
+suite() { sed -n 's/^VERSION_CODENAME=//p' /etc/os-release; } # the release of this machine
+
+# Makes a root file system of a release's packages and of those on which they depend. No script of a package runs.
+root_file_system() { # folder; suite; packages
+    local tree=$1 package name
+    rm -rf "$tree" "$tree.new" "$APT/cache/archives"
+    mkdir -p "$tree.new/usr/lib64" "$APT/cache/archives/partial"
+    private apt-get install -t "$2" --download-only -y --no-install-recommends "${@:3}" >"$tree.log" 2>&1 || return 1
+    for package in "$APT"/cache/archives/*.deb; do dpkg -x "$package" "$tree.new"; done
+    # Some releases have only the folders below /usr, others both. Images have them below /usr.
+    for name in bin sbin lib lib64; do
+        [ ! -d "$tree.new/$name" ] || [ -L "$tree.new/$name" ] || {
+            mkdir -p "$tree.new/usr/$name"
+            cp -a "$tree.new/$name/." "$tree.new/usr/$name/"
+            rm -rf "${tree:?}.new/$name"
+        }
+        ln -sfn "usr/$name" "$tree.new/$name"
+    done
+    mkdir -p "$tree.new"/{etc,proc,sys,dev,tmp,run}
+    mv "$tree.new" "$tree"
+}
+
 # Clients need 3.11. A distribution's own interpreter may come without `venv`.
 find_python() {
     local candidate

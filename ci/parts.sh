@@ -78,6 +78,7 @@ long_parts() {
     part "clients" ci/clients.sh # before the tests: some use the packages that it installs
     part "charts" ci/charts.sh   # before the tests, which use its tools
     part "docker" ci/docker.sh   # the daemon that tests/agent starts
+    part "bases" ci/bases.sh     # the file systems of its containers
     part "release" ci/dist.sh    # the files that tests/dist installs
     part "long tests" long_tests
     part "models" ci/loom.sh

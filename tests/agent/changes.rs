@@ -5,8 +5,11 @@ use crate::support::container::may_have_containers;
 use crate::{MIB, TWO, join, witness};
 use serde_json::Value;
 use std::fs;
+use std::io::Read as _;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 #[test]
 fn limits_are_changed_by_the_socket_while_a_program_runs_and_hold_after_a_restart() {
@@ -77,6 +80,22 @@ fn members_of_the_group_change_limits_and_other_users_do_not() {
     node.begin();
     assert_eq!(node.control_as(&number, &set(90)).code(13).err, "Permission denied\n");
     assert_eq!(limit(&node), Some(0.5));
+}
+
+#[test]
+fn the_socket_has_sixteen_connections_at_a_time_and_ends_silent_ones() {
+    let node = Node::start(TWO);
+    let begun = Instant::now();
+    let socket = node.at("/run/gpuslice/agent.sock");
+    let silent: [UnixStream; 16] = std::array::from_fn(|_| UnixStream::connect(&socket).unwrap());
+    let answer = node.control("{\"op\":\"set\",\"slice\":\"a\",\"core\":40}");
+    let waited = begun.elapsed();
+    assert_eq!(answer["ok"], true, "{answer}");
+    assert!(waited >= Duration::from_secs(30), "the seventeenth connection is served after {waited:?}");
+    for mut stream in silent {
+        let mut text = String::new();
+        assert_eq!(stream.read_to_string(&mut text).unwrap(), 0, "{text}");
+    }
 }
 
 #[test]

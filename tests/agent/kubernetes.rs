@@ -147,9 +147,14 @@ fn a_program_in_a_pod_has_the_memory_that_its_container_asked_for() {
     let limits = json!({"gpuslice.dev/slice": "1", "gpuslice.dev/memory-mib": "256", "gpuslice.dev/core-percent": "30"});
     cluster.apiserver.put(&json!({
         "metadata": {"namespace": "ns", "name": "a", "uid": "u"},
-        "spec": {"nodeName": "n1", "containers": [{"name": "main", "resources": {"limits": limits}}]},
+        "spec": {"nodeName": "n1", "containers": [
+            {"name": "main", "resources": {"limits": limits}},
+            {"name": "side", "resources": {"limits": {"gpuslice.dev/slice": "1", "gpuslice.dev/memory-mib": "128"}}},
+        ]},
     }));
     cluster.runtime.block_on(cluster.kubelet.start(&pod));
+    let side = (pod.0.clone(), pod.1.clone(), "side".to_owned());
+    cluster.runtime.block_on(cluster.kubelet.run(&side, 1));
     let slot = cluster.kubelet.with(|state| state.named[&pod][0].clone());
     let slot = slot.strip_prefix("gpuslice.dev/slice=").expect("it is a slice");
     // The pod has series before its first GPU process.
@@ -167,7 +172,7 @@ fn a_program_in_a_pod_has_the_memory_that_its_container_asked_for() {
     ] {
         assert_eq!(metrics.get(name, &labels), Some(value), "{name}");
     }
-    for (state, slots) in [("allocated", 1.0), ("free", 15.0), ("stale", 0.0)] {
+    for (state, slots) in [("allocated", 2.0), ("free", 14.0), ("stale", 0.0)] {
         assert_eq!(metrics.get("gpuslice_agent_slots", &[("state", state)]), Some(slots), "{state}");
     }
     let starts = metrics.get("gpuslice_agent_prestart_duration_seconds_count", &[]).expect("it is counted");
@@ -186,7 +191,19 @@ fn a_program_in_a_pod_has_the_memory_that_its_container_asked_for() {
         let used = node.scrape().get("gpuslice_slice_memory_used_bytes", &labels)?;
         (used >= 64.0 * 1_048_576.0).then_some(())
     });
-    let told = node.slice(|slice| slice["pod"]["name"] == "a").expect("the pod is reported");
+    // The other container of the pod has series of its own.
+    let slot_of_side = cluster.kubelet.with(|state| state.named[&side][0].clone());
+    let slot_of_side = slot_of_side.strip_prefix("gpuslice.dev/slice=").expect("it is a slice");
+    let metrics = node.scrape();
+    let of_side = [("namespace", "ns"), ("pod", "a"), ("container", "side"), ("slot", slot_of_side)];
+    for (name, value) in [("limit", 128.0 * 1_048_576.0), ("used", 0.0)] {
+        assert_eq!(
+            metrics.get(&format!("gpuslice_slice_memory_{name}_bytes"), &of_side),
+            Some(value),
+            "{name}"
+        );
+    }
+    let told = node.slice(|slice| slice["pod"]["container"] == "main").expect("the pod is reported");
     let named = json!({"namespace": "ns", "name": "a", "uid": "u", "container": "main"});
     assert_eq!(told["pod"], named, "{told}");
     let capacity = cluster.capacity();
@@ -200,10 +217,12 @@ fn a_program_in_a_pod_has_the_memory_that_its_container_asked_for() {
     // A pod that is gone has no series.
     program.kill();
     cluster.kubelet.forget(&pod);
+    cluster.kubelet.forget(&side);
     cluster.apiserver.delete("ns/a");
     node.until("the pod has no series", |node| {
-        let used = node.scrape().get("gpuslice_slice_memory_limit_bytes", &labels);
-        used.is_none().then_some(())
+        let metrics = node.scrape();
+        let limit = |labels| metrics.get("gpuslice_slice_memory_limit_bytes", labels);
+        (limit(&labels).is_none() && limit(&of_side).is_none()).then_some(())
     });
 }
 

@@ -15,13 +15,16 @@ mod changes;
 mod clients;
 mod cost;
 mod cotenants;
+mod defects;
 mod engine;
+mod engines;
 mod figures;
 mod kubernetes;
 mod monitoring;
 mod node;
 mod openmetrics;
 mod page;
+mod places;
 mod prometheus;
 mod schema;
 #[path = "../support/mod.rs"]

@@ -132,7 +132,7 @@ fn a_tenant_that_raises_its_limits_is_set_back() {
 }
 
 /// Returns the status of an allocation of `bytes`, which the program frees again.
-fn take(program: &mut Living, bytes: u64) -> String {
+pub(crate) fn take(program: &mut Living, bytes: u64) -> String {
     program.ask(&format!("take {bytes}")).split(' ').next().unwrap_or_default().to_owned()
 }
 

@@ -595,7 +595,10 @@ fn everything_works_without_privileges_and_others_slices_are_not_touched() {
             .code(1)
             .complains("give this user the right to read and write it");
     }
-    public.ask(&["status", &path]).code(1).complains("give this user the right to read it, or");
+    public
+        .ask(&["status", &path])
+        .code(1)
+        .complains("give this user the right to read it, which root can, or");
     assert_eq!(roots.limit(0x11), Some(8 << 30));
     // Root sees the slices of all users, and names one by its name if no other slice has that name.
     ask(&["list"]).code(0).says(&name);

@@ -1,7 +1,13 @@
 //! Errors of a region, with messages that say how to correct each.
 
 use core::fmt;
-use std::{error::Error, io, path::PathBuf, time::Duration};
+use std::{
+    error::Error,
+    io,
+    os::unix::fs::MetadataExt as _,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use crate::{
     file::sigbus_guard::MAX_PROTECTED,
@@ -139,10 +145,18 @@ impl fmt::Display for RegionError {
                 match source.kind() {
                     io::ErrorKind::NotFound => write!(out, "; make its directory, or name another path"),
                     io::ErrorKind::PermissionDenied if *doing == OPENING_TO_READ => {
-                        write!(out, "; give this user the right to read it, or name another path")
+                        write!(
+                            out,
+                            "; give this user the right to read it{}, or name another path",
+                            by_whom(path)
+                        )
                     }
                     io::ErrorKind::PermissionDenied => {
-                        write!(out, "; give this user the right to read and write it, or name another path")
+                        let by_whom = by_whom(path);
+                        write!(
+                            out,
+                            "; give this user the right to read and write it{by_whom}, or name another path"
+                        )
                     }
                     io::ErrorKind::Unsupported => {
                         write!(out, "; name a path on a tmpfs such as /dev/shm, or on a volume")
@@ -170,10 +184,11 @@ impl fmt::Display for RegionError {
             }
             Self::Magic { path, found } => write!(
                 out,
-                "{}: begins with \"{}\", a region begins with \"{}\"; name another path, or remove it if it is not needed",
+                "{}: begins with \"{}\", a region begins with \"{}\"; name another path, or remove it if it is not needed{}",
                 path.display(),
                 found.escape_ascii(),
-                MAGIC.to_le_bytes().escape_ascii()
+                MAGIC.to_le_bytes().escape_ascii(),
+                by_whom(path)
             ),
             Self::Version { path, found } => write!(
                 out,
@@ -254,6 +269,15 @@ impl fmt::Display for RegionError {
                 )
             }
         }
+    }
+}
+
+/// Returns the part of a remedy that names the users who can change a file or remove it; nothing if there is no file.
+fn by_whom(path: &Path) -> String {
+    match path.symlink_metadata().map(|found| found.uid()) {
+        Ok(0) => ", which root can".to_owned(),
+        Ok(owner) => format!(", which user {owner} or root can"),
+        Err(_) => String::new(),
     }
 }
 

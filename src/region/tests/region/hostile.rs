@@ -50,6 +50,7 @@ fn a_file_that_does_not_begin_like_a_region_is_refused_and_not_touched() {
         fs::write(&path, content).unwrap();
         let error = refusal(&path);
         assert!(matches!(&error, RegionError::Magic { found, .. } if content.starts_with(found)), "{error}");
+        assert!(error.to_string().ends_with(" root can"), "the owner is missing: {error}");
         assert_eq!(fs::read(&path).unwrap(), content);
     }
 }

@@ -26,6 +26,7 @@ mod script;
 mod settings;
 mod sight;
 mod start;
+mod users;
 mod variables;
 
 use crate::arguments::{Doctor, Probe};
@@ -104,6 +105,9 @@ fn examine(wish: &Doctor) -> Vec<Finding> {
     }
     findings.extend(region::examine(&regions, told.map_or(&[][..], |nvml| &nvml.devices)));
     findings.extend(config.as_ref().and_then(|config| sight::examine(config, &regions, &machine)));
+    if sources.ask_for_limits() {
+        findings.extend(users::examine(&regions, &machine));
+    }
     findings.extend(settings::examine(&sources));
     findings.extend(config.iter().zip(told).flat_map(|(config, nvml)| settings::left_out(config, nvml)));
     findings.extend(variables::examine(&sources.environment));

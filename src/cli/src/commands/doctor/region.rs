@@ -259,25 +259,27 @@ fn other(path: &Path, state: &RegionState) -> Option<Finding> {
     }
 }
 
+/// Returns facts without a fault.
+#[cfg(test)]
+pub(super) fn fine() -> Regions {
+    Regions {
+        path: "/dev/shm/gpuslice-0-1".into(),
+        named: false,
+        trial: Ok(()),
+        room: Some(Room { total: 1 << 30, free: 1 << 30 }),
+        ends_with_session: false,
+        removable: false,
+        own: RegionState::Absent,
+        others: Vec::new(),
+        removed: Vec::new(),
+        living: Living::default(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::finding::Level;
     use super::*;
-
-    fn fine() -> Regions {
-        Regions {
-            path: "/dev/shm/gpuslice-0-1".into(),
-            named: false,
-            trial: Ok(()),
-            room: Some(Room { total: 1 << 30, free: 1 << 30 }),
-            ends_with_session: false,
-            removable: false,
-            own: RegionState::Absent,
-            others: Vec::new(),
-            removed: Vec::new(),
-            living: Living::default(),
-        }
-    }
 
     fn worst(regions: &Regions) -> (&'static str, Level) {
         let findings = examine(regions, &[]);

@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# Brings root file systems for the containers of tests/agent into build/bases. They consist of Debian's packages. `here` has those
+# of this machine's release, whose C library runs the programs that are built here. `debian11` has those of Debian 11, whose glibc
+# 2.31 is the oldest that the portable library takes. The script installs nothing.
+set -euo pipefail
+. "$(dirname "$0")/lib.sh"
+
+OUT=$ROOT/build/bases APT=$ROOT/build/apt/bases
+what="containers of Debian's packages"
+
+bring() { # name; suite; packages
+    if [ -e "$OUT/$1" ]; then
+        echo "ok $1: fetched before"
+        return
+    fi
+    make_sources main "${@:2:1}"
+    if root_file_system "$OUT/$1" "${@:2}"; then
+        echo "ok $1: $(du -sm "$OUT/$1" | cut -f1) MiB"
+    else
+        skip_here "$what: apt does not get the packages of $2" "ci/bases.sh, where apt reaches Debian's packages"
+    fi
+}
+
+if ! have apt-get || ! have dpkg; then
+    skip_here "$what: there is no apt-get" "on Debian"
+    exit 0
+fi
+mkdir -p "$OUT"
+# util-linux has unshare; perl writes to regions.
+bring here "$(suite)" dash coreutils util-linux perl-base
+bring debian11 bullseye dash coreutils
