@@ -133,7 +133,7 @@ fn a_second_copy_of_the_library_charges_nothing_and_says_so_once() {
 }
 
 #[test]
-fn files_of_other_users_and_of_ended_programs_deny_nobody() {
+fn files_of_other_users_and_of_ended_programs_deny_no_program() {
     for mut place in places("files under the names of regions") {
         // Each user has a slice, because there is no operator's file.
         let parts = place.whole().without(REGION).without(CONF);

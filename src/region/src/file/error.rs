@@ -148,14 +148,14 @@ impl fmt::Display for RegionError {
                         write!(
                             out,
                             "; give this user the right to read it{}, or name another path",
-                            by_whom(path)
+                            by_owner(path)
                         )
                     }
                     io::ErrorKind::PermissionDenied => {
-                        let by_whom = by_whom(path);
+                        let by_owner = by_owner(path);
                         write!(
                             out,
-                            "; give this user the right to read and write it{by_whom}, or name another path"
+                            "; give this user the right to read and write it{by_owner}, or name another path"
                         )
                     }
                     io::ErrorKind::Unsupported => {
@@ -188,7 +188,7 @@ impl fmt::Display for RegionError {
                 path.display(),
                 found.escape_ascii(),
                 MAGIC.to_le_bytes().escape_ascii(),
-                by_whom(path)
+                by_owner(path)
             ),
             Self::Version { path, found } => write!(
                 out,
@@ -273,7 +273,7 @@ impl fmt::Display for RegionError {
 }
 
 /// Returns the part of a remedy that names the users who can change a file or remove it; nothing if there is no file.
-fn by_whom(path: &Path) -> String {
+fn by_owner(path: &Path) -> String {
     match path.symlink_metadata().map(|found| found.uid()) {
         Ok(0) => ", which root can".to_owned(),
         Ok(owner) => format!(", which user {owner} or root can"),
