@@ -14,7 +14,7 @@ cargo fmt --manifest-path fuzz/Cargo.toml --check
 cargo clippy --manifest-path fuzz/Cargo.toml --quiet -- -D warnings
 RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --document-private-items --quiet
 if cargo deny --version >/dev/null 2>&1; then
-    cargo deny --offline check bans licenses sources
+    cargo deny check bans licenses sources
 else
     skip "licences and sources of dependencies: there is no cargo-deny" "cargo install cargo-deny"
 fi
