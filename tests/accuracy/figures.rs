@@ -3,8 +3,8 @@
 const MS: u64 = 1_000_000;
 /// Interval between the starts of two sliding windows, in milliseconds.
 const LOOK: usize = 50;
-/// A share holds if this many windows in a row, of this length in milliseconds, are off by at most this many hundredths of a
-/// point.
+/// A share holds if some windows in a row are near it: the number of windows, their length in milliseconds, and the largest
+/// difference in hundredths of a point.
 const SETTLED: (usize, usize, i64) = (3, 300, 300);
 /// Resolution of the time at which a share begins to hold, in milliseconds.
 const STEP: usize = 10;

@@ -812,7 +812,7 @@ fn existing_regions_are_reported_with_their_state() {
     let OwnSlice { member, region: _region, .. } = slice;
     member.leave();
     Machine::simulated().asks(&[]).has("region.stale", "note", &path);
-    named.asks(&[]).has("region.own", "ok", "nobody lives");
+    named.asks(&[]).has("region.own", "ok", "no process lives");
 }
 
 #[test]

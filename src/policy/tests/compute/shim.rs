@@ -6,7 +6,7 @@ use gpuslice_policy::compute::cost::estimate::Estimate;
 use gpuslice_policy::compute::cost::table::EstimateTable;
 use gpuslice_policy::compute::cost::thread_cache::{EPOCHS, Recent, epoch_of};
 use gpuslice_policy::compute::limiter::lease::{self, Lease};
-use gpuslice_policy::compute::limiter::overdraft::{self, Beside};
+use gpuslice_policy::compute::limiter::overdraft::{self, OverlapDebt};
 use gpuslice_policy::compute::limiter::queue_bound::{self, QueuedWork, UNKNOWN_WAIT, Unknown};
 use gpuslice_policy::compute::limiter::settlement::Settlement;
 use gpuslice_policy::compute::measuring::batch::{Batch, Spell};
@@ -131,7 +131,7 @@ pub struct Shim {
     pub closed: Vec<Monotonic>,
     /// The predicted end of each stream's submitted work.
     pub until: Vec<Monotonic>,
-    beside: Beside,
+    overlap_debt: OverlapDebt,
     /// Number of payments.
     pub takes: u32,
     pub events: u64,
@@ -179,7 +179,7 @@ impl Shim {
             is_calibrated: false,
             closed: vec![Monotonic::BEGIN; streams],
             until: vec![Monotonic::BEGIN; streams],
-            beside: Beside::default(),
+            overlap_debt: OverlapDebt::default(),
             takes: 0,
             events: 0,
             nvml_only: None,
@@ -238,7 +238,7 @@ impl Shim {
             && let Some(beside) = self.goes_beside(stream, &estimate, now)
             && slice.owe(self.me, owed, now)
         {
-            self.beside = Beside::of(beside);
+            self.overlap_debt = OverlapDebt::of(beside);
             slice.asks[self.me].wants = GpuTime::ZERO;
             self.outstanding += owed;
             self.lease.fill(owed);
@@ -258,7 +258,7 @@ impl Shim {
             self.settled_at = now;
         }
         self.takes += 1;
-        self.beside = Beside::default();
+        self.overlap_debt = OverlapDebt::default();
         self.lease.fill(lacks);
         self.outstanding += lacks;
         assert!(self.lease.spend(cost));
@@ -275,7 +275,7 @@ impl Shim {
         };
         let last = (0..self.until.len()).map(ends).max().unwrap();
         let done = overdraft::done(ends(stream), now, estimate.plain);
-        self.beside.go(estimate, done, last)
+        self.overlap_debt.go(estimate, done, last)
     }
 
     /// Returns the smallest payment with which overlapping launches go together.

@@ -38,8 +38,8 @@ mod worker;
 pub(crate) use admission::copies::{ends_run, host_copy};
 pub(crate) use admission::gate::{gate, gate_all, is_to_pace};
 pub(crate) use admission::lifecycle::{
-    capture_begins, code_load_begins, context_ends, context_left, context_seen, forget, stream_ends,
-    view_ends,
+    capture_begins, code_load_begins, context_ends, context_left, context_seen, forget, green_handle_ends,
+    stream_ends,
 };
 pub(crate) use admission::synchronisation::{Waits, waits};
 pub(crate) use launch::{Launch, LaunchKind};

@@ -116,7 +116,7 @@ fn shm(room: Option<Room>) -> Finding {
                 size(room.free),
                 size(room.total)
             ),
-            "remove what nobody uses there; give a container more: --shm-size=1g",
+            "remove files that no program uses there; give a container more: --shm-size=1g",
         ),
         Some(room) => Finding::ok(
             "machine.shm",

@@ -115,7 +115,7 @@ fn active(library: &Path, seen: &Preloaded, said: &str) -> Finding {
                 "a child has {path} in it, but calls the dlsym of {}",
                 owner
                     .as_ref()
-                    .map_or_else(|| "nobody knows whom".to_owned(), |owner| owner.display().to_string())
+                    .map_or_else(|| "an unknown library".to_owned(), |owner| owner.display().to_string())
             ),
             "take the other library out of LD_PRELOAD and /etc/ld.so.preload, or put it behind libgpuslice.so",
         ),

@@ -229,7 +229,7 @@ fn own(regions: &Regions) -> Option<Finding> {
         }
         RegionState::Stale => Some(Finding::ok(
             "region.own",
-            format!("{path} is there and nobody lives in it: the next process makes it anew"),
+            format!("{path} is there and no process lives in it: the next process makes it anew"),
         )),
         RegionState::Unusable(why) => {
             let (what, mend) = split(why);
@@ -248,7 +248,7 @@ fn other(path: &Path, state: &RegionState) -> Option<Finding> {
     match state {
         RegionState::Stale => Some(Finding::note(
             "region.stale",
-            format!("{shown} is left of a slice in which nobody lives"),
+            format!("{shown} is left of a slice without a process"),
             format!("nothing: its next process makes it anew; or gpuslice remove {shown}"),
         )),
         RegionState::Unusable(why) => {

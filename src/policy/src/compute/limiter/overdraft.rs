@@ -2,7 +2,7 @@
 //!
 //! A launch may need that for one of three reasons:
 //!
-//! - It ends together with launches that run already ([`Beside`]). Example: launches on eight streams are
+//! - It ends together with launches that run already ([`OverlapDebt`]). Example: launches on eight streams are
 //!   paid in groups. The credit runs out in the middle of a round, so three streams would idle until the other five
 //!   finish. A launch on one of the three adds nothing to the slice's busy time.
 //! - A kernel on another device may wait for it ([`peer_overdraft`](super::super::peer_overdraft)).
@@ -54,11 +54,11 @@ pub fn done(until: Monotonic, now: Monotonic, plain: WallTime) -> Monotonic {
 
 /// GPU time that a process has launched beside other work since its last payment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Beside {
+pub struct OverlapDebt {
     owed: GpuTime,
 }
 
-impl Beside {
+impl OverlapDebt {
     /// Makes a sum of `owed`.
     #[must_use]
     pub const fn of(owed: GpuTime) -> Self {
@@ -99,11 +99,11 @@ mod tests {
     #[test]
     fn a_launch_ends_with_the_others_or_would_run_on_alone() {
         let of = |charged, plain| Estimate { charged, plain, ..Estimate::NONE };
-        let ends = |estimate, done| Beside::default().go(&estimate, done, ms(20)).is_some();
+        let ends = |estimate, done| OverlapDebt::default().go(&estimate, done, ms(20)).is_some();
         assert!(ends(of(ms(1), ms(8)), ms(21)));
         assert!(!ends(of(ms(1), ms(8)), ms::<Monotonic>(21) + ns(1)));
         assert!(!ends(of(ms(8), ms(8)), ms(20)), "it does not overlap");
-        let go = |owed| Beside::of(owed).go(&of(ms(3), ms(8)), ms(1), ms(1));
+        let go = |owed| OverlapDebt::of(owed).go(&of(ms(3), ms(8)), ms(1), ms(1));
         assert_eq!([go(ns(0)), go(ms(5)), go(ms::<GpuTime>(5) + ns(1))], [Some(ms(3)), Some(ms(8)), None]);
     }
 

@@ -5,9 +5,12 @@
 //! process of the slice refunds time. Before each wait the thread closes its batches, because the wait would be
 //! charged as GPU time.
 //!
-//! The thread admits three kinds of launches without credit, as a debt: a launch that overlaps others, and so takes no
-//! time of its own; a launch that a kernel of the process may wait for; a launch that a kernel on another device may
-//! wait for. One budget of the slice pays for all three ([`overdraft`]).
+//! The thread admits three kinds of launches without credit, as a debt:
+//! - a launch that overlaps others, and so takes no time of its own;
+//! - a launch that a kernel of the process may wait for;
+//! - a launch that a kernel on another device may wait for.
+//!
+//! One budget of the slice pays for all three ([`overdraft`]).
 
 use crate::compute::limiter::credit::CreditGuard;
 use crate::compute::limiter::device::DeviceLimiter;
@@ -19,7 +22,7 @@ use crate::os::clock;
 use core::sync::atomic::Ordering;
 use gpuslice_policy::compute::cost::estimate::Estimate;
 use gpuslice_policy::compute::limiter::lease;
-use gpuslice_policy::compute::limiter::overdraft::{self, Beside};
+use gpuslice_policy::compute::limiter::overdraft::{self, OverlapDebt};
 use gpuslice_policy::time::{GpuTime, Monotonic, WallTime};
 
 /// How often a waiting thread looks for changes that wake no thread: 0.1 s. Another process dies, the thread that
@@ -173,8 +176,8 @@ impl CreditRequest {
         let last = last.max(limiter.busy_until.get());
         let Some(credit) = held.leases.get_mut(self.device) else { return false };
         let missing = estimate.charged.saturating_sub(credit.left());
-        let more = |owed| Beside::of(owed).go(estimate, done, last);
-        let goes = limiter.beside.change(more).is_some()
+        let more = |owed| OverlapDebt::of(owed).go(estimate, done, last);
+        let goes = limiter.overlap_debt.change(more).is_some()
             && self.compute.member().overdraw(limiter.gpu.device, missing, now);
         if goes {
             credit.fill(missing);
@@ -222,7 +225,7 @@ impl CreditRequest {
         let since = *self.asked_since.get_or_insert(now);
         match member.acquire_since(device, amount, since, now) {
             Ok(()) => {
-                self.limiter.beside.set(GpuTime::ZERO);
+                self.limiter.overlap_debt.set(GpuTime::ZERO);
                 Some(amount)
             }
             Err(_) if self.poll_stuck(now) && member.overdraw(device, least, now) => Some(least),

@@ -57,15 +57,15 @@ pub(crate) fn code_load_begins(compute: &'static Compute, context: usize) -> Opt
     Some(compute.meter.begin_code_load(compute.timing.pools.known(context)?))
 }
 
-/// Notes that a green context is about to be destroyed. `view` is the handle that it has as a context. Batches on its default
+/// Notes that a green context is about to be destroyed. `handle` is the one that it has as a context. Batches on its default
 /// streams are closed. Work in flight continues in the primary context, and so do the events that time it.
 ///
 /// The context has a number only if its own events time it. Without one there is no event to forget, and the count alone makes
 /// the threads look up their streams again.
-pub(crate) fn view_ends(compute: &'static Compute, view: usize) -> Option<u64> {
-    close_everywhere(compute, |state| state.context == view);
+pub(crate) fn green_handle_ends(compute: &'static Compute, handle: usize) -> Option<u64> {
+    close_everywhere(compute, |state| state.context == handle);
     compute.contexts.count_end();
-    context_ends(compute, view)
+    context_ends(compute, handle)
 }
 
 /// Notes that the call that may destroy a context has returned. `ended`: the context and its events are gone.

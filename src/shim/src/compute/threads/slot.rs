@@ -231,8 +231,8 @@ impl ThreadSlot {
         self.owner_epoch.store(self.owner_epoch.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
     }
 
-    /// Waits while the state is in use. Acquires it once another thread has left it, and if a launch of the owner never returned
-    /// (`longjmp` out of it) and its stack frame is gone. None inside a launch that is under way.
+    /// Waits while another thread uses the state, and acquires it then. Acquires it at once if a launch of the owner never
+    /// returned (`longjmp` out of it) and its stack frame is gone. None inside a launch that is under way.
     ///
     /// Two cases leave `owner_active` set. A nested launch has a lower stack pointer than the outer one, because stacks grow
     /// down. A launch with the same or a higher one runs after a `longjmp`: in the same loop, for example. Without this second

@@ -128,7 +128,7 @@ pub(crate) unsafe fn destroy(real: real::cuGreenCtxDestroy, green: CUgreenCtx) -
         let guard = process.primary_contexts.lock(known.device);
         // The green context's records are taken out before the contents that end with the primary context.
         let own = process.take_held(OverheadOwner::Green(green.addr()));
-        let measured = compute::view_ends(&process.compute, known.context_handle);
+        let measured = compute::green_handle_ends(&process.compute, known.context_handle);
         Some((guard, known, own, measured, context::take_primary_unless_held(process, known.device)))
     };
     // SAFETY: `real` requires a valid argument; this one is the caller's, for the same driver function.
