@@ -16,7 +16,7 @@ pub use wire::{Arguments, Binding, Bound, Filtered, Preempted, Preemption, Score
 
 use crate::api::{Client, Pod};
 use crate::lease::{self, Election, Term};
-use crate::metrics::{CONTENT_TYPE, Verb, VerbMetrics};
+use crate::metrics::{CONTENT_TYPE, ExtenderMetrics, Rejection, Verb};
 use crate::objects::{Request, requests};
 use crate::placement::Order;
 use axum::extract::{DefaultBodyLimit, State as Shared};
@@ -69,7 +69,7 @@ struct Extender {
     client: Client,
     order: Order,
     state: Mutex<ExtenderState>,
-    metrics: VerbMetrics,
+    metrics: ExtenderMetrics,
     /// None if this is the only extender.
     election: Option<Arc<Election>>,
     /// Notified when the extender needs a new list of the pods.
@@ -107,7 +107,7 @@ pub async fn serve(
         client,
         order,
         state: Mutex::default(),
-        metrics: VerbMetrics::default(),
+        metrics: ExtenderMetrics::default(),
         election: election.clone(),
         again: Notify::new(),
         wish: Notify::new(),
@@ -192,7 +192,8 @@ async fn ready(Shared(extender): Shared<Arc<Extender>>) -> StatusCode {
 }
 
 async fn metrics(Shared(extender): Shared<Arc<Extender>>) -> Response {
-    match extender.metrics.text() {
+    let nodes = extender.with(|state| state.ledger.memory());
+    match extender.metrics.text(&nodes) {
         Ok(text) => ([(header::CONTENT_TYPE, CONTENT_TYPE)], text).into_response(),
         Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
     }
@@ -202,7 +203,10 @@ async fn filter(Shared(extender): Shared<Arc<Extender>>, Json(said): Json<Argume
     let refused = |state: &mut ExtenderState| refused(&state.complete()?.ledger, &said, extender.order);
     let filtered = extender.serve(Verb::Filter, refused);
     Json(match filtered {
-        Ok(failed) => said.answer(failed),
+        Ok(failed) => {
+            failed.values().for_each(|refusal| extender.metrics.reject(refusal.reason));
+            said.answer(failed)
+        }
         Err(error) => Filtered { error, ..Filtered::default() },
     })
 }
@@ -213,7 +217,7 @@ async fn filter(Shared(extender): Shared<Arc<Extender>>, Json(said): Json<Argume
 /// The scheduler names no nodes.
 fn refused(ledger: &Ledger, said: &Arguments, order: Order) -> Result<BTreeMap<String, Refusal>, String> {
     let names = said.names()?;
-    let requests = requests(&said.pod).map_err(|why| Refusal { why, is_final: true });
+    let requests = requests(&said.pod).map_err(|why| Refusal { why, reason: Rejection::Request });
     if requests.as_ref().is_ok_and(Vec::is_empty) {
         return Ok(BTreeMap::new());
     }
