@@ -4,6 +4,7 @@
 //! The extender stores nothing elsewhere. After a restart it rebuilds the same ledger.
 
 use super::budgets::Budgets;
+use super::refusal::Refusal;
 use crate::api::{Node, Pod};
 use crate::metrics::{NodeMemory, Rejection};
 use crate::objects::{ALLOC, Alloc, Budget, INVENTORY, Inventory, Labels, Part, Request, requests};
@@ -71,23 +72,6 @@ pub struct Evictions {
     pub uids: Vec<String>,
     /// Number of added pods that a disruption budget protects. The scheduler's own choice is not in it.
     pub violations: i64,
-}
-
-/// Reason for which a node has no room for a pod.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refusal {
-    /// Reason, for the pod's user.
-    pub why: String,
-    /// Reason, for the metrics.
-    pub reason: Rejection,
-}
-
-impl Refusal {
-    /// Returns true if the node has no room for the pod even without other pods.
-    #[must_use]
-    pub fn is_final(&self) -> bool {
-        self.reason != Rejection::Full
-    }
 }
 
 impl Ledger {

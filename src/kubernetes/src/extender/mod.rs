@@ -8,10 +8,12 @@ mod budgets;
 mod follow;
 mod ledger;
 mod pod_changes;
+mod refusal;
 mod resize;
 mod wire;
 
-pub use ledger::{Evictions, Ledger, Pending, Refusal};
+pub use ledger::{Evictions, Ledger, Pending};
+pub use refusal::Refusal;
 pub use wire::{Arguments, Binding, Bound, Filtered, Preempted, Preemption, Score, Uid, Victims};
 
 use crate::api::{Client, Pod};

@@ -1,6 +1,6 @@
 //! Requests of the scheduler to an extender, and the answers. The keys are the names in the scheduler's Go structures.
 
-use super::ledger::Refusal;
+use super::refusal::Refusal;
 use crate::api::Pod;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
