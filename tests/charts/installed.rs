@@ -323,7 +323,7 @@ fn two_extenders_with_the_rights_of_the_chart_bind_one_after_the_other() {
     assert!(told.starts_with("1 2"), "{told}");
 }
 
-/// Runs the commands of the example's CronJobs with the rights that the example gives its account.
+/// Runs the commands of the example's `CronJobs` with the rights that the example gives its account.
 #[test]
 fn the_example_of_day_and_night_changes_the_sizes_of_pods() {
     let Some(mut installed) = Installed::begin("the CronJobs of the example in an apiserver") else { return };

@@ -8,7 +8,6 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Metric, Registry, Unit};
 use std::fmt;
 use std::iter;
-use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 /// Type of a text of metrics. Prometheus refuses the text under another type.
@@ -230,11 +229,12 @@ impl ExtenderMetrics {
         register(&mut registry, (self.durations.clone(), self.failures.clone()), texts);
         let rejected = "Nodes that the extender has rejected for a pod";
         registry.register("gpuslice_extender_rejections", rejected, self.rejections.clone());
-        let memory = Family::<[(&'static str, String); 2], Gauge<u64, AtomicU64>>::default();
+        let memory = Family::<[(&'static str, String); 2], Gauge>::default();
         for node in nodes {
             for (kind, mebibytes) in node.kinds() {
                 let labels = [("node", node.node.clone()), ("kind", kind.to_owned())];
-                memory.get_or_create(&labels).set(mebibytes.saturating_mul(MIB));
+                let bytes = i64::try_from(mebibytes.saturating_mul(MIB)).unwrap_or(i64::MAX);
+                memory.get_or_create(&labels).set(bytes);
             }
         }
         let known = "Memory of the node's GPUs in the extender's ledger";

@@ -83,7 +83,7 @@ async fn a_wish_without_room_is_reported_once_and_waits_for_room() {
     assert_eq!(amounts(&cluster, "a"), (8193, 30, 2));
 }
 
-/// Returns the arguments of each CronJob of the example, with which its image `kubectl` changes the pods.
+/// Returns the arguments of each `CronJob` of the example, with which its image `kubectl` changes the pods.
 fn commands() -> Vec<Vec<String>> {
     let text = include_str!("../../../../examples/kubernetes/day-night.yaml");
     let arguments = |rest: &str| {
