@@ -10,6 +10,7 @@ mod ledger;
 mod pod_changes;
 mod refusal;
 mod resize;
+mod wake;
 mod wire;
 
 pub use ledger::{Evictions, Ledger, Pending};
@@ -35,6 +36,7 @@ use tokio::net::TcpListener;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tracing::warn;
+use wake::Waiting;
 
 /// Most bytes of a request: 10,000 whole nodes.
 const MOST_BYTES: usize = 256 << 20;
@@ -48,6 +50,7 @@ const UNLISTED: &str = "the nodes and pods of the cluster are not listed yet";
 struct ExtenderState {
     ledger: Ledger,
     wishes: PodChanges,
+    waiting: Waiting,
     /// True once all nodes were listed. Before that, nodes with room may be missing.
     has_nodes: bool,
     /// Instant at which the list of all pods was requested on which the ledger rests. Without a list, GPUs look emptier than they
@@ -78,6 +81,8 @@ struct Extender {
     again: Notify,
     /// Notified when a pod is to have another size.
     wish: Notify,
+    /// Notified when a node has changed while pods wait.
+    freed: Notify,
     /// Instant of the list on which the ledger rests.
     listed: watch::Sender<Option<Instant>>,
 }
@@ -113,6 +118,7 @@ pub async fn serve(
         election: election.clone(),
         again: Notify::new(),
         wish: Notify::new(),
+        freed: Notify::new(),
         listed: watch::Sender::default(),
     });
     let state = Router::new()
@@ -130,7 +136,7 @@ pub async fn serve(
     let state = state.with_state(Arc::clone(&extender));
     let mut beside = JoinSet::new();
     beside.spawn(async move {
-        tokio::join!(follow::follow(&extender), resize::serve(&extender));
+        tokio::join!(follow::follow(&extender), resize::serve(&extender), wake::serve(&extender));
     });
     if let Some(election) = election.clone() {
         beside.spawn(async move { election.run().await });
@@ -202,8 +208,12 @@ async fn metrics(Shared(extender): Shared<Arc<Extender>>) -> Response {
 }
 
 async fn filter(Shared(extender): Shared<Arc<Extender>>, Json(said): Json<Arguments>) -> Json<Filtered> {
-    let refused = |state: &mut ExtenderState| refused(&state.complete()?.ledger, &said, extender.order);
-    let filtered = extender.serve(Verb::Filter, refused);
+    let filtered = extender.serve(Verb::Filter, |state| {
+        let state = state.complete()?;
+        let failed = refused(&state.ledger, &said, extender.order)?;
+        state.waiting.note(&said, &failed);
+        Ok(failed)
+    });
     Json(match filtered {
         Ok(failed) => {
             failed.values().for_each(|refusal| extender.metrics.reject(refusal.reason));

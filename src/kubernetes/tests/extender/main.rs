@@ -18,6 +18,7 @@ mod ledger;
 mod placement;
 mod preemption;
 mod resize;
+mod wake;
 mod watches;
 
 use apiserver::Mishap;
