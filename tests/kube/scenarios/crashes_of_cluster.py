@@ -1,5 +1,5 @@
-"""The container engine, the schedulers, the controller manager and etcd are killed at the steps of a pod: no pod fails, no container
-has other limits than its own, and no slot, specification or region is left."""
+"""The container engine, the schedulers, the controller manager and etcd are killed at the steps of a pod: no pod fails, no
+container has other limits than its own, and no slot, specification or region is left."""
 
 import time
 

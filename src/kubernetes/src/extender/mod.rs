@@ -10,6 +10,7 @@ mod ledger;
 mod pod_changes;
 mod refusal;
 mod resize;
+mod waiting;
 mod wake;
 mod wire;
 
@@ -36,7 +37,7 @@ use tokio::net::TcpListener;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tracing::warn;
-use wake::Waiting;
+use waiting::Waiting;
 
 /// Most bytes of a request: 10,000 whole nodes.
 const MOST_BYTES: usize = 256 << 20;
