@@ -62,6 +62,14 @@ long_tests() {
     return $status
 }
 
+kube_cluster() {
+    if [ "${GPUSLICE_REQUIRE_KUBE:-}" = 1 ]; then
+        ci/kube.sh
+    else
+        skip "scenarios in a Kubernetes cluster: they take an hour" "GPUSLICE_REQUIRE_KUBE=1 ci/test-full.sh \"kubernetes cluster\""
+    fi
+}
+
 first_parts() {
     part "tools" tools
     need_compilers
@@ -77,6 +85,7 @@ long_parts() {
     part "headers" ci/headers.sh
     part "clients" ci/clients.sh # before the tests: some use the packages that it installs
     part "charts" ci/charts.sh   # before the tests, which use its tools
+    part "kubernetes cluster" kube_cluster # before the tests: tests/charts starts the apiserver that it builds
     part "docker" ci/docker.sh   # the daemon that tests/agent starts
     part "bases" ci/bases.sh     # the file systems of its containers
     part "release" ci/dist.sh    # the files that tests/dist installs

@@ -14,6 +14,9 @@ use tempfile::TempDir;
 /// Time within which an expected event comes, on a machine that has other things to do.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(120);
 
+/// Variable that forbids to skip what needs the programs of a cluster. `ci/kube.sh` reads it too.
+const REQUIRED: &str = "GPUSLICE_REQUIRE_KUBE";
+
 /// A user of the apiserver, as a kubeconfig names one.
 #[derive(Clone, Copy)]
 pub(crate) enum User {
@@ -46,9 +49,15 @@ fn port() -> u16 {
 }
 
 impl Cluster {
-    /// Starts a cluster. If its programs are not there, skips `what` with the reason and returns `None`.
+    /// Starts a cluster. If its programs are not there, skips `what` with the reason and returns `None`, or fails if
+    /// `GPUSLICE_REQUIRE_KUBE` is 1.
     pub(crate) fn begin(what: &str) -> Option<Self> {
         let Some(programs) = programs() else {
+            let is_required = std::env::var_os(REQUIRED).is_some_and(|value| value == "1");
+            assert!(
+                !is_required,
+                "{what}: there is no apiserver, and {REQUIRED} is 1; ci/kube.sh builds one"
+            );
             skip(&format!("{what}: there is no apiserver; to mend it: ci/kube.sh"));
             return None;
         };

@@ -5,6 +5,7 @@ use crate::cluster::{Cluster, TIMEOUT, User, kubeconfig_argument};
 use crate::support::artefacts;
 use crate::tools::{Tools, told};
 use serde_json::{Value, json};
+use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, Command, Stdio};
@@ -320,4 +321,43 @@ fn two_extenders_with_the_rights_of_the_chart_bind_one_after_the_other() {
     ];
     let (_, told) = installed.cluster.kubectl(User::Administrator, &get, "");
     assert!(told.starts_with("1 2"), "{told}");
+}
+
+/// Runs the commands of the example's `CronJobs` with the rights that the example gives its account.
+#[test]
+fn the_example_of_day_and_night_changes_the_sizes_of_pods() {
+    let Some(mut installed) = Installed::begin("the CronJobs of the example in an apiserver") else { return };
+    installed.until_policies_hold();
+    let text =
+        fs::read_to_string(artefacts::repository().join("examples/kubernetes/day-night.yaml")).unwrap();
+    let (is_done, told) = installed.cluster.kubectl(User::Administrator, &["create", "-f", "-"], &text);
+    assert!(is_done, "{told}");
+    let mut train = pod("train", &[[1, 4096, 20]]);
+    train["metadata"]["labels"] = json!({"app": "train"});
+    train["spec"]["containers"][0]["name"] = json!("main");
+    installed.done(User::Tenant, &["create", "-f", "-"], &train);
+    let extender = Extender::begin(installed.cluster.proxy(User::Account("gpuslice-scheduler")));
+    assert_eq!(extender.bind(&installed.cluster.object("pod", "train")), "");
+    for (job, amounts) in [("night", json!([12_288, 80])), ("day", json!([4096, 20]))] {
+        let job = installed.cluster.object("cronjob", job);
+        let spec = &job["spec"]["jobTemplate"]["spec"]["template"]["spec"];
+        let account =
+            format!("--as=system:serviceaccount:default:{}", spec["serviceAccountName"].as_str().unwrap());
+        let words =
+            spec["containers"][0]["args"].as_array().unwrap().iter().map(|word| word.as_str().unwrap());
+        let words: Vec<&str> = [account.as_str()].into_iter().chain(words).collect();
+        installed.done(User::Administrator, &words, &Value::Null);
+        let end = Instant::now() + TIMEOUT;
+        loop {
+            let pod = installed.cluster.object("pod", "train");
+            let alloc = pod["metadata"]["annotations"]["gpuslice.dev/alloc"].as_str().unwrap().to_owned();
+            let alloc: Value = serde_json::from_str(&alloc).unwrap();
+            let part = &alloc["c"]["main"][0];
+            if json!([part["memMiB"], part["core"]]) == amounts {
+                break;
+            }
+            assert!(Instant::now() < end, "{amounts}: {alloc}");
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
 }

@@ -79,10 +79,16 @@ fn the_chart_is_right_for_helm_and_its_objects_fit_their_schemas() {
 #[test]
 fn examples_fit_their_schemas() {
     let Some(tools) = Tools::find("examples of Kubernetes") else { return };
-    let folder = artefacts::repository().join("examples/kubernetes");
-    let files = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
-    let files: Vec<PathBuf> =
-        files.filter(|path| path.extension().is_some_and(|end| end == "yaml")).collect();
+    let is_object = |path: &PathBuf| {
+        let is_named = |name| path.file_name().is_some_and(|file| file == name);
+        // A kustomization is no object of the apiserver.
+        path.extension().is_some_and(|end| end == "yaml") && !is_named("kustomization.yaml")
+    };
+    let files = files(&artefacts::repository().join("examples/kubernetes"));
+    let files: Vec<PathBuf> = files.into_iter().filter(is_object).collect();
+    for below in ["pod.yaml", "dra/three-pods.yaml", "slices/gpuslice.yaml"] {
+        assert!(files.iter().any(|file| file.ends_with(below)), "{below} is missing in {files:?}");
+    }
     tools.conform(&files, &["batch.volcano.sh/v1alpha1/Job"]);
     skip(
         "Volcano's job against its schema: Volcano's module is not served; elsewhere: on a cluster that has Volcano",
@@ -217,6 +223,15 @@ fn an_image_is_named_by_its_digest_and_the_scheduler_has_the_version_of_the_clus
         "{}",
         told(&rendered)
     );
+}
+
+/// Without `honorLabels` Prometheus names the agent's own pod in the label `pod` of each slice.
+#[test]
+fn the_monitor_of_agents_keeps_the_labels_of_slices() {
+    let Some(tools) = Tools::find("the labels of the PodMonitor") else { return };
+    let objects = objects(&tools.render(&[IMAGE, "podMonitor.enabled=true"]));
+    let endpoints = &find(&objects, "PodMonitor", "gpuslice-agent")["spec"]["podMetricsEndpoints"];
+    assert_eq!(*endpoints, json!([{"port": "metrics", "honorLabels": true}]));
 }
 
 #[test]

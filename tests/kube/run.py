@@ -14,9 +14,10 @@ import slices  # noqa: E402
 
 # The scenarios, by the mode of the agent.
 ORDER = {
-    slices: ("three_pods", "quota", "many", "late_alloc", "crashes", "delete_before_bind", "full_node", "same_name", "upgrade",
-             "reuse", "own_alloc", "preemption", "constraints", "resize", "namespace_quota", "outages"),
-    claims: ("claims_three_pods", "claims_many", "claims_crashes"),
+    slices: ("three_pods", "quota", "three_large_pods", "many", "late_alloc", "crashes", "delete_before_bind", "full_node",
+             "same_name", "upgrade", "reuse", "own_alloc", "preemption", "constraints", "resize", "namespace_quota", "outages",
+             "crashes_of_cluster"),
+    claims: ("claims_three_pods", "claims_three_large_pods", "claims_many", "claims_crashes"),
 }
 
 

@@ -88,9 +88,15 @@ def expected(pod):
 
 
 def limits(pod):
-    """Waits for the lines that the container prints, and returns them."""
+    """Waits for the lines that the container prints, and returns them. While the engine is away, a log has its error instead."""
     name, namespace = (pod["metadata"][key] for key in ("name", "namespace"))
-    return until(f"{name} prints its limits", lambda: api.log(name, namespace).splitlines()[-len(expected(pod)):], 20)
+    count = len(expected(pod))
+
+    def printed():
+        lines = [line for line in api.log(name, namespace).splitlines() if line.startswith("GPU_")]
+        return len(lines) >= count and lines[-count:]
+
+    return until(f"{name} prints its limits", printed, 20)
 
 
 def mismatches(pods):

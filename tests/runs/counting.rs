@@ -3,6 +3,8 @@
 use crate::support::artefacts;
 use std::process::Command;
 
+const REQUIRED: &str = "GPUSLICE_REQUIRE_KUBE";
+
 /// Output of `cargo test -- --show-output` and of a script of the repository. Of three tests that passed, one is inconclusive and
 /// prints that twice. A test that failed was inconclusive before.
 const LOG: &str = "\
@@ -46,9 +48,18 @@ FAIL quota: status 1
 fn said(function: &str) -> String {
     let file = tempfile::NamedTempFile::new().expect("a file can be made");
     std::fs::write(file.path(), LOG).expect("it can be written");
-    let script = format!(". ci/parts.sh && {function} {}", file.path().display());
-    let output = Command::new("bash").args(["-c", &script]).current_dir(artefacts::repository()).output();
-    String::from_utf8(output.expect("bash runs").stdout).expect("it prints text")
+    output(&format!("{function} {}", file.path().display()), None)
+}
+
+/// Returns the output of commands that know the functions of `ci/parts.sh`. `required`: the value of `GPUSLICE_REQUIRE_KUBE`.
+fn output(commands: &str, required: Option<&str>) -> String {
+    let mut bash = Command::new("bash");
+    bash.args(["-c", &format!(". ci/parts.sh && {commands}")]).current_dir(artefacts::repository());
+    bash.env_remove(REQUIRED);
+    if let Some(value) = required {
+        bash.env(REQUIRED, value);
+    }
+    String::from_utf8(bash.output().expect("bash runs").stdout).expect("it prints text")
 }
 
 #[test]
@@ -61,4 +72,21 @@ fn an_inconclusive_test_is_counted_once_and_not_as_passed() {
 fn each_failure_is_named_at_the_end_with_its_message() {
     let wrong = "FAILED: wrong: tests/launches.rs:9:1:\n    assertion `left == right` failed: too much\n      left: 1\n";
     assert_eq!(said("failures"), format!("{wrong}FAIL quota: status 1\n"));
+}
+
+/// Replaces `ci/kube.sh`, which takes an hour, by a function that prints its name.
+#[test]
+fn the_cluster_is_a_counted_skip_unless_it_is_required() {
+    let commands = "ci/kube.sh() { echo it runs; }; kube_cluster";
+    for required in [None, Some(""), Some("0")] {
+        let said = output(commands, required);
+        assert!(
+            said.starts_with("SKIP scenarios in a Kubernetes cluster: they take an hour; to mend it: "),
+            "{said}"
+        );
+        assert_eq!(said.lines().count(), 1, "{said}");
+    }
+    assert_eq!(output(commands, Some("1")), "it runs\n");
+    let parts = output("part() { echo \"$1: ${*:2}\"; }; long_parts", None);
+    assert!(parts.lines().any(|line| line == "kubernetes cluster: kube_cluster"), "{parts}");
 }

@@ -1,8 +1,9 @@
-//! Durations and failures of the calls of kubelets and schedulers, as metrics.
+//! Metrics of the calls of kubelets and schedulers, and of the extender's ledger.
 
 use prometheus_client::encoding::text;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Metric, Registry, Unit};
 use std::fmt;
@@ -16,6 +17,7 @@ pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; cha
 const SHORTEST: Duration = Duration::from_millis(1);
 const GROWTH: u32 = 2;
 const BUCKETS: usize = 15;
+const MIB: u64 = 1 << 20;
 
 /// One label with a value that the code names, so that tenants cannot make series.
 type Label = [(&'static str, &'static str); 1];
@@ -126,28 +128,83 @@ impl Verb {
     }
 }
 
-/// Figures of an extender's verbs. Clones share them.
-#[derive(Debug, Clone)]
-pub(crate) struct VerbMetrics {
-    durations: Family<Label, Histogram, fn() -> Histogram>,
-    failures: Family<Label, Counter>,
+/// Reason for which *filter* rejects a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rejection {
+    /// The pod's request makes no sense on any node.
+    Request,
+    /// The GPUs of the node are not known.
+    Node,
+    /// The node has no such GPUs, even without other pods.
+    Unsuitable,
+    /// Other pods have the room.
+    Full,
 }
 
-impl Default for VerbMetrics {
+impl Rejection {
+    const ALL: [Self; 4] = [Self::Request, Self::Node, Self::Unsuitable, Self::Full];
+
+    const fn label(self) -> Label {
+        let reason = match self {
+            Self::Request => "request",
+            Self::Node => "node",
+            Self::Unsuitable => "unsuitable",
+            Self::Full => "full",
+        };
+        [("reason", reason)]
+    }
+}
+
+/// Memory of the working GPUs of a node in the extender's ledger, in mebibytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeMemory {
+    /// Name of the node.
+    pub node: String,
+    /// All memory that slices can have.
+    pub capacity: u64,
+    /// Memory that pods have.
+    pub allocated: u64,
+}
+
+impl NodeMemory {
+    /// Returns the figures by the value of their label.
+    const fn kinds(&self) -> [(&'static str, u64); 2] {
+        [("capacity", self.capacity), ("allocated", self.allocated)]
+    }
+}
+
+/// Figures of an extender. Clones share them.
+#[derive(Debug, Clone)]
+pub(crate) struct ExtenderMetrics {
+    durations: Family<Label, Histogram, fn() -> Histogram>,
+    failures: Family<Label, Counter>,
+    rejections: Family<Label, Counter>,
+}
+
+impl Default for ExtenderMetrics {
     fn default() -> Self {
         let metrics = Self {
             durations: Family::new_with_constructor(histogram as fn() -> Histogram),
             failures: Family::default(),
+            rejections: Family::default(),
         };
         for verb in Verb::ALL {
             drop(metrics.durations.get_or_create(&verb.label()));
             drop(metrics.failures.get_or_create(&verb.label()));
         }
+        for reason in Rejection::ALL {
+            drop(metrics.rejections.get_or_create(&reason.label()));
+        }
         metrics
     }
 }
 
-impl VerbMetrics {
+impl ExtenderMetrics {
+    /// Counts a node that *filter* rejects.
+    pub(crate) fn reject(&self, reason: Rejection) {
+        self.rejections.get_or_create(&reason.label()).inc();
+    }
+
     /// Counts a request.
     pub(crate) fn count(&self, verb: Verb, took: Duration, is_failure: bool) {
         self.durations.get_or_create(&verb.label()).observe(took.as_secs_f64());
@@ -156,11 +213,11 @@ impl VerbMetrics {
         }
     }
 
-    /// Returns the figures as text.
+    /// Returns the figures as text, with the memory of each node.
     ///
     /// # Errors
     /// Those of the writer.
-    pub(crate) fn text(&self) -> Result<String, fmt::Error> {
+    pub(crate) fn text(&self, nodes: &[NodeMemory]) -> Result<String, fmt::Error> {
         let mut registry = Registry::default();
         let texts = [
             ("gpuslice_extender_request_duration", "Time from a scheduler's request to the answer"),
@@ -170,6 +227,18 @@ impl VerbMetrics {
             ),
         ];
         register(&mut registry, (self.durations.clone(), self.failures.clone()), texts);
+        let rejected = "Nodes that the extender has rejected for a pod";
+        registry.register("gpuslice_extender_rejections", rejected, self.rejections.clone());
+        let memory = Family::<[(&'static str, String); 2], Gauge>::default();
+        for node in nodes {
+            for (kind, mebibytes) in node.kinds() {
+                let labels = [("node", node.node.clone()), ("kind", kind.to_owned())];
+                let bytes = i64::try_from(mebibytes.saturating_mul(MIB)).unwrap_or(i64::MAX);
+                memory.get_or_create(&labels).set(bytes);
+            }
+        }
+        let known = "Memory of the node's GPUs in the extender's ledger";
+        registry.register_with_unit("gpuslice_extender_memory", known, Unit::Bytes, memory);
         let mut written = String::new();
         text::encode(&mut written, &registry)?;
         Ok(written)
@@ -223,14 +292,29 @@ mod tests {
 
     #[test]
     fn verbs_have_a_histogram_and_a_counter_of_failures_each() {
-        let metrics = VerbMetrics::default();
+        let metrics = ExtenderMetrics::default();
         metrics.count(Verb::Bind, Duration::from_millis(1), true);
-        let lines: Vec<String> = metrics.text().unwrap().lines().map(str::to_owned).collect();
+        let lines: Vec<String> = metrics.text(&[]).unwrap().lines().map(str::to_owned).collect();
         for (verb, count) in [("filter", 0), ("prioritize", 0), ("preempt", 0), ("bind", 1)] {
             let labels = format!("{{verb=\"{verb}\"}} {count}");
             has(&lines, &format!("gpuslice_extender_request_duration_seconds_count{labels}"));
             has(&lines, &format!("gpuslice_extender_request_failures_total{labels}"));
         }
         assert_eq!(lines.last().map(String::as_str), Some("# EOF"));
+    }
+
+    #[test]
+    fn rejections_have_a_series_for_each_reason_and_nodes_two_of_memory() {
+        let metrics = ExtenderMetrics::default();
+        metrics.reject(Rejection::Full);
+        let node = NodeMemory { node: "n1".to_owned(), capacity: 16_384, allocated: 4096 };
+        let lines: Vec<String> = metrics.text(&[node]).unwrap().lines().map(str::to_owned).collect();
+        for (reason, count) in [("request", 0), ("node", 0), ("unsuitable", 0), ("full", 1)] {
+            has(&lines, &format!("gpuslice_extender_rejections_total{{reason=\"{reason}\"}} {count}"));
+        }
+        for (kind, mebibytes) in [("capacity", 16_384_u64), ("allocated", 4096)] {
+            let labels = format!("{{node=\"n1\",kind=\"{kind}\"}} {}", mebibytes << 20);
+            has(&lines, &format!("gpuslice_extender_memory_bytes{labels}"));
+        }
     }
 }

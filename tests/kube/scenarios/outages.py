@@ -23,11 +23,15 @@ def containerd(cluster):
 
 
 def scheduler(cluster):
-    # Of the cluster, and of gpuslice. The kubelet starts those in pods.
-    for pid, words in programs("kube-scheduler"):
+    kill_schedulers_of_pods(cluster)
+    away(cluster, "kube-scheduler")
+
+
+def kill_schedulers_of_pods(cluster):
+    """Kills gpuslice's schedulers, which run beside that of the cluster. The kubelet starts their containers again."""
+    for pid, _ in programs("kube-scheduler"):
         if cluster["kube-scheduler"].running.pid != pid:
             os.kill(pid, signal.SIGKILL)
-    away(cluster, "kube-scheduler")
 
 
 def controllers(cluster):

@@ -10,6 +10,8 @@ use std::time::Instant;
 use tracing::{info, warn};
 
 const SLICES: &str = "/apis/resource.k8s.io/v1/resourceslices";
+/// Name of NVIDIA's own driver of GPUs.
+const NVIDIA: &str = "gpu.nvidia.com";
 
 /// List of devices in the form of the apiserver.
 #[derive(Debug, Default, Deserialize)]
@@ -41,7 +43,7 @@ struct Published {
     written: Option<(Value, String)>,
     /// False if the apiserver drops taints.
     taints: bool,
-    /// Resource by which another plugin gives away the GPUs of the node; none without one.
+    /// Resource or devices by which another plugin or driver gives away the GPUs of the node; none without one.
     foreign: Option<String>,
 }
 
@@ -66,8 +68,7 @@ pub(super) async fn watch(driver: &Driver) {
 /// GPUs of the node, it writes no device.
 async fn publish(driver: &Driver, state: &mut Published) -> Result<(), Failure> {
     let (client, node) = (&driver.client, &driver.config.node);
-    let path = format!("{SLICES}?fieldSelector=spec.driver%3D{}%2Cspec.nodeName%3D{node}", device::DRIVER);
-    let Some(list) = client.get::<List<Slice>>(&path).await? else {
+    let Some(list) = client.get::<List<Slice>>(&of_driver(device::DRIVER, node)).await? else {
         let why = "it has no resource.k8s.io/v1, which Kubernetes 1.34 and newer have";
         return Err(Failure::Refused(404, why.to_owned()));
     };
@@ -76,7 +77,7 @@ async fn publish(driver: &Driver, state: &mut Published) -> Result<(), Failure> 
     ours.sort_by_key(|slice| slice.spec.pool.generation);
     let kept = ours.pop();
     stale.extend(ours);
-    let found = client.get::<Node>(&format!("/api/v1/nodes/{node}")).await?.as_ref().and_then(foreign);
+    let found = other(driver).await?;
     if let Some(resource) = found.as_ref().filter(|_| found != state.foreign) {
         warn!("the node {node} is offered to no claim: {}", taken(resource));
     }
@@ -87,6 +88,24 @@ async fn publish(driver: &Driver, state: &mut Published) -> Result<(), Failure> 
         client.delete(&format!("{SLICES}/{}", slice.metadata.name)).await?;
     }
     Ok(())
+}
+
+/// Returns the path of the lists that a driver has of the node.
+fn of_driver(driver: &str, node: &str) -> String {
+    format!("{SLICES}?fieldSelector=spec.driver%3D{driver}%2Cspec.nodeName%3D{node}")
+}
+
+/// Returns the resource or the devices by which another plugin or driver gives away the GPUs of the node; none without one.
+async fn other(driver: &Driver) -> Result<Option<String>, Failure> {
+    let (client, node) = (&driver.client, &driver.config.node);
+    let resource = client.get::<Node>(&format!("/api/v1/nodes/{node}")).await?.as_ref().and_then(foreign);
+    if resource.is_some() {
+        return Ok(resource);
+    }
+    let lists = client.get::<List<Slice>>(&of_driver(NVIDIA, node)).await?;
+    let has_devices = |slice: Slice| slice.spec.devices.as_array().is_some_and(|devices| !devices.is_empty());
+    let is_there = lists.is_some_and(|lists| lists.items.into_iter().any(has_devices));
+    Ok(is_there.then(|| format!("devices of the driver {NVIDIA}")))
 }
 
 async fn write(driver: &Driver, state: &mut Published, kept: Option<&Slice>) -> Result<(), Failure> {

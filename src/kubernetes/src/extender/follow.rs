@@ -37,7 +37,10 @@ const NODES: Kind<Node> = Kind {
             state.has_nodes = true;
         });
     },
-    put: |extender, node| extender.with(|state| state.ledger.node(node)),
+    put: |extender, node| {
+        extender.with(|state| state.ledger.node(node));
+        changed(extender, &node.metadata.name);
+    },
     gone: |extender, node| extender.with(|state| state.ledger.node_gone(&node.metadata.name)),
     is_asked_for: false,
 };
@@ -66,6 +69,7 @@ const PODS: Kind<Pod> = Kind {
         if has_wish {
             extender.wish.notify_one();
         }
+        pod.spec.node_name.iter().for_each(|node| changed(extender, node));
     },
     is_asked_for: true,
 };
@@ -91,6 +95,14 @@ fn take_pod(extender: &Extender, pod: &Pod) {
     });
     if has_wish {
         extender.wish.notify_one();
+    }
+    pod.spec.node_name.iter().for_each(|node| changed(extender, node));
+}
+
+/// Wakes pods that wait for room, if the node has some.
+fn changed(extender: &Extender, node: &str) {
+    if extender.with(|state| state.waiting.change(node)) {
+        extender.freed.notify_one();
     }
 }
 

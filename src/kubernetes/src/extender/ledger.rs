@@ -4,7 +4,9 @@
 //! The extender stores nothing elsewhere. After a restart it rebuilds the same ledger.
 
 use super::budgets::Budgets;
+use super::refusal::Refusal;
 use crate::api::{Node, Pod};
+use crate::metrics::{NodeMemory, Rejection};
 use crate::objects::{ALLOC, Alloc, Budget, INVENTORY, Inventory, Labels, Part, Request, requests};
 use crate::placement::{Evictable, Order, Room, Used, evict, place, score, take};
 use std::cmp::Reverse;
@@ -70,15 +72,6 @@ pub struct Evictions {
     pub uids: Vec<String>,
     /// Number of added pods that a disruption budget protects. The scheduler's own choice is not in it.
     pub violations: i64,
-}
-
-/// Reason for which a node has no room for a pod.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refusal {
-    /// Reason, for the pod's user.
-    pub why: String,
-    /// True if the node has no room for the pod even without other pods.
-    pub is_final: bool,
 }
 
 impl Ledger {
@@ -252,7 +245,11 @@ impl Ledger {
     /// # Errors
     /// The GPUs of the node are not known; the message tells why.
     fn left(&self, node: &str, stays: impl Fn(&str, &Counted) -> bool) -> Result<Vec<Room<'_>>, String> {
-        let inventory = self.inventory(node)?;
+        Ok(self.used(node, stays).left(self.inventory(node)?))
+    }
+
+    /// Returns the parts of the pods that stay on a node.
+    fn used(&self, node: &str, stays: impl Fn(&str, &Counted) -> bool) -> Used {
         let mut used = Used::default();
         for (known, counted) in self.bound(node).filter(|(known, counted)| stays(known, counted)) {
             if self.resized.is_empty() {
@@ -267,7 +264,7 @@ impl Ledger {
         for (_, (counted, _)) in under_way {
             used.add(&counted.parts);
         }
-        Ok(used.left(inventory))
+        used
     }
 
     /// Returns the pods that are bound to a node.
@@ -312,10 +309,28 @@ impl Ledger {
     ) -> Result<BTreeMap<String, Vec<Part>>, Refusal> {
         let placed = self.room(node, pod).and_then(|mut left| place(&mut left, pod.requests, order));
         placed.map_err(|why| {
-            let emptied = self.inventory(node).map(|inventory| Used::default().left(inventory));
-            let fits = emptied.and_then(|mut rooms| place(&mut rooms, pod.requests, order));
-            Refusal { why, is_final: fits.is_err() }
+            let fits = |inventory| place(&mut Used::default().left(inventory), pod.requests, order).is_ok();
+            let reason = match self.inventory(node).map(fits) {
+                Err(_) => Rejection::Node,
+                Ok(false) => Rejection::Unsuitable,
+                Ok(true) => Rejection::Full,
+            };
+            Refusal { why, reason }
         })
+    }
+
+    /// Returns the memory of each node whose GPUs are known.
+    #[must_use]
+    pub fn memory(&self) -> Vec<NodeMemory> {
+        let memory = |(node, inventory): (&String, &Result<Inventory, String>)| {
+            let (capacity, _) = inventory.as_ref().ok()?.sums();
+            Some(NodeMemory {
+                node: node.clone(),
+                capacity,
+                allocated: self.used(node, |_, _| true).memory(),
+            })
+        };
+        self.nodes.iter().filter_map(memory).collect()
     }
 
     /// Chooses the pods to evict from a node so that a pod has room. These are the `victims` that the scheduler has chosen. If

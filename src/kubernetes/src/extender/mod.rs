@@ -8,15 +8,19 @@ mod budgets;
 mod follow;
 mod ledger;
 mod pod_changes;
+mod refusal;
 mod resize;
+mod waiting;
+mod wake;
 mod wire;
 
-pub use ledger::{Evictions, Ledger, Pending, Refusal};
+pub use ledger::{Evictions, Ledger, Pending};
+pub use refusal::Refusal;
 pub use wire::{Arguments, Binding, Bound, Filtered, Preempted, Preemption, Score, Uid, Victims};
 
 use crate::api::{Client, Pod};
 use crate::lease::{self, Election, Term};
-use crate::metrics::{CONTENT_TYPE, Verb, VerbMetrics};
+use crate::metrics::{CONTENT_TYPE, ExtenderMetrics, Rejection, Verb};
 use crate::objects::{Request, requests};
 use crate::placement::Order;
 use axum::extract::{DefaultBodyLimit, State as Shared};
@@ -33,6 +37,7 @@ use tokio::net::TcpListener;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tracing::warn;
+use waiting::Waiting;
 
 /// Most bytes of a request: 10,000 whole nodes.
 const MOST_BYTES: usize = 256 << 20;
@@ -46,6 +51,7 @@ const UNLISTED: &str = "the nodes and pods of the cluster are not listed yet";
 struct ExtenderState {
     ledger: Ledger,
     wishes: PodChanges,
+    waiting: Waiting,
     /// True once all nodes were listed. Before that, nodes with room may be missing.
     has_nodes: bool,
     /// Instant at which the list of all pods was requested on which the ledger rests. Without a list, GPUs look emptier than they
@@ -69,13 +75,15 @@ struct Extender {
     client: Client,
     order: Order,
     state: Mutex<ExtenderState>,
-    metrics: VerbMetrics,
+    metrics: ExtenderMetrics,
     /// None if this is the only extender.
     election: Option<Arc<Election>>,
     /// Notified when the extender needs a new list of the pods.
     again: Notify,
     /// Notified when a pod is to have another size.
     wish: Notify,
+    /// Notified when a node has changed while pods wait.
+    freed: Notify,
     /// Instant of the list on which the ledger rests.
     listed: watch::Sender<Option<Instant>>,
 }
@@ -107,10 +115,11 @@ pub async fn serve(
         client,
         order,
         state: Mutex::default(),
-        metrics: VerbMetrics::default(),
+        metrics: ExtenderMetrics::default(),
         election: election.clone(),
         again: Notify::new(),
         wish: Notify::new(),
+        freed: Notify::new(),
         listed: watch::Sender::default(),
     });
     let state = Router::new()
@@ -128,7 +137,7 @@ pub async fn serve(
     let state = state.with_state(Arc::clone(&extender));
     let mut beside = JoinSet::new();
     beside.spawn(async move {
-        tokio::join!(follow::follow(&extender), resize::serve(&extender));
+        tokio::join!(follow::follow(&extender), resize::serve(&extender), wake::serve(&extender));
     });
     if let Some(election) = election.clone() {
         beside.spawn(async move { election.run().await });
@@ -192,17 +201,25 @@ async fn ready(Shared(extender): Shared<Arc<Extender>>) -> StatusCode {
 }
 
 async fn metrics(Shared(extender): Shared<Arc<Extender>>) -> Response {
-    match extender.metrics.text() {
+    let nodes = extender.with(|state| state.ledger.memory());
+    match extender.metrics.text(&nodes) {
         Ok(text) => ([(header::CONTENT_TYPE, CONTENT_TYPE)], text).into_response(),
         Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
     }
 }
 
 async fn filter(Shared(extender): Shared<Arc<Extender>>, Json(said): Json<Arguments>) -> Json<Filtered> {
-    let refused = |state: &mut ExtenderState| refused(&state.complete()?.ledger, &said, extender.order);
-    let filtered = extender.serve(Verb::Filter, refused);
+    let filtered = extender.serve(Verb::Filter, |state| {
+        let state = state.complete()?;
+        let failed = refused(&state.ledger, &said, extender.order)?;
+        state.waiting.note(&said, &failed);
+        Ok(failed)
+    });
     Json(match filtered {
-        Ok(failed) => said.answer(failed),
+        Ok(failed) => {
+            failed.values().for_each(|refusal| extender.metrics.reject(refusal.reason));
+            said.answer(failed)
+        }
         Err(error) => Filtered { error, ..Filtered::default() },
     })
 }
@@ -213,7 +230,7 @@ async fn filter(Shared(extender): Shared<Arc<Extender>>, Json(said): Json<Argume
 /// The scheduler names no nodes.
 fn refused(ledger: &Ledger, said: &Arguments, order: Order) -> Result<BTreeMap<String, Refusal>, String> {
     let names = said.names()?;
-    let requests = requests(&said.pod).map_err(|why| Refusal { why, is_final: true });
+    let requests = requests(&said.pod).map_err(|why| Refusal { why, reason: Rejection::Request });
     if requests.as_ref().is_ok_and(Vec::is_empty) {
         return Ok(BTreeMap::new());
     }

@@ -1,6 +1,6 @@
 //! Requests of the scheduler to an extender, and the answers. The keys are the names in the scheduler's Go structures.
 
-use super::ledger::Refusal;
+use super::refusal::Refusal;
 use crate::api::Pod;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -157,9 +157,9 @@ impl Arguments {
             items.retain(|node| name(node).is_some_and(|name| !refused.contains_key(name)));
         }
         let mut filtered = Filtered { nodes, node_names, ..Filtered::default() };
-        for (node, Refusal { why, is_final }) in refused {
-            let reasons = if is_final { &mut filtered.unresolvable } else { &mut filtered.failed };
-            reasons.insert(node, why);
+        for (node, refusal) in refused {
+            let reasons = if refusal.is_final() { &mut filtered.unresolvable } else { &mut filtered.failed };
+            reasons.insert(node, refusal.why);
         }
         filtered
     }
@@ -172,24 +172,24 @@ fn name(node: &serde_json::Value) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::metrics::Rejection;
     use serde_json::json;
 
     #[test]
     fn nodes_are_answered_in_the_way_in_which_they_came() {
-        let full =
-            |is_final| BTreeMap::from([("b".to_owned(), Refusal { why: "full".to_owned(), is_final })]);
+        let full = |reason| BTreeMap::from([("b".to_owned(), Refusal { why: "full".to_owned(), reason })]);
         let said = |nodes| serde_json::from_value::<Arguments>(nodes).unwrap();
         let names = said(json!({"Pod": {}, "Nodes": null, "NodeNames": ["a", "b"]}));
         assert_eq!(names.names().unwrap(), ["a", "b"]);
         assert_eq!(
-            json!(names.answer(full(false))),
+            json!(names.answer(full(Rejection::Full))),
             json!({"Nodes": null, "NodeNames": ["a"], "FailedNodes": {"b": "full"},
                 "FailedAndUnresolvableNodes": {}, "Error": ""})
         );
         let node = |name: &str| json!({"metadata": {"name": name}, "spec": {"x": 1}});
         let whole = said(json!({"Pod": {}, "Nodes": {"items": [node("a"), node("b")]}, "NodeNames": null}));
         assert_eq!(whole.names().unwrap(), ["a", "b"]);
-        let answer = json!(whole.answer(full(true)));
+        let answer = json!(whole.answer(full(Rejection::Unsuitable)));
         assert_eq!((&answer["Nodes"]["items"], &answer["NodeNames"]), (&json!([node("a")]), &json!(null)));
         assert_eq!(
             (&answer["FailedNodes"], &answer["FailedAndUnresolvableNodes"]),

@@ -24,6 +24,12 @@ impl Used {
         }
     }
 
+    /// Returns the mebibytes of all GPUs together.
+    #[must_use]
+    pub fn memory(&self) -> u64 {
+        self.0.values().map(|(memory, _)| *memory).fold(0, u64::saturating_add)
+    }
+
     /// Returns the room that is left on the working GPUs of a node, in the node's order.
     #[must_use]
     pub fn left<'a>(&self, inventory: &'a Inventory) -> Vec<Room<'a>> {

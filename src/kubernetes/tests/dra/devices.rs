@@ -129,6 +129,32 @@ async fn a_node_whose_gpus_another_plugin_gives_away_has_no_device() {
     node.devices("two devices again", |slice| of(slice).len() == 2).await;
 }
 
+/// NVIDIA's driver publishes whole GPUs. The list of another node, and an empty one, do not count.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_whose_gpus_another_driver_gives_away_has_no_device() {
+    let node = Node::new(2).await;
+    let publish = |on: &str, devices: Value| {
+        node.apiserver.put_slice(&json!({
+            "metadata": {"name": format!("{on}-gpu.nvidia.com-abcde")},
+            "spec": {"driver": "gpu.nvidia.com", "nodeName": on, "pool": {"name": on, "generation": 1}, "devices": devices},
+        }));
+    };
+    let is_ours = |slice: &Value| slice["spec"]["driver"] == "gpuslice.dev";
+    let has_two = |slice: &Value| is_ours(slice) && of(slice).len() == 2;
+    let gpu = json!([{"name": "gpu-0", "attributes": {}, "capacity": {}}]);
+    publish("n2", gpu.clone());
+    publish(NODE, json!([]));
+    // The driver reads the lists before it writes its own.
+    node.begin();
+    node.devices("two devices", has_two).await;
+    publish(NODE, gpu);
+    node.devices("no device", |slice| is_ours(slice) && of(slice).is_empty()).await;
+    let reason = "the node n1 is offered to no claim: it has devices of the driver gpu.nvidia.com, by which";
+    assert_eq!(node.log().matches(reason).count(), 1, "{}", node.log());
+    publish(NODE, json!([]));
+    node.devices("two devices again", has_two).await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_apiserver_without_the_api_is_logged_and_asked_again() {
     let node = Node::new(1).await;

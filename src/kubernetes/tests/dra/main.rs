@@ -51,6 +51,15 @@ async fn the_kubelet_finds_the_driver_and_finds_it_again_where_the_sockets_were_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_claim_of_a_client_whose_authority_is_a_path_is_prepared() {
+    let node = Node::start(1).await;
+    let claim = node.claim("a", 0, "10Gi", 40);
+    let answer = node.manager.prepare_by_path(&claim).await;
+    assert_eq!((answer.error.as_str(), answer.devices.len()), ("", 1));
+    assert!(node.environment(&claim).is_some());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_claim_becomes_one_slice_with_its_allocation_at_each_preparation() {
     let node = Node::start(2).await;
     let claim = node.claim("a", 1, "10Gi", 40);

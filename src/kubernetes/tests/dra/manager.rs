@@ -4,7 +4,8 @@ use super::kubelet::until;
 use super::raw::call;
 use gpuslice_kubernetes::grpc::dra::dra_plugin_client::DraPluginClient;
 use gpuslice_kubernetes::grpc::dra::{
-    Claim, NodePrepareResourceResponse, NodePrepareResourcesRequest, NodeUnprepareResourcesRequest,
+    Claim, NodePrepareResourceResponse, NodePrepareResourcesRequest, NodePrepareResourcesResponse,
+    NodeUnprepareResourcesRequest,
 };
 use gpuslice_kubernetes::grpc::dra_health::v1::dra_resource_health_client::DraResourceHealthClient as V1;
 use gpuslice_kubernetes::grpc::dra_health::v1alpha1::dra_resource_health_client::DraResourceHealthClient as V1Alpha1;
@@ -67,6 +68,17 @@ impl Manager {
         let answer = answer.into_inner().claims;
         assert_eq!(answer.len(), claims.len(), "every claim has an entry");
         Ok(answer)
+    }
+
+    /// Prepares one claim as a client whose authority is the path of the socket. Returns the entry of the claim.
+    pub(crate) async fn prepare_by_path(&self, claim: &Claim) -> NodePrepareResourceResponse {
+        let (socket, request) = (self.socket(), NodePrepareResourcesRequest { claims: vec![claim.clone()] });
+        let asked = tokio::task::spawn_blocking(move || {
+            let method = "/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/NodePrepareResources";
+            let answer = call(&socket, method, &request.encode_to_vec(), super::PATIENCE);
+            NodePrepareResourcesResponse::decode(answer.as_slice()).unwrap()
+        });
+        asked.await.unwrap().claims.remove(&claim.uid).unwrap()
     }
 
     /// Prepares one claim, and returns the reason of the failure.

@@ -44,6 +44,11 @@ pub(crate) fn pod(name: &str, slices: u32, memory: u32, core: u32) -> Value {
 impl Cluster {
     /// Starts a cluster with these nodes, each with a number of GPUs of 16 GiB.
     pub(crate) async fn start(nodes: &[(&str, u32)]) -> Self {
+        Self::start_in_order(nodes, Order::Binpack).await
+    }
+
+    /// Starts a cluster whose GPUs are filled in this order.
+    pub(crate) async fn start_in_order(nodes: &[(&str, u32)], order: Order) -> Self {
         let apiserver = Apiserver::default();
         for (name, gpus) in nodes {
             let gpu = |number| json!({"uuid": format!("GPU-{name}-{number}"), "model": "", "memMiB": 16_384, "core": 100, "healthy": true});
@@ -54,8 +59,13 @@ impl Cluster {
                 node["metadata"]["annotations"] = json!({"gpuslice.dev/inventory": inventory});
             });
         }
+        Self::of(apiserver, order).await
+    }
+
+    /// Starts an extender that follows this apiserver.
+    pub(crate) async fn of(apiserver: Apiserver, order: Order) -> Self {
         let server = apiserver.serve().await;
-        let extender = Extender::begin(server, None).await;
+        let extender = Extender::begin(server, order, None).await;
         extender.until_ready().await;
         Self { apiserver, server, extender }
     }
@@ -68,7 +78,7 @@ impl Cluster {
 
     /// Ends the extender, and starts another one, without a wait until that is ready.
     pub(crate) async fn restart_unready(&mut self) {
-        self.extender = Extender::begin(self.server, None).await;
+        self.extender = Extender::begin(self.server, Order::Binpack, None).await;
     }
 
     /// Waits until the extender knows all nodes and pods.
@@ -78,7 +88,7 @@ impl Cluster {
 
     /// Starts another extender, which takes part in an election.
     pub(crate) async fn elected(&self, identity: &str) -> Extender {
-        let extender = Extender::begin(self.server, Some(settings(identity))).await;
+        let extender = Extender::begin(self.server, Order::Binpack, Some(settings(identity))).await;
         extender.until_ready().await;
         extender
     }
@@ -170,11 +180,11 @@ impl Cluster {
 
 impl Extender {
     /// Starts an extender that follows this apiserver.
-    async fn begin(server: SocketAddr, lease: Option<lease::LeaseConfig>) -> Self {
+    async fn begin(server: SocketAddr, order: Order, lease: Option<lease::LeaseConfig>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let client = Client::new(&format!("http://{server}"), None, None).unwrap();
-        let settings = extender::ExtenderConfig { order: Order::Binpack, lease };
+        let settings = extender::ExtenderConfig { order, lease };
         let (end, ended) = oneshot::channel();
         let until = async { drop(ended.await) };
         let running = tokio::spawn(async move {

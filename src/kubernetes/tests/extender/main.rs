@@ -18,10 +18,12 @@ mod ledger;
 mod placement;
 mod preemption;
 mod resize;
+mod wake;
 mod watches;
 
 use apiserver::Mishap;
 use cluster::{Cluster, pod};
+use gpuslice_kubernetes::placement::Order;
 use std::time::{Duration, Instant};
 
 /// Time within which an event comes that the test waits for, on a machine under other load.
@@ -53,6 +55,26 @@ async fn nodes_without_room_have_a_reason_and_the_fullest_of_the_others_is_best(
     let answer = cluster.filter(&pod("c", 2, 4001, 40), &["empty"]).await;
     let refused = &answer["FailedAndUnresolvableNodes"]["empty"];
     assert!(refused.as_str().unwrap().contains("4001 is not divisible"), "{answer}");
+}
+
+/// Checks both choices of `spread`: the emptiest node is the best, and a pod gets the emptiest GPU of its node.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_extender_that_spreads_prefers_the_emptiest_node_and_its_emptiest_gpu() {
+    for order in [Order::Spread, Order::Binpack] {
+        let cluster = Cluster::start_in_order(&[("half", 2), ("empty", 2)], order).await;
+        for (name, memory) in [("a", 6000), ("b", 2000)] {
+            cluster.apiserver.put(&pod(name, 1, memory, 10));
+            assert_eq!(cluster.bind(name, "half").await, "");
+        }
+        let on = |name: &str| cluster.alloc(name).unwrap()["c"]["main"][0]["uuid"].clone();
+        assert_eq!(on("a") == on("b"), order == Order::Binpack, "{order:?}");
+        let scores = cluster.prioritize(&pod("c", 1, 1000, 10), &["half", "empty"]).await;
+        assert_eq!(scores["empty"] > scores["half"], order == Order::Spread, "{order:?}: {scores:?}");
+        cluster.apiserver.put(&pod("c", 1, 1000, 10));
+        assert_eq!(cluster.bind("c", "half").await, "");
+        let expected = if order == Order::Spread { on("b") } else { on("a") };
+        assert_eq!(on("c"), expected, "{order:?}");
+    }
 }
 
 /// Loses the answer to a binding, as an apiserver that is killed. The scheduler asks again, because it does not know that the pod is
@@ -155,6 +177,7 @@ async fn the_metrics_count_each_verb_and_its_failures() {
         );
         count(&metrics, format!("gpuslice_extender_request_failures_total{{verb=\"{verb}\"}} {failures}"));
     }
+    count(&metrics, "gpuslice_extender_rejections_total{reason=\"full\"} 1".to_owned());
     let page = include_str!("../../../../docs/guide/kubernetes.md");
     for name in metrics.iter().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next()) {
         assert!(page.contains(&format!("`{name}")), "the guide does not have {name}");
@@ -168,6 +191,50 @@ async fn the_metrics_count_each_verb_and_its_failures() {
     for verb in ["filter", "preempt"] {
         count(&metrics, format!("gpuslice_extender_request_failures_total{{verb=\"{verb}\"}} 1"));
     }
+}
+
+/// Checks that the names of pods make no series, and that the ledger's memory follows pods that come, change and go.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_metrics_count_rejected_nodes_by_the_reason_and_have_the_memory_of_each_node() {
+    let cluster = Cluster::start(&[("n1", 1), ("n2", 2)]).await;
+    for (name, memory) in [("a", 12_000), ("b", 4000)] {
+        cluster.apiserver.put(&pod(name, 1, memory, 10));
+        assert_eq!(cluster.bind(name, "n1").await, "");
+    }
+    let nodes = ["n1", "n2", "lost"];
+    let wrong = pod("wrong", 2, 4001, 10);
+    for (asked, fits) in
+        [(pod("c", 1, 8000, 10), 1), (pod("d", 2, 8000, 10), 1), (pod("e", 1, 20_000, 10), 0), (wrong, 0)]
+    {
+        let answer = cluster.filter(&asked, &nodes).await;
+        assert_eq!(answer["NodeNames"].as_array().unwrap().len(), fits, "{answer}");
+    }
+    let series = |metrics: &[String], name: &str| -> Vec<String> {
+        let mut lines: Vec<String> =
+            metrics.iter().filter_map(|line| line.strip_prefix(name)).map(str::to_owned).collect();
+        lines.sort();
+        lines
+    };
+    let metrics = cluster.metrics().await;
+    // The node n1 is full for the first pod, and has too few GPUs for the second one.
+    let counts = [("full", 1), ("node", 3), ("request", 3), ("unsuitable", 3)];
+    let expected = counts.map(|(reason, count)| format!("{{reason=\"{reason}\"}} {count}"));
+    assert_eq!(series(&metrics, "gpuslice_extender_rejections_total"), expected);
+    let memory = |metrics: &[String]| series(metrics, "gpuslice_extender_memory_bytes");
+    let on = |node, kind, mebibytes: u64| format!("{{node=\"{node}\",kind=\"{kind}\"}} {}", mebibytes << 20);
+    let of = |on_first| {
+        [
+            on("n1", "allocated", on_first),
+            on("n1", "capacity", 16_384),
+            on("n2", "allocated", 0),
+            on("n2", "capacity", 32_768),
+        ]
+    };
+    assert_eq!(memory(&metrics), of(16_000));
+    cluster.apiserver.change("ns/a", |pod| pod["status"]["phase"] = "Succeeded".into());
+    cluster.apiserver.put(&pod("f", 1, 12_000, 10));
+    cluster.until_it_fits("f", "n1").await;
+    assert_eq!(memory(&cluster.metrics().await), of(4000));
 }
 
 /// Makes the apiserver delay the annotation of one pod until another pod of the node is bound.

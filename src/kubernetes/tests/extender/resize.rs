@@ -83,6 +83,39 @@ async fn a_wish_without_room_is_reported_once_and_waits_for_room() {
     assert_eq!(amounts(&cluster, "a"), (8193, 30, 2));
 }
 
+/// Returns the arguments of each `CronJob` of the example, with which its image `kubectl` changes the pods.
+fn commands() -> Vec<Vec<String>> {
+    let text = include_str!("../../../../examples/kubernetes/day-night.yaml");
+    let arguments = |rest: &str| {
+        let items = rest.lines().map_while(|line| line.trim().strip_prefix("- "));
+        items.map(|item| item.trim_matches('\'').to_owned()).collect()
+    };
+    text.split("args:\n").skip(1).map(arguments).collect()
+}
+
+/// Makes the changes that `kubectl annotate` makes with the arguments of the example.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_example_of_day_and_night_changes_the_amounts_of_its_pods() {
+    let cluster = cluster(&[("a", 4096)]).await;
+    let mut reached = Vec::new();
+    for command in commands() {
+        let [verb, kind, selector, overwrite, annotation] = command.as_slice() else { panic!("{command:?}") };
+        assert_eq!(
+            [verb, kind, selector, overwrite].map(String::as_str),
+            ["annotate", "pods", "--selector=app=train", "--overwrite"]
+        );
+        let (name, text) = annotation.split_once('=').unwrap();
+        assert_eq!(name, RESIZE);
+        let before = amounts(&cluster, "a").2;
+        cluster.apiserver.change("ns/a", |pod| pod["metadata"]["annotations"][name] = text.into());
+        until("it has another size", || (amounts(&cluster, "a").2 > before).then_some(())).await;
+        let (memory, core, _) = amounts(&cluster, "a");
+        reached.push((memory, core));
+    }
+    assert_eq!(reached, [(4096, 20), (12_288, 80)], "the sizes that the example's comment names");
+    assert_eq!(cluster.apiserver.events("ResizeRefused"), Vec::<String>::new());
+}
+
 /// Checks the room between the choice and the apiserver's answer: of the old and the new parts, the larger ones count.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn room_is_not_given_away_twice_while_a_pod_is_resized() {

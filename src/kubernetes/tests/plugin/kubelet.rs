@@ -138,6 +138,18 @@ impl Kubelet {
         Ok(())
     }
 
+    /// Asks which of the healthy devices the plugin prefers for a container. A kubelet asks only a plugin that offers advice.
+    pub(crate) async fn preferred(&self, count: i32) -> Result<Vec<String>, Status> {
+        let one = api::ContainerPreferredAllocationRequest {
+            available_device_i_ds: self.with(|state| state.healthy.clone()).unwrap_or_default(),
+            must_include_device_i_ds: Vec::new(),
+            allocation_size: count,
+        };
+        let request = api::PreferredAllocationRequest { container_requests: vec![one] };
+        let answer = self.client().await?.get_preferred_allocation(request).await?.into_inner();
+        Ok(answer.container_responses.into_iter().flat_map(|response| response.device_i_ds).collect())
+    }
+
     /// Asks once whether a container may start.
     pub(crate) async fn pre_start(&self, container: &Container) -> Result<(), Status> {
         let devices_ids = self.with(|state| state.allocated[container].clone());

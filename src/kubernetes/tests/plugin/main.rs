@@ -52,6 +52,14 @@ async fn a_pod_starts_in_its_slice_and_its_slot_is_free_once_it_is_gone() {
     until("nothing is left", || node.files().is_empty()).await;
 }
 
+/// Checks the answer to a kubelet that asks for advice all the same: none, because slots stand for no GPU. An error could fail
+/// the pod.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_plugin_prefers_no_slot_and_says_so() {
+    let node = Node::start(1, false).await;
+    assert_eq!(node.kubelet.preferred(2).await.unwrap(), Vec::<String>::new());
+}
+
 /// Starts pods at the same time that were bound in one order and admitted in another. Three pods each have the same amounts, on
 /// different GPUs.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
