@@ -295,14 +295,15 @@ fn a_slice_of_the_agent_is_raised_through_the_agent() {
     let mut program = witness(&node, "a", 48 * MIB);
     let config = node.at("/var/lib/gpuslice/slots/a/conf/config");
     let before = fs::read_to_string(&config).unwrap();
-    let refused = node.gpuslice(&["set", "a", "--mem", "1GiB"]).code(1);
-    let refused = refused.complains("above the limits of /var/lib/gpuslice/slots/a/conf/config");
-    let (_, line) = refused.err.split_once("write ").expect("it says how");
-    let (line, _) = line.split_once(" to /run/gpuslice/agent.sock").expect("it says where");
-    assert_eq!(fs::read_to_string(&config).unwrap(), before);
     assert_eq!(take(&mut program, 300 * MIB), "2");
-    assert_eq!(node.control(line)["ok"], true, "{line}");
+    node.gpuslice(&["set", "a", "--mem", "512MiB", "--cores", "70"]).code(0).says("256MiB -> 512MiB");
+    assert_ne!(fs::read_to_string(&config).unwrap(), before, "the limits outlive the program");
     assert_eq!(take(&mut program, 300 * MIB), "0");
+    // The agent has no words for a weight.
+    let refused = node.gpuslice(&["set", "a", "--mem", "1GiB", "--weight", "200"]).code(1);
+    refused
+        .complains("above the limits of /var/lib/gpuslice/slots/a/conf/config")
+        .complains("gpuslice-agent's");
     node.gpuslice(&["set", "a", "--mem", "100MiB"]).code(0);
     assert_eq!(take(&mut program, 100 * MIB), "2");
 }

@@ -83,7 +83,8 @@ enough. Another share of GPU time holds at once; debt and saved-up time stay. In
 `gpuslice status` shows them, or named by their UUIDs; policy, weight, priority and burst are those of all devices.
 Limits that the command does not name stay. If one change is impossible, the command changes nothing. A user who may
 write the region may change the slice: root on the host also changes slices of containers. For a slice of
-`gpuslice cdi`, root also changes the operator's file, for this and later starts.
+`gpuslice cdi`, root also changes the operator's file, for this and later starts. A running gpuslice-agent changes the
+quota and the share of its own slices: the command asks it.
 
 Examples:
   gpuslice set team --mem 6GiB

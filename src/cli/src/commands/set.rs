@@ -4,6 +4,7 @@ use crate::arguments::Set;
 use crate::output::ending::Ending;
 use crate::output::failure::{self, Failure};
 use crate::slices::Survey;
+use crate::slices::agent::{AgentAnswer, AgentChange};
 use crate::slices::bounds::{self, Bounds};
 use crate::slices::survey;
 use gpuslice_policy::config::{Config, CorePolicy, DeviceIdentity, DeviceName, Priority, gpu_uuid_text};
@@ -53,6 +54,9 @@ pub(crate) fn apply(region: &FoundRegion, monitor: &Monitor, wish: &Set) -> Resu
         )));
     }
     check(wish, &config, &devices)?;
+    if let Some(told) = by_agent(region, monitor, wish, &config, &devices)? {
+        return Ok(told);
+    }
     let bounds = Bounds::of(region, wish.into())?;
     if let Some(above) = above_bounds(wish, &config, &devices, &bounds) {
         return Err(above);
@@ -71,6 +75,34 @@ pub(crate) fn apply(region: &FoundRegion, monitor: &Monitor, wish: &Set) -> Resu
     }
     told.warnings.extend(without_effect(wish, &changes).map(str::to_owned));
     Ok(told)
+}
+
+/// Lets gpuslice-agent change one of its slices: then the limits also hold after a restart, and may be raised. Returns none if the
+/// agent cannot change it: the slice is not of the agent, the agent does not run, this user may not ask it, or its protocol has
+/// no words for the wish.
+fn by_agent(
+    region: &FoundRegion,
+    monitor: &Monitor,
+    wish: &Set,
+    config: &Config,
+    devices: &[DeviceView],
+) -> Result<Option<ChangeReport>, Failure> {
+    // A slice of the agent has limits on one GPU.
+    let (Some(name), [device]) = (bounds::slice_of_agent(region), devices) else { return Ok(None) };
+    let asked = WantedLimits::of(wish, device, config);
+    let WantedLimits { memory, burst: None, policy: None, weight: None, priority: None, .. } = asked else {
+        return Ok(None);
+    };
+    let Some(change) = AgentChange::new(memory, config.share_of(identity(device))) else { return Ok(None) };
+    match change.ask(&name) {
+        AgentAnswer::Unreachable => Ok(None),
+        AgentAnswer::Refused(why) => Err(Failure::new(why)),
+        AgentAnswer::Done => {
+            let after = monitor.limits(device.device);
+            let changes = described(monitor, device, asked, after);
+            Ok(Some(ChangeReport { warnings: warnings(device, config), changes }))
+        }
+    }
 }
 
 /// Returns the typed values as a configuration.

@@ -137,10 +137,16 @@ pub(crate) fn unused(region: &FoundRegion) -> Option<Failure> {
     })
 }
 
+/// Returns the name of the slice with this region, if gpuslice-agent has made it for its configuration.
+pub(crate) fn slice_of_agent(region: &FoundRegion) -> Option<Name> {
+    let (name, maker) = made(&Places::usual(Path::new("/")), region)?;
+    matches!(maker, Maker::Agent).then_some(name)
+}
+
 /// Returns the way to raise the limits of a slice of gpuslice-agent, which takes back limits that are raised past it.
 fn agent(name: &Name) -> String {
     format!(
-        "the slice is gpuslice-agent's: write {{\"op\":\"set\",\"slice\":\"{name}\",\"memMiB\":8192,\"core\":40}} to \
-         /run/gpuslice/agent.sock, or change /etc/gpuslice/agent.toml and send the agent SIGHUP"
+        "the slice {name} is gpuslice-agent's: only a running agent raises its quota, in whole MiB, and its share, for root and the \
+         agent's group; or change /etc/gpuslice/agent.toml and send the agent SIGHUP"
     )
 }

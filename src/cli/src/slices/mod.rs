@@ -1,6 +1,7 @@
 //! The slices of this machine, and the region that a slice's name means.
 
 mod access;
+pub(crate) mod agent;
 pub(crate) mod bounds;
 pub(crate) mod survey;
 pub(crate) mod too_many;
