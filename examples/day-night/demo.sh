@@ -42,8 +42,9 @@ while True:
     known = {pid: busy for pid, _, busy in before}
     had = lambda pid, busy: round((busy - known.get(pid, 0)) / (ended - began) / 1e7, 1)
     rows = [(pid, held / 2**30, had(pid, busy)) for pid, held, busy in after]
-    fits = sorted(round(held) for _, held, _ in rows) == sorted(sizes) and all(
-        abs(had - share) < 5 for had, share in zip(sorted(had for *_, had in rows), sorted(shares)))
+    near = lambda found, wanted, most: all(abs(one - other) < most for one, other in zip(sorted(found), sorted(wanted)))
+    held, had_all = [held for _, held, _ in rows], [had for *_, had in rows]
+    fits = len(rows) == len(sizes) and near(held, sizes, 0.01) and near(had_all, shares, 5)
     if fits or time.monotonic() > deadline:
         break
     began, before = ended, after
