@@ -9,27 +9,16 @@ use std::path::{Path, PathBuf};
 use support::bench::Bench;
 use support::command::{end, gpuslice};
 use support::other_user::is_root;
+use support::repository::files_below;
 use support::{artefacts, skip};
 
 /// Returns all documents of the repository, without their code blocks.
 fn documents() -> BTreeMap<PathBuf, String> {
-    let mut found = BTreeMap::new();
-    let mut folders = vec![artefacts::repository()];
-    while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(&folder).expect("a folder of the repository can be read") {
-            let path = entry.expect("its entries too").path();
-            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            // Built and fetched files do not belong to the repository.
-            let is_ours = !name.starts_with('.') && !matches!(name.as_str(), "target" | "build" | "shared");
-            if path.is_dir() && is_ours {
-                folders.push(path);
-            } else if name.ends_with(".md") {
-                let text = std::fs::read_to_string(&path).expect("a document is text");
-                found.insert(path, without_code_blocks(&text));
-            }
-        }
-    }
-    found
+    let read = |path: PathBuf| {
+        let text = std::fs::read_to_string(&path).expect("a document is text");
+        (path, without_code_blocks(&text))
+    };
+    files_below(&artefacts::repository(), Some("md")).into_iter().map(read).collect()
 }
 
 fn without_code_blocks(text: &str) -> String {
@@ -297,19 +286,7 @@ const OF_COMPUTE: [&str; 14] = [
 
 /// Returns all source files below some folders of the repository.
 fn sources(folders: &[&str]) -> Vec<PathBuf> {
-    let mut open: Vec<PathBuf> = folders.iter().map(|folder| artefacts::repository().join(folder)).collect();
-    let mut found = Vec::new();
-    while let Some(folder) = open.pop() {
-        for entry in std::fs::read_dir(folder).expect("a folder of the repository can be read") {
-            let path = entry.expect("its entries too").path();
-            if path.is_dir() {
-                open.push(path);
-            } else if path.extension().is_some_and(|extension| extension == "rs") {
-                found.push(path);
-            }
-        }
-    }
-    found
+    folders.iter().flat_map(|folder| files_below(&artefacts::repository().join(folder), Some("rs"))).collect()
 }
 
 /// Returns the source files of the compute side.

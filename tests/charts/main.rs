@@ -19,8 +19,9 @@ mod tools;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
+use support::repository::files_below;
 use support::{artefacts, skip};
 use tools::{Tools, objects, told};
 
@@ -79,13 +80,9 @@ fn the_chart_is_right_for_helm_and_its_objects_fit_their_schemas() {
 #[test]
 fn examples_fit_their_schemas() {
     let Some(tools) = Tools::find("examples of Kubernetes") else { return };
-    let is_object = |path: &PathBuf| {
-        let is_named = |name| path.file_name().is_some_and(|file| file == name);
-        // A kustomization is no object of the apiserver.
-        path.extension().is_some_and(|end| end == "yaml") && !is_named("kustomization.yaml")
-    };
-    let files = files(&artefacts::repository().join("examples/kubernetes"));
-    let files: Vec<PathBuf> = files.into_iter().filter(is_object).collect();
+    let mut files = files_below(&artefacts::repository().join("examples/kubernetes"), Some("yaml"));
+    // A kustomization is no object of the apiserver.
+    files.retain(|path| !path.ends_with("kustomization.yaml"));
     for below in ["pod.yaml", "dra/three-pods.yaml", "slices/gpuslice.yaml"] {
         assert!(files.iter().any(|file| file.ends_with(below)), "{below} is missing in {files:?}");
     }
@@ -257,12 +254,6 @@ fn values_that_are_wrong_are_refused_with_the_reason() {
     assert!(told(&old).contains("incompatible with Kubernetes v1.28.0"), "{}", told(&old));
 }
 
-/// Returns all files below a folder.
-fn files(folder: &Path) -> Vec<PathBuf> {
-    let paths = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
-    paths.flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] }).collect()
-}
-
 /// Checks that nothing of ours stands between the apiserver and a new pod: a webhook that does not answer stops a cluster.
 #[test]
 fn no_manifest_has_a_webhook() {
@@ -273,7 +264,7 @@ fn no_manifest_has_a_webhook() {
     assert!(is_webhook("- kind: ValidatingWebhookConfiguration\n"));
     let folders = ["charts/gpuslice/templates", "examples/kubernetes"];
     let files: Vec<PathBuf> =
-        folders.iter().flat_map(|folder| files(&artefacts::repository().join(folder))).collect();
+        folders.iter().flat_map(|folder| files_below(&artefacts::repository().join(folder), None)).collect();
     assert!(files.iter().any(|file| file.ends_with("slices/gpuslice.yaml")), "{files:?}");
     for file in files {
         assert!(!is_webhook(&fs::read_to_string(&file).unwrap()), "{}", file.display());

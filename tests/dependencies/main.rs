@@ -12,11 +12,14 @@
 )]
 
 mod names;
+#[path = "../support/repository.rs"]
+mod repository;
 mod test_names;
 mod tokens;
 
+use repository::files_below;
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use tokens::tokens;
 
 /// Files of a crate: the text of each by its module path, `""` for the root.
@@ -28,20 +31,11 @@ type Edges = BTreeMap<String, BTreeMap<String, String>>;
 /// Reads the files of a crate.
 fn sources(name: &str) -> Sources {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(name).join("src");
-    let mut found = Sources::new();
-    let mut folders = vec![root.clone()];
-    while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(&folder).expect("a folder of the repository can be read") {
-            let path = entry.expect("its entries too").path();
-            if path.is_dir() {
-                folders.push(path);
-            } else if path.extension().is_some_and(|extension| extension == "rs") {
-                let text = std::fs::read_to_string(&path).expect("source is text");
-                found.insert(module(path.strip_prefix(&root).unwrap()), text);
-            }
-        }
-    }
-    found
+    let read = |path: PathBuf| {
+        let text = std::fs::read_to_string(&path).expect("source is text");
+        (module(path.strip_prefix(&root).unwrap()), text)
+    };
+    files_below(&root, Some("rs")).into_iter().map(read).collect()
 }
 
 /// Returns the module path of a file.

@@ -2,6 +2,7 @@
 //!
 //! Example: `a_stopped_slice_needs_nothing` says which slice. `who_stopped_needs_nothing` leaves the reader to guess.
 
+use super::repository::files_below;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -33,23 +34,12 @@ fn test_functions(text: &str) -> Vec<String> {
 
 /// Returns the test functions of all files of the repository.
 fn all_test_functions() -> BTreeMap<PathBuf, Vec<String>> {
-    let mut found = BTreeMap::new();
-    let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")];
-    while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(&folder).expect("a folder of the repository can be read") {
-            let path = entry.expect("its entries too").path();
-            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            // Built and fetched files do not belong to the repository.
-            let is_ours = !name.starts_with('.') && !matches!(name.as_str(), "target" | "build" | "shared");
-            if path.is_dir() && is_ours {
-                folders.push(path);
-            } else if name.ends_with(".rs") {
-                let text = std::fs::read_to_string(&path).expect("source is text");
-                found.insert(path, test_functions(&text));
-            }
-        }
-    }
-    found
+    let read = |path: PathBuf| {
+        let text = std::fs::read_to_string(&path).expect("source is text");
+        (path, test_functions(&text))
+    };
+    let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    files_below(&repository, Some("rs")).into_iter().map(read).collect()
 }
 
 #[test]
