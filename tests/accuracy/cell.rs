@@ -1,8 +1,9 @@
 //! One cell of the table: the figures of one workload under one limit, beside its targets.
 
-use crate::course::{Course, RunSpec, run};
+use crate::course::{Course, RunSpec, run_in_time};
 use crate::figures::{Figures, Terms, WARM_UP, figures, jain, p99, share, sums};
 use crate::support::host::Host;
+use crate::support::timed::Verdict;
 use crate::workloads::{BESIDE_ITSELF, SWITCHED, Target, Targets, Variant, Workload};
 use serde_json::{Value, json};
 
@@ -11,8 +12,6 @@ const MS: u64 = 1_000_000;
 const BURSTS: [(&str, u64); 2] = [("strict", 20 * MS), ("latency", 200 * MS)];
 /// Longest time without work beyond what is owed, in milliseconds: 1 ms, and 1 ms of resolution.
 const STALL: u64 = 2;
-/// Number of times that a measurement is repeated because the machine had no time for it.
-const AGAIN: u32 = 2;
 /// A program whose unlimited share is at most this far above the limit is not always held back by it. Hundredths of points.
 const MARGIN: i64 = 50;
 
@@ -26,15 +25,9 @@ pub(crate) struct Free {
     p99: u64,
 }
 
-/// Runs a workload without the library. Repeats the run if the machine was late.
+/// Runs a workload without the library.
 pub(crate) fn free(workload: &Workload, limit: u64, seconds: u64, variant: &Variant) -> Result<Free, String> {
-    let spec = spec(workload, limit, None, seconds, variant);
-    let mut course = run(&spec)?;
-    for _ in 0..AGAIN {
-        if course.host.is_late() {
-            course = run(&spec)?;
-        }
-    }
+    let course = run_in_time(&spec(workload, limit, None, seconds, variant))?;
     let used = sums(&course.busy(0));
     Ok(Free {
         share: share(&used, WARM_UP, used.len() - 1),
@@ -95,7 +88,7 @@ pub(crate) struct Cell {
     said: String,
 }
 
-/// Runs a workload under a limit. Repeats the run at most [`AGAIN`] times while the machine was late, whatever the figures are.
+/// Runs a workload under a limit.
 pub(crate) fn cell(
     workload: &Workload,
     limit: u64,
@@ -104,13 +97,7 @@ pub(crate) fn cell(
     variant: &Variant,
 ) -> Result<Cell, String> {
     let spec = spec(workload, limit, Some((workload.limits)(limit)), seconds, variant);
-    let mut cell = measured(&spec, workload, limit, free, &run(&spec)?);
-    for _ in 0..AGAIN {
-        if cell.host.is_late() {
-            cell = measured(&spec, workload, limit, free, &run(&spec)?);
-        }
-    }
-    Ok(cell)
+    Ok(measured(&spec, workload, limit, free, &run_in_time(&spec)?))
 }
 
 fn measured(spec: &RunSpec, workload: &Workload, limit: u64, free: &Free, course: &Course) -> Cell {
@@ -187,24 +174,23 @@ impl Cell {
         missed.join(" ")
     }
 
-    /// Returns true if the cell misses a target although the machine kept up.
-    pub(crate) fn is_missed(&self) -> bool {
-        !self.misses.is_empty() && !self.host.is_late()
+    pub(crate) fn verdict(&self) -> Verdict {
+        Verdict::of(self.misses.is_empty(), self.host.is_late())
     }
 
-    fn verdict(&self) -> String {
-        match (self.misses.is_empty(), self.host.is_late()) {
-            (true, false) => "ok".to_owned(),
-            (true, true) => "ok (host late)".to_owned(),
-            (false, false) => format!("MISS {}", self.misses),
-            (false, true) => format!("inconclusive: {} (host late)", self.misses),
+    fn verdict_text(&self) -> String {
+        let late = if self.host.is_late() { " (host late)" } else { "" };
+        match self.verdict() {
+            Verdict::Holds => format!("ok{late}"),
+            Verdict::Missed => format!("MISS {}", self.misses),
+            Verdict::Inconclusive => format!("inconclusive: {}{late}", self.misses),
         }
     }
 
     /// Returns the cell as a line of the table.
     pub(crate) fn line(&self) -> String {
         let start = format!("{:<24}{:>4}", self.workload, self.limit);
-        let end = format!("{:>24}  {}", self.host.text(), self.verdict());
+        let end = format!("{:>24}  {}", self.host.text(), self.verdict_text());
         let figures = &self.figures;
         if self.target == Target::Latency {
             let of = format!("p99 {} of unlimited, share {}", points(self.p99 as i64), points(figures.mean));

@@ -4,7 +4,8 @@ use crate::cell::points;
 use crate::course::{Course, Event, RunSpec, run};
 use crate::figures::{Terms, figures, jain, settling, share, sums};
 use crate::picture::{Line, draw};
-use crate::support::{machine, timed};
+use crate::support::machine;
+use crate::support::timed::{Verdict, inconclusive};
 use crate::workloads::{Program, WORKLOADS};
 use crate::{note, seconds, variable, variant};
 use serde_json::json;
@@ -38,9 +39,10 @@ fn changing(name: &str, limits: &[u64], each: u64) -> Course {
 /// Fails if a claim does not hold, unless the machine was late: then the test is inconclusive.
 #[track_caller]
 fn judge(course: &Course, holds: bool, figures: &str) {
-    assert!(holds || course.host.is_late(), "{figures}");
-    if !holds {
-        timed::inconclusive(figures);
+    match Verdict::of(holds, course.host.is_late()) {
+        Verdict::Holds => {}
+        Verdict::Missed => panic!("{figures}"),
+        Verdict::Inconclusive => inconclusive(figures),
     }
 }
 

@@ -30,6 +30,7 @@ mod workloads;
 use cell::{TARGETS, cell, free, heading};
 use serde_json::Value;
 use std::io::Write as _;
+use support::timed::{Verdict, inconclusive};
 use workloads::{LIMITS, Target, VARIANTS, Variant, Workload};
 
 /// Seconds of a cell if the table was not asked for.
@@ -86,10 +87,11 @@ fn rows(workload: &Workload, seconds: u64, variant: &Variant) -> Vec<String> {
             Ok(cell) => {
                 println!("{}", cell.line());
                 note(&cell.json(seconds, variant));
-                let text = || format!("{} {limit}: {}", workload.name, cell.misses);
-                missed.extend(cell.is_missed().then(text));
-                if !cell.misses.is_empty() && !cell.is_missed() {
-                    support::timed::inconclusive(&text());
+                let text = format!("{} {limit}: {}", workload.name, cell.misses);
+                match cell.verdict() {
+                    Verdict::Holds => {}
+                    Verdict::Missed => missed.push(text),
+                    Verdict::Inconclusive => inconclusive(&text),
                 }
             }
             Err(said) => {

@@ -1,11 +1,12 @@
 //! Slices that divide a GPU by policy, weight and priority: figures beside the targets.
 
 use crate::arbiters::{Replaced, replacements};
-use crate::course::{Course, RunSpec, Settings, run};
+use crate::course::{Course, RunSpec, Settings, run_in_time};
 use crate::figures::p99;
 use crate::shares::{jain, lending, median_and_most, part, parts};
 use crate::support::host::{Host, Watch};
-use crate::support::{host, machine, timed};
+use crate::support::timed::{Verdict, inconclusive};
+use crate::support::{host, machine};
 use crate::workloads::{Program, of};
 use crate::{note, seconds, variable, variant};
 use serde_json::json;
@@ -17,8 +18,6 @@ const MS: u64 = 1_000_000;
 const QUICK: u64 = 4;
 /// Most seconds for which the programs are watched without the library.
 const FREE: u64 = 4;
-/// Number of times that a measurement is repeated because the machine had no time for it.
-const AGAIN: u32 = 2;
 
 const EQUAL: &[(&str, &str)] = &[("GPU_CORE_POLICY", "equal")];
 const HIGH: &[(&str, &str)] =
@@ -26,31 +25,21 @@ const HIGH: &[(&str, &str)] =
 const LOW: &[(&str, &str)] = &[("GPU_CORE_POLICY", "equal"), ("GPU_PRIORITY", "low")];
 const REST: &[(&str, &str)] = &[("GPU_CORE_POLICY", "best-effort")];
 
-/// Runs slices that may use all of the GPU; without `settings`, runs the programs without the library. Repeats the run at most
-/// [`AGAIN`] times while the machine was late, whatever the figures are.
+/// Runs slices that may use all of the GPU; without `settings`, runs the programs without the library.
 fn run_programs(programs: &[Program], settings: Option<Settings<'_>>, seconds: u64) -> Course {
     let slices = programs.iter().map(|program| program.slice).max().unwrap_or(0) + 1;
     let has_requests = programs[0].has_requests();
-    let once = || {
-        run(&RunSpec {
-            programs: programs.to_vec(),
-            limits: settings.map(|_| vec![100; slices]),
-            burst: "strict",
-            settings: settings.unwrap_or_default(),
-            seconds,
-            variant: variant(),
-            events: Vec::new(),
-            has_requests,
-        })
-        .unwrap()
-    };
-    let mut course = once();
-    for _ in 0..AGAIN {
-        if course.host.is_late() {
-            course = once();
-        }
-    }
-    course
+    let course = run_in_time(&RunSpec {
+        programs: programs.to_vec(),
+        limits: settings.map(|_| vec![100; slices]),
+        burst: "strict",
+        settings: settings.unwrap_or_default(),
+        seconds,
+        variant: variant(),
+        events: Vec::new(),
+        has_requests,
+    });
+    course.unwrap()
 }
 
 /// Names and figures of the rows that missed their target.
@@ -60,21 +49,23 @@ struct Table(Vec<String>);
 impl Table {
     /// Prints a row: a figure beside its target.
     fn row(&mut self, [name, figure, target]: [&str; 3], is_met: bool, host: &Host) {
-        let verdict = match (is_met, host.is_late()) {
-            (true, false) => "ok",
-            (true, true) => "ok (host late)",
-            (false, false) => "MISS",
-            (false, true) => "inconclusive (host late)",
+        let verdict = Verdict::of(is_met, host.is_late());
+        let late = if host.is_late() { " (host late)" } else { "" };
+        let word = match verdict {
+            Verdict::Holds => "ok",
+            Verdict::Missed => "MISS",
+            Verdict::Inconclusive => "inconclusive",
         };
-        println!("{name:<66}{figure:>20}  {target:<18}{:>26}  {verdict}", host.text());
+        println!("{name:<66}{figure:>20}  {target:<18}{:>26}  {word}{late}", host.text());
         note(&json!({
             "policy": name, "figure": figure, "target": target, "met": is_met,
             "host_was_late": host.is_late(),
         }));
-        if !is_met && host.is_late() {
-            timed::inconclusive(&format!("{name}: {figure}"));
-        } else if !is_met {
-            self.0.push(format!("{name}: {figure}"));
+        let text = format!("{name}: {figure}");
+        match verdict {
+            Verdict::Holds => {}
+            Verdict::Missed => self.0.push(text),
+            Verdict::Inconclusive => inconclusive(&text),
         }
     }
 }

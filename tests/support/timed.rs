@@ -30,6 +30,17 @@ pub(crate) enum Verdict {
     Inconclusive,
 }
 
+impl Verdict {
+    /// Returns the verdict on a claim. A miss on a late machine decides nothing.
+    pub(crate) fn of(holds: bool, is_late: bool) -> Self {
+        match (holds, is_late) {
+            (true, _) => Self::Holds,
+            (false, false) => Self::Missed,
+            (false, true) => Self::Inconclusive,
+        }
+    }
+}
+
 /// Time that the machine withheld from the test.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Lateness {
@@ -42,11 +53,7 @@ pub(crate) struct Lateness {
 /// Judges a measurement by the lateness of the machine meanwhile. `slack` is the bound of the claim less the time that the
 /// measurement takes on an idle machine.
 pub(crate) fn verdict(is_right: bool, late: Lateness, slack: Duration) -> Verdict {
-    match (is_right, late.lost * CHAIN >= slack || late.taken >= slack) {
-        (true, _) => Verdict::Holds,
-        (false, false) => Verdict::Missed,
-        (false, true) => Verdict::Inconclusive,
-    }
+    Verdict::of(is_right, late.lost * CHAIN >= slack || late.taken >= slack)
 }
 
 /// Measures once. Returns the measurement, and how late the machine was.
