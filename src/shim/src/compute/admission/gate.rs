@@ -7,7 +7,6 @@
 use super::copies::unpaced;
 use super::slow_path::admit;
 use crate::compute::launch::{Launch, LaunchKind};
-use crate::compute::measuring::meter::CodeLoad;
 use crate::compute::state::Compute;
 use crate::compute::threads::slot::OwnerGuard;
 use crate::compute::threads::stream_lookup::stream_for;
@@ -99,13 +98,9 @@ pub(crate) fn gate_all(
     let Some(mut held) = compute.acquire_own() else { return call() };
     // All launches are paid for before any joins a batch, because a thread that waits closes its batches: one that was opened for
     // the first launch would be closed, without that launch, while the thread waits for the second.
-    let mut code_loads = Vec::new();
     let prepaid = launches.iter().filter_map(|launch| {
         let mut ticket = LaunchTicket::NONE;
-        let is_prepaid = prepay(&mut held, compute, launch, &mut ticket).is_some();
-        // The state has room for one note, and the next launch would overwrite it.
-        code_loads.extend(held.code_load.take());
-        is_prepaid.then_some((launch, ticket))
+        prepay(&mut held, compute, launch, &mut ticket).map(|_| (launch, ticket))
     });
     let mut tickets: Vec<_> = prepaid.collect();
     for (launch, ticket) in &mut tickets {
@@ -116,7 +111,6 @@ pub(crate) fn gate_all(
         }
     }
     let code = call();
-    enter_or(|| drop(code_loads), ());
     tickets.iter().for_each(|(launch, ticket)| leave(&mut held, compute, launch, ticket, code));
     code
 }
@@ -192,33 +186,27 @@ fn prepay_slowly(
     (ticket.estimate, ticket.is_known) =
         enter_or(|| admit(held, compute, ticket.stream, ticket.device, launch), None)?;
     if !ticket.is_known {
-        held.code_load = enter_or(|| code_load(held, compute, launch, ticket), None);
+        enter_or(|| note_code_load(held, compute, launch, ticket), ());
     }
     // The wait counts as time inside the driver's call.
     held.left = CycleInstant::now();
     Some(held.left)
 }
 
-/// Returns a note that the launch may load code: it is the first one of its function in this context.
+/// Notes that the launch may load code, if it is the first one of its function in this context.
 ///
 /// A driver that loads code holds the lock of the context until the GPU's queue is empty. While the note exists, the worker does
 /// not read events of that context. Otherwise a kernel of one second would block the worker for that second, also for other
 /// contexts.
 ///
 /// The function is marked before the call. So a second thread that launches it meanwhile leaves no note; the first one's serves.
-fn code_load(
-    held: &OwnerGuard,
-    compute: &'static Compute,
-    launch: &Launch,
-    ticket: &LaunchTicket,
-) -> Option<CodeLoad> {
-    let pool = held.streams.get(ticket.stream)?.pool;
+fn note_code_load(held: &mut OwnerGuard, compute: &'static Compute, launch: &Launch, ticket: &LaunchTicket) {
+    let Some(pool) = held.streams.get(ticket.stream).map(|stream| stream.pool) else { return };
     let code = LookUpKey::of_numbers(launch.key.code(), pool);
-    if compute.launched.contain(code) {
-        return None;
+    if !compute.launched.contain(code) {
+        compute.launched.add(code);
+        held.code_loads.push(compute.meter.begin_code_load(pool));
     }
-    compute.launched.add(code);
-    Some(compute.meter.begin_code_load(pool))
 }
 
 /// Puts the launch into the open batch of its stream, or into a new one.
@@ -277,8 +265,8 @@ fn leave_slowly(
     code: Status,
 ) {
     let LaunchTicket { stream, device, estimate, is_known } = ticket;
-    if let Some(load) = held.code_load.take() {
-        enter_or(|| drop(load), ());
+    if !held.code_loads.is_empty() {
+        enter_or(|| held.code_loads.clear(), ());
     }
     if code != status::SUCCESS {
         // No work runs, so the thread gets its credit back.

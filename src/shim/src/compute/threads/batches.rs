@@ -297,10 +297,10 @@ impl ThreadState {
 
     /// Drops all batches of a thread that has ended: batches that only it could close are not measured.
     ///
-    /// The caller has closed all others before. The note of a code load is dropped too. A thread that an exception took out of
-    /// its launch may have left it, and the context's events would never be polled again.
+    /// The caller has closed all others before. The notes of code loads are dropped too. A thread that an exception took out of
+    /// its launch may have left them, and the context's events would never be polled again.
     pub(crate) fn abandon(&mut self, measuring: &MeasuringState) {
-        self.code_load = None;
+        self.code_loads.clear();
         self.streams.drain(..).for_each(|stream| stream.abandon(measuring));
     }
 

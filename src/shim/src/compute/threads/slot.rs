@@ -239,7 +239,7 @@ impl ThreadSlot {
     /// case a program that jumps out of one launch would never be paced again. The flag was set during the whole jump, so no
     /// other thread has the state.
     ///
-    /// A note of a code load that the lost launch has left is dropped. Otherwise the events of its context would not be polled
+    /// Notes of code loads that the lost launch has left are dropped. Otherwise the events of its contexts would not be polled
     /// until the thread meets another launch of unknown cost.
     #[cold]
     fn wait_or_nested(&'static self, sp: usize) -> Option<OwnerGuard> {
@@ -250,7 +250,7 @@ impl ThreadSlot {
                     return None;
                 }
                 let mut guard = self.begin_access(sp);
-                reentrancy::enter_or(|| guard.code_load = None, ());
+                reentrancy::enter_or(|| guard.code_loads.clear(), ());
                 return Some(guard);
             }
             if self.try_enter() {

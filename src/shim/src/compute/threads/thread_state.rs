@@ -36,8 +36,8 @@ pub(crate) struct ThreadState {
     pub(crate) ends_seen: u64,
     /// Number of copies; wraps.
     pub(crate) copies: u32,
-    /// The launch that is in the driver, if it may load its kernel.
-    pub(crate) code_load: Option<CodeLoad>,
+    /// Notes of the launches that are in the driver and may load their kernels.
+    pub(crate) code_loads: Vec<CodeLoad>,
 }
 
 impl ThreadState {
@@ -53,7 +53,7 @@ impl ThreadState {
             batching: Batching::default(),
             ends_seen: 0,
             copies: 0,
-            code_load: None,
+            code_loads: Vec::new(),
         }
     }
 
