@@ -13,6 +13,7 @@ use gpuslice_policy::units::{Bytes, Setting as _};
 use gpuslice_region::{DeviceView, Limits, LimitsChange, Monitor, RegionError, Sharing};
 use gpuslice_slices::discovery::FoundRegion;
 use gpuslice_slices::figures;
+use gpuslice_slices::slot::Name;
 
 /// Report about a change of limits.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -54,10 +55,12 @@ pub(crate) fn apply(region: &FoundRegion, monitor: &Monitor, wish: &Set) -> Resu
         )));
     }
     check(wish, &config, &devices)?;
-    if let Some(told) = by_agent(region, monitor, wish, &config, &devices)? {
+    let bounds = Bounds::of(region, wish.into())?;
+    if let Some(slice) = bounds.agent_slice()
+        && let Some(told) = by_agent(slice, monitor, wish, &config, &devices)?
+    {
         return Ok(told);
     }
-    let bounds = Bounds::of(region, wish.into())?;
     if let Some(above) = above_bounds(wish, &config, &devices, &bounds) {
         return Err(above);
     }
@@ -78,23 +81,22 @@ pub(crate) fn apply(region: &FoundRegion, monitor: &Monitor, wish: &Set) -> Resu
 }
 
 /// Lets gpuslice-agent change one of its slices: then the limits also hold after a restart, and may be raised. Returns none if the
-/// agent cannot change it: the slice is not of the agent, the agent does not run, this user may not ask it, or its protocol has
-/// no words for the wish.
+/// agent cannot change it: it does not run, this user may not ask it, or its protocol has no words for the wish.
 fn by_agent(
-    region: &FoundRegion,
+    slice: &Name,
     monitor: &Monitor,
     wish: &Set,
     config: &Config,
     devices: &[DeviceView],
 ) -> Result<Option<ChangeReport>, Failure> {
     // A slice of the agent has limits on one GPU.
-    let (Some(name), [device]) = (bounds::slice_of_agent(region), devices) else { return Ok(None) };
+    let [device] = devices else { return Ok(None) };
     let asked = WantedLimits::of(wish, device, config);
     let WantedLimits { memory, burst: None, policy: None, weight: None, priority: None, .. } = asked else {
         return Ok(None);
     };
     let Some(change) = AgentChange::new(memory, config.share_of(identity(device))) else { return Ok(None) };
-    match change.ask(&name) {
+    match change.ask(slice) {
         AgentAnswer::Unreachable => Ok(None),
         AgentAnswer::Refused(why) => Err(Failure::new(why)),
         AgentAnswer::Done => {

@@ -23,6 +23,8 @@ pub(crate) struct Bounds {
     contents: Contents,
     /// The way to raise the limits.
     raise: String,
+    /// The name of the slice, if gpuslice-agent has made it for its configuration.
+    agent_slice: Option<Name>,
     change: Option<FileChange>,
 }
 
@@ -74,7 +76,9 @@ impl Bounds {
             Maker::Command if system::user() != 0 => "root raises them".to_owned(),
             Maker::Command => return Self::of_command(places, name, typed),
         };
-        Ok(Self::read(places.config(&name), raise))
+        let path = places.config(&name);
+        let agent_slice = Some(name).filter(|_| matches!(maker, Maker::Agent));
+        Ok(Self { contents: Contents::of(&path), path, raise, agent_slice, change: None })
     }
 
     /// Returns the bounds by the file that the processes of the region see: in their container, or else here.
@@ -82,12 +86,7 @@ impl Bounds {
         let contents = region.operators_file(FIXED_FILE);
         let contents = contents.unwrap_or_else(|| Contents::of(Path::new(FIXED_FILE)));
         let raise = "only the operator of the node raises them".to_owned();
-        Self { path: FIXED_FILE.into(), contents, raise, change: None }
-    }
-
-    fn read(path: PathBuf, raise: String) -> Self {
-        let contents = Contents::of(&path);
-        Self { path, contents, raise, change: None }
+        Self { path: FIXED_FILE.into(), contents, raise, agent_slice: None, change: None }
     }
 
     /// Returns the bounds of a slice of `gpuslice cdi`, which this user may change.
@@ -100,7 +99,12 @@ impl Bounds {
         let raise = format!("`gpuslice cdi {name}` raises limits by a list, which names GPUs by their UUIDs");
         let path = places.config(&name);
         let change = Some(FileChange { places, name, settings, _lock: lock });
-        Ok(Self { path, contents: Contents::Read(text.into_bytes()), raise, change })
+        Ok(Self { path, contents: Contents::Read(text.into_bytes()), raise, agent_slice: None, change })
+    }
+
+    /// Returns the name of the slice, if gpuslice-agent has made it for its configuration.
+    pub(crate) fn agent_slice(&self) -> Option<&Name> {
+        self.agent_slice.as_ref()
     }
 
     /// Returns the limits of the file, or none if there is no file.
@@ -135,12 +139,6 @@ pub(crate) fn unused(region: &FoundRegion) -> Option<Failure> {
             "no process lives in the slice {name}; `gpuslice cdi {name}` changes the limits of its next start"
         ))
     })
-}
-
-/// Returns the name of the slice with this region, if gpuslice-agent has made it for its configuration.
-pub(crate) fn slice_of_agent(region: &FoundRegion) -> Option<Name> {
-    let (name, maker) = made(&Places::usual(Path::new("/")), region)?;
-    matches!(maker, Maker::Agent).then_some(name)
 }
 
 /// Returns the way to raise the limits of a slice of gpuslice-agent, which takes back limits that are raised past it.
