@@ -40,10 +40,11 @@ impl Waiting {
     pub(super) fn note(&mut self, said: &Arguments, failed: &BTreeMap<String, Refusal>) {
         self.refused.retain(|_, refused| refused.at.elapsed() < GRACE.saturating_add(LAG));
         let Pod { metadata, spec, .. } = &said.pod;
-        let is_refused = said.names().is_ok_and(|names| names.iter().all(|node| failed.contains_key(node)));
-        let is_full = failed.values().any(|refusal| !refusal.is_final());
-        match requests(&said.pod) {
-            Ok(requests) if is_refused && is_full => {
+        // Most pods are not refused, and cost no second reading of their names and requests.
+        let is_refused = failed.values().any(|refusal| !refusal.is_final())
+            && said.names().is_ok_and(|names| names.iter().all(|node| failed.contains_key(node)));
+        match is_refused.then(|| requests(&said.pod)) {
+            Some(Ok(requests)) => {
                 let (pod, priority, at) = (metadata.clone(), spec.priority, Instant::now());
                 self.refused.insert(metadata.uid.clone(), Refused { pod, priority, requests, at });
             }

@@ -245,3 +245,15 @@ async fn said(address: SocketAddr, method: &str, path: &str, body: &str) -> Stri
     stream.read_to_string(&mut answer).await.unwrap();
     answer
 }
+
+/// Waits until `look` finds something, and returns it.
+pub(crate) async fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let end = Instant::now() + crate::PATIENCE;
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(Instant::now() < end, "{what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}

@@ -1,6 +1,6 @@
 //! Tests that running pods get other amounts, if their users want them and the GPUs have room.
 
-use crate::cluster::{Cluster, pod};
+use crate::cluster::{Cluster, pod, until};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
@@ -18,18 +18,6 @@ async fn cluster(pods: &[(&str, u32)]) -> Cluster {
 
 fn wish(memory: u32, core: u32) -> Value {
     json!({"v": 1, "c": {"main": {"memMiB": memory, "core": core}}})
-}
-
-/// Waits for something.
-async fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let end = Instant::now() + crate::PATIENCE;
-    loop {
-        if let Some(found) = look() {
-            return found;
-        }
-        assert!(Instant::now() < end, "{what}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
 }
 
 /// Returns the memory, the time and the generation of a pod's annotation.

@@ -1,8 +1,7 @@
 //! Tests that a pod is not forgotten whose room became free just after its refusal.
 
-use crate::cluster::{Cluster, pod};
+use crate::cluster::{Cluster, pod, until};
 use serde_json::json;
-use std::time::{Duration, Instant};
 
 /// Returns true if the extender has changed the pod, so that the scheduler asks again.
 fn is_woken(cluster: &Cluster, name: &str) -> bool {
@@ -10,11 +9,7 @@ fn is_woken(cluster: &Cluster, name: &str) -> bool {
 }
 
 async fn until_woken(cluster: &Cluster, name: &str) {
-    let end = Instant::now() + crate::PATIENCE;
-    while !is_woken(cluster, name) {
-        assert!(Instant::now() < end, "{name} is forgotten");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    until(&format!("{name} is woken"), || is_woken(cluster, name).then_some(())).await;
 }
 
 /// Refuses pods just before another one goes, as an extender does that learns of the end later than the scheduler.
