@@ -5,6 +5,7 @@ use crate::cluster::{Cluster, TIMEOUT, User, kubeconfig_argument};
 use crate::support::artefacts;
 use crate::tools::{Tools, told};
 use serde_json::{Value, json};
+use std::fmt::Debug;
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -82,13 +83,31 @@ impl Installed {
 
     fn until_policies_hold(&self) {
         let wrong = pod("wrong", &[[1, 0, 0]]).to_string();
-        let end = Instant::now() + TIMEOUT;
-        let tried =
-            || self.cluster.kubectl(User::Tenant, &["create", "--dry-run=server", "-f", "-"], &wrong).1;
-        while !tried().contains("ValidatingAdmissionPolicy") {
-            assert!(Instant::now() < end, "no policy holds: {}", tried());
-            std::thread::sleep(Duration::from_millis(100));
+        until(|| {
+            let words = ["create", "--dry-run=server", "-f", "-"];
+            let (_, told) = self.cluster.kubectl(User::Tenant, &words, &wrong);
+            (told.contains("ValidatingAdmissionPolicy"), told)
+        });
+    }
+
+    /// Returns the annotation with the parts of a pod.
+    fn alloc(&self, name: &str) -> String {
+        let pod = self.cluster.object("pod", name);
+        pod["metadata"]["annotations"]["gpuslice.dev/alloc"].as_str().unwrap().to_owned()
+    }
+}
+
+/// Looks every 0.1 s until `look` says that a state is reached, for [`TIMEOUT`] at most. The second value tells the state.
+#[track_caller]
+fn until<T: Debug>(look: impl Fn() -> (bool, T)) {
+    let end = Instant::now() + TIMEOUT;
+    loop {
+        let (is_reached, told) = look();
+        if is_reached {
+            return;
         }
+        assert!(Instant::now() < end, "{told:?}");
+        std::thread::sleep(Duration::from_millis(100));
     }
 }
 
@@ -283,10 +302,7 @@ fn two_extenders_with_the_rights_of_the_chart_bind_one_after_the_other() {
     assert_eq!(first.bind(&a), "");
     let bound = installed.cluster.object("pod", "a");
     assert_eq!(bound["spec"]["nodeName"], "n1");
-    assert!(
-        bound["metadata"]["annotations"]["gpuslice.dev/alloc"].as_str().unwrap().contains("GPU-a"),
-        "{bound}"
-    );
+    assert!(installed.alloc("a").contains("GPU-a"), "{bound}");
     assert!(second.bind(&b).contains("has the lease"));
     first.end();
     assert_eq!(second.bind(&b), "");
@@ -299,18 +315,13 @@ fn two_extenders_with_the_rights_of_the_chart_bind_one_after_the_other() {
         let patch = json!({"metadata": {"annotations": {"gpuslice.dev/resize": text}}});
         let patch = format!("--patch={patch}");
         installed.done(User::Administrator, &["patch", "pod", name, &patch], &Value::Null);
-        let end = Instant::now() + TIMEOUT;
-        loop {
-            let pod = installed.cluster.object("pod", name);
-            let alloc = pod["metadata"]["annotations"]["gpuslice.dev/alloc"].as_str().unwrap().to_owned();
+        until(|| {
+            let alloc = installed.alloc(name);
             let events = installed.cluster.kubectl(User::Administrator, &["get", "events"], "").1;
             let refused = events.contains("ResizeRefused") && events.contains("16000 MiB");
-            if (!wanted.is_empty() && alloc.contains(wanted)) || (wanted.is_empty() && refused) {
-                break;
-            }
-            assert!(Instant::now() < end, "{name}: {alloc} {events}");
-            std::thread::sleep(Duration::from_millis(100));
-        }
+            let is_done = if wanted.is_empty() { refused } else { alloc.contains(wanted) };
+            (is_done, (name, alloc, events))
+        });
     }
     let get = [
         "get",
@@ -347,17 +358,10 @@ fn the_example_of_day_and_night_changes_the_sizes_of_pods() {
             spec["containers"][0]["args"].as_array().unwrap().iter().map(|word| word.as_str().unwrap());
         let words: Vec<&str> = [account.as_str()].into_iter().chain(words).collect();
         installed.done(User::Administrator, &words, &Value::Null);
-        let end = Instant::now() + TIMEOUT;
-        loop {
-            let pod = installed.cluster.object("pod", "train");
-            let alloc = pod["metadata"]["annotations"]["gpuslice.dev/alloc"].as_str().unwrap().to_owned();
-            let alloc: Value = serde_json::from_str(&alloc).unwrap();
+        until(|| {
+            let alloc: Value = serde_json::from_str(&installed.alloc("train")).unwrap();
             let part = &alloc["c"]["main"][0];
-            if json!([part["memMiB"], part["core"]]) == amounts {
-                break;
-            }
-            assert!(Instant::now() < end, "{amounts}: {alloc}");
-            std::thread::sleep(Duration::from_millis(100));
-        }
+            (json!([part["memMiB"], part["core"]]) == amounts, alloc)
+        });
     }
 }
