@@ -1,4 +1,4 @@
-//! What an operator sets holds in containers of Podman and Docker, whatever their programs do.
+//! Limits of an operator hold in containers of Podman and Docker, whatever the programs in them do.
 //!
 //! Each test runs with each engine that runs here.
 

@@ -1,4 +1,4 @@
-//! A machine with a container engine, and what an operator gives its containers.
+//! A machine with a container engine, and the files that an operator gives its containers.
 //!
 //! The containers consist of Debian's packages, from `ci/bases.sh`.
 
@@ -117,7 +117,7 @@ impl Place {
             .with(Path::new(PROGRAM), "/usr/local/bin/gpuslice", "ro")
     }
 
-    /// Returns the parts of a container with all that an operator gives it.
+    /// Returns the parts of a container with all files of an operator.
     pub(crate) fn whole(&self) -> Parts {
         self.bare("here")
             .with(&self.folder("lib"), "/usr/local/lib/gpuslice", "ro")
