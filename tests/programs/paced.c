@@ -1,15 +1,11 @@
 // Other things that a program does while its launches are paced.
 //
 // paced WHAT: each prints statuses, counts and, in words, whether a time was within its bounds.
-#include "launches.h"
+#include "paced.h"
 #include <errno.h>
 #include <pthread.h>
 
 enum { KERNEL_NODE = 0, MS = 1000000 };
-
-static int (*launch_on) KERNEL_PARAMETERS;
-
-static int launch(void *on) { return launch_on(work, 1, 1, 1, 32, 1, 1, 0, on, NULL, NULL); }
 
 // Makes `count` launches. Returns the first status other than 0, or 0.
 static int all(int count, void *on) {

@@ -1,18 +1,13 @@
 // Launches that a signal handler interrupts, and mostly leaves by a jump: the program never returns to the launch.
 //
 // paced_jumps WHAT KERNEL_TIME [COUNT]: prints statuses and, in milliseconds, how long it took.
-#include "launches.h"
+#include "paced.h"
 #include <dirent.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
-#include <sys/syscall.h>
 
 enum { MS = 1000000 };
-
-static int (*launch_on) KERNEL_PARAMETERS;
-
-static int launch(void *on) { return launch_on(work, 1, 1, 1, 32, 1, 1, 0, on, NULL, NULL); }
 
 static sigjmp_buf out;
 static void jump(int number) { siglongjmp(out, number); }
@@ -144,18 +139,9 @@ static pid_t launching;
 
 // Waits until the launching thread is in a system call and stays there for 20 looks.
 static void await_call(long wanted) {
-    char path[64];
-    snprintf(path, sizeof path, "/proc/self/task/%d/syscall", launching);
-    for (int seen = 0; seen < 20; usleep(1000)) {
-        long number = -1;
-        FILE *file = fopen(path, "r");
-        if (file && fscanf(file, "%ld", &number) != 1) number = -1;
-        if (file) fclose(file);
-        seen = number == wanted ? seen + 1 : 0;
-    }
+    for (int seen = 0; seen < 20; usleep(1000)) seen = system_call_of(launching) == wanted ? seen + 1 : 0;
 }
 
-// A thread that waits for its share sleeps in a futex, and one inside the driver until an instant of the clock.
 static void *interrupts_twice(void *thread) {
     await_call(SYS_futex);
     pthread_kill(*(pthread_t *)thread, SIGUSR1);

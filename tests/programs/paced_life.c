@@ -1,22 +1,18 @@
 // Ends, forks and signals of a process while its launches are paced.
 //
 // paced_life WHAT KERNEL: each prints its observations. They are the same with and without a limit if the test says so.
-#include "launches.h"
+#include "paced.h"
 #include <dirent.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
-#include <sys/syscall.h>
 #include <sys/time.h>
 #include <sys/wait.h>
 
 enum { THREADS = 4 };
 
-static int (*launch_on) KERNEL_PARAMETERS;
 static volatile int is_over, launches;
 static const char *self, *kernel_name;
-
-static int launch(void *on) { return launch_on(work, 1, 1, 1, 32, 1, 1, 0, on, NULL, NULL); }
 
 static void *launching(void *on) {
     cu.cuCtxSetCurrent(context);

@@ -1,7 +1,7 @@
 // Things that a program does between its launches and that must not take their cost out of the account.
 //
 // paced_streams WHAT: each prints statuses and, in milliseconds, how long it took.
-#include "launches.h"
+#include "paced.h"
 #include <dirent.h>
 #include <errno.h>
 #include <linux/filter.h>
@@ -9,13 +9,8 @@
 #include <pthread.h>
 #include <stddef.h>
 #include <sys/prctl.h>
-#include <sys/syscall.h>
 
 enum { MS = 1000000 };
-
-static int (*launch_on) KERNEL_PARAMETERS;
-
-static int launch(void *on) { return launch_on(work, 1, 1, 1, 32, 1, 1, 0, on, NULL, NULL); }
 
 // The primary context is retained and released around each launch, as libraries do, and lives on.
 static void retains(int count) {
@@ -434,23 +429,13 @@ static void *destroys(void *which) {
     return (void *)(long)cu.cuCtxDestroy_v2(which);
 }
 
-// Tells whether the thread that destroys a context has reached the driver, which sleeps; -1 if that is unknown.
-static int is_in_driver(void) {
-    char path[64];
-    long number = -1;
-    snprintf(path, sizeof path, "/proc/self/task/%d/syscall", ending);
-    FILE *file = fopen(path, "r");
-    if (!file || fscanf(file, "%ld", &number) < 0) number = -1;
-    if (file) fclose(file);
-    return !file ? -1 : number == SYS_clock_nanosleep;
-}
-
 // A context ends while a kernel runs in it and one in another context, in which short kernels are launched afterwards.
 static void ends(void) {
     pthread_t other;
     char line[16];
     void *code, *short_one = work, *of_all = context, *first, *long_one = kernel("3s");
-    int failed = cu.cuCtxCreate_v2(&first, 0, 0), told;
+    int failed = cu.cuCtxCreate_v2(&first, 0, 0);
+    long in = -1;
     void *shorter = kernel("300ms");
     // Both kernels are unknown, so both are launched at once.
     failed |= cu.cuCtxSetCurrent(of_all);
@@ -460,8 +445,9 @@ static void ends(void) {
     failed |= launch(NULL) || cu.cuCtxSetCurrent(of_all);
     usleep(50000);
     pthread_create(&other, NULL, destroys, first);
-    while (!ending || !(told = is_in_driver())) usleep(1000);
-    say(told < 0 ? "untold" : "ending %d", failed);
+    // The thread that destroys the context sleeps in the driver, or the kernel does not tell.
+    while (!ending || ((in = system_call_of(ending)) != SYS_clock_nanosleep && in != -2)) usleep(1000);
+    say(in == -2 ? "untold" : "ending %d", failed);
     if (!fgets(line, sizeof line, stdin)) return;
     pthread_join(other, &code);
     work = short_one;
