@@ -23,9 +23,7 @@ if [ "${1:-virtual}" = virtual ]; then
     exec cargo test --release --quiet --package gpuslice-policy --test compute table -- --show-output
 fi
 ci/stage.sh >/dev/null
-program=accuracy
-if [ "$1" = debts ]; then program=debts; fi
-cargo test --quiet --package gpuslice-cli --test "$program" --no-run
+cargo test --quiet --package gpuslice-cli --test accuracy --no-run
 # At real-time priority, other programs of the machine do not count. Not every user may have it.
 first=()
 if have chrt && chrt -r 1 true 2>/dev/null; then first=(chrt -r 1); fi
@@ -33,7 +31,7 @@ missed=0
 
 measure() { # name of the test; variables
     env GPUSLICE_TEST_SECONDS="${GPUSLICE_TEST_SECONDS:-11}" "${@:2}" ${first[@]+"${first[@]}"} \
-        cargo test --quiet --package gpuslice-cli --test "$program" -- "$1" --nocapture --test-threads=1 || missed=1
+        cargo test --quiet --package gpuslice-cli --test accuracy -- "$1" --nocapture --test-threads=1 || missed=1
 }
 
 case $1 in

@@ -7,4 +7,4 @@ set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 need_compilers
 ci/stage.sh >/dev/null
-GPUSLICE_TEST_CHURN=${1:-86400} cargo test --release --quiet --package gpuslice-cli --test churn -- --nocapture
+GPUSLICE_TEST_CHURN=${1:-86400} cargo test --release --quiet --package gpuslice-cli --test endurance churn:: -- --nocapture

@@ -13,9 +13,9 @@ export CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 CARG
 export CARGO_PROFILE_RELEASE_INCREMENTAL=true CARGO_PROFILE_RELEASE_STRIP=none
 units=yes
 if [ "${1:-}" = --only ]; then units=no && shift; fi
-[ $# -gt 0 ] || set -- memory/limits interpose/preload launches staged
+[ $# -gt 0 ] || set -- memory/limits interpose/preload launches repository/staged
 for name in "$@"; do
-    if [ ! -e "tests/$name.rs" ] && [ ! -e "tests/$name/main.rs" ]; then
+    if [ ! -e "tests/$name.rs" ] && [ ! -e "tests/$name/main.rs" ] && [ ! -e "tests/$name/mod.rs" ]; then
         echo "$0: there is no tests/$name.rs" >&2
         exit 2
     fi

@@ -18,6 +18,8 @@ mod arbiters;
 mod cell;
 mod changes;
 mod course;
+mod debts;
+mod divisions;
 mod figures;
 mod picture;
 mod policies;

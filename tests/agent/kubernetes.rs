@@ -4,7 +4,7 @@
 #[path = "../../src/kubernetes/tests/support/apiserver.rs"]
 #[allow(dead_code, reason = "the tests of the cluster's parts use the rest")]
 mod apiserver;
-#[path = "../../src/kubernetes/tests/plugin/kubelet.rs"]
+#[path = "../../src/kubernetes/tests/support/kubelet.rs"]
 #[allow(dead_code, reason = "the tests of the device plugin use the rest")]
 mod kubelet;
 

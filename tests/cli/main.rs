@@ -1,6 +1,8 @@
-//! The command line, as seen from outside.
+//! The command line and its live view, as seen from outside.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "a test")]
+#![allow(clippy::indexing_slicing, reason = "a test")]
 
+mod cdi;
 mod commands;
 mod containers;
 mod doctor;
@@ -10,3 +12,4 @@ mod slices;
 mod status;
 #[path = "../support/mod.rs"]
 mod support;
+mod top;

@@ -1,5 +1,6 @@
-//! The charge of every family of memory to a quota, and the figures that a program sees of it.
+//! The charge of every family of memory to a quota, the payers of shared memory, and the figures that a program sees.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "a test")]
+#![allow(clippy::indexing_slicing, reason = "a test")]
 
 mod arrays;
 mod charge;
@@ -10,9 +11,9 @@ mod graphs;
 mod imports;
 mod limits;
 mod modules;
-
 mod oversubscribe;
 mod quota_traps;
 mod refusals;
+mod sharing;
 #[path = "../support/mod.rs"]
 mod support;

@@ -3,7 +3,7 @@
 //! It knows regions and processes, and nothing of the hooks in a program.
 //!
 //! Folders and files, lowest first. A module imports from its own folder and from earlier ones in this list;
-//! `tests/dependencies` checks that.
+//! `tests/repository/dependencies` checks that.
 //!
 //! 1. `arguments`: the arguments of all commands.
 //! 2. `output`: messages, progress, and the end of a command.

@@ -4,7 +4,7 @@
 //! No function panics, whatever it is given.
 //!
 //! Folders, lowest first. A module imports from its own folder and from folders earlier in this list. No files import each other
-//! in a circle. `tests/dependencies` checks both.
+//! in a circle. `tests/repository/dependencies` checks both.
 //!
 //! 1. `units`, `time`: bytes and shares; GPU time, wall time and instants.
 //! 2. `config`: settings from the environment and the operator's files.

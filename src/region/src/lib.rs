@@ -11,7 +11,7 @@
 //! `gpuslice_policy` has the arithmetic of the compute ledger as pure functions, where tests run it in virtual time.
 //!
 //! Folders, lowest first. A module imports from its own folder and from folders earlier in this list. No files import each other
-//! in a circle. `tests/dependencies` checks both.
+//! in a circle. `tests/repository/dependencies` checks both.
 //!
 //! 1. `sync`: atomic words, clocks, and ways to wait.
 //! 2. `layout`: the words of the region file and their offsets.

@@ -5,7 +5,7 @@
 //! entries up come through [`entry::dlsym`] and [`entry::lookup`].
 //!
 //! Folders, lowest first. A module imports from its own folder and from folders earlier in this list;
-//! `tests/dependencies` checks that.
+//! `tests/repository/dependencies` checks that.
 //!
 //! 1. `os`: the process, its threads and the kernel.
 //! 2. `driver_calls`: calls of the library's own into the driver and NVML.

@@ -10,7 +10,7 @@
 //! The model knows no program that uses it, and no limiter. It has none of NVIDIA's private tables.
 //!
 //! Folders, lowest first. A module imports from its own folder and from folders earlier in this list. No files import each other
-//! in a circle. `tests/dependencies` checks both.
+//! in a circle. `tests/repository/dependencies` checks both.
 //!
 //! 1. `status`: results of driver calls.
 //! 2. `os`: clock, threads, messages, and a lock between processes.

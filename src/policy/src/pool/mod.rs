@@ -10,7 +10,7 @@
 //! 3. Update the charge to the driver's counter ([`finish`]).
 //!
 //! At every instant the charged and reserved bytes are at least the bytes that the pool holds. The steps of several
-//! threads interleave in any order; `tests/pool.rs` tries them.
+//! threads interleave in any order; `tests/policy/pool.rs` tries them.
 
 mod calls;
 pub mod holes;

@@ -13,7 +13,7 @@
 //! - A thread that ends a stream or a context takes the states of other threads, one after the other, and closes batches there.
 //!
 //! Folders, lowest first. A module imports from its own folder and from folders earlier in this list;
-//! `tests/dependencies` checks that.
+//! `tests/repository/dependencies` checks that.
 //!
 //! 1. `launch`: the work that a call submits.
 //! 2. `limiter`: the limiter of each device, the credit of the process, and estimates of what launches cost.

@@ -1,0 +1,137 @@
+//! Tests that no files of a removed pod stay, if the plugin and the kubelet are ended at any time.
+
+use super::node::{NODE, Node, alloc};
+use crate::kubelet::until;
+use serde_json::json;
+use std::sync::Arc;
+use std::time::Duration;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_kubelet_that_starts_again_gets_its_plugin_back_and_containers_keep_their_slots() {
+    let mut node = Node::start(1, false).await;
+    let pod = node.placed("a", &[0], 1000, 10);
+    node.kubelet.admit(&pod, 1).await.unwrap();
+    for times in 2..5 {
+        node.kubelet.end();
+        node.kubelet.begin();
+        node.kubelet.sees(16).await;
+        assert_eq!(node.kubelet.with(|state| state.registrations), times);
+        node.kubelet.start(&pod).await;
+        assert_eq!(node.limit(&pod), Some(1000));
+    }
+    // The stream breaks without a restart.
+    node.kubelet.with(|state| state.healthy = None);
+    node.kubelet.end();
+    assert!(node.kubelet.pre_start(&pod).await.is_err());
+    node.kubelet.begin();
+    node.kubelet.start(&pod).await;
+}
+
+/// Checks that no pod is placed while the kubelet does not know the plugin: such a pod would fail permanently.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_pod_is_placed_on_a_node_whose_kubelet_does_not_know_the_plugin() {
+    let mut node = Node::new(1).await;
+    node.kubelet.end();
+    node.begin();
+    until("the sums", || node.apiserver.node(NODE)["status"]["capacity"].is_object()).await;
+    assert!(!node.has_inventory(), "the kubelet does not run yet");
+    for _ in 0..3 {
+        node.kubelet.begin();
+        until("the list of GPUs", || node.has_inventory()).await;
+        assert!(node.kubelet.with(|state| state.registrations) > 0);
+        node.kubelet.end();
+        until("the list is taken away", || !node.has_inventory()).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_plugin_that_ends_takes_its_list_of_gpus_along_and_admits_pods_that_were_bound_before() {
+    let node = Node::start(1, false).await;
+    until("the list of GPUs", || node.has_inventory()).await;
+    let pod = node.placed("a", &[0], 1000, 10);
+    node.terminate();
+    until("the list is taken away", || !node.has_inventory()).await;
+    node.kubelet.admit(&pod, 1).await.expect("it was bound before");
+    node.kubelet.pre_start(&pod).await.unwrap();
+    until("it ends", || node.has_ended()).await;
+    assert!(!node.has_inventory());
+    node.begin();
+    until("its successor has the list", || node.has_inventory()).await;
+    assert_eq!(node.limit(&pod), Some(1000));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_plugin_waits_for_its_kubelet_and_keeps_its_slots_over_a_restart() {
+    let mut node = Node::new(1).await;
+    node.kubelet.end();
+    std::fs::remove_dir_all(node.places().state).ok();
+    node.begin();
+    node.kubelet.begin();
+    node.kubelet.sees(16).await;
+    let [first, second] = ["a", "b"].map(|name| node.placed(name, &[0], 10_000, 10));
+    node.kubelet.run(&first, 1).await;
+    node.kill();
+    assert!(node.kubelet.pre_start(&first).await.is_err(), "the container waits");
+    node.begin();
+    node.kubelet.start(&first).await;
+    assert_eq!(node.limit(&first), Some(10_000));
+    node.kubelet.admit(&second, 1).await.unwrap();
+    let why = node.kubelet.pre_start(&second).await.unwrap_err();
+    assert!(why.message().contains("6384 MiB"), "the first one still has its part: {why}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn files_that_a_killed_plugin_left_are_removed_and_those_of_others_stay() {
+    let node = Node::new(1).await;
+    let places = node.places();
+    let [spec, conf, region, foreign] = [
+        places.cdi.join("gpuslice-slot-3.json"),
+        places.slots().join("slot-4/conf/config"),
+        places.regions.join("slot-5/region"),
+        places.slots().join("train/slice.json"),
+    ];
+    for file in [&spec, &conf, &region, &foreign] {
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        std::fs::write(file, "{}").unwrap();
+    }
+    node.begin();
+    node.kubelet.sees(16).await;
+    assert_eq!(node.files(), [places.slots().join("train")]);
+}
+
+/// Cuts `Allocate` and `PreStartContainer` off at many moments.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_plugin_that_is_killed_at_any_step_leaks_nothing() {
+    let node = Arc::new(Node::start(1, false).await);
+    let mut cut_off = 0;
+    for round in 0..30_u64 {
+        let name = format!("p{round}");
+        let pod = node.placed(&name, &[0], 10_000, 60);
+        let (running, task) = (Arc::clone(&node), pod.clone());
+        let started = tokio::spawn(async move {
+            running.kubelet.admit(&task, 1).await?;
+            running.kubelet.pre_start(&task).await
+        });
+        tokio::time::sleep(Duration::from_micros(round * 400)).await;
+        node.replace().await;
+        let was_done = started.await.unwrap().is_ok();
+        cut_off += u32::from(!was_done);
+        node.kubelet.sees(16).await;
+        // The pod of a failed `Allocate` is gone permanently. Another pod starts after that.
+        if node.kubelet.with(|state| state.allocated.contains_key(&pod)) {
+            node.kubelet.start(&pod).await;
+            assert_eq!(node.limit(&pod), Some(10_000));
+        }
+        node.kubelet.forget(&pod);
+        node.apiserver.delete(&format!("ns/{name}"));
+    }
+    println!("{cut_off} of 30 starts were cut off");
+    assert!(cut_off > 3, "{cut_off}");
+    until("nothing is left", || node.files().is_empty()).await;
+    let last = node.pod("last", 1, 16_384, 100);
+    node.apiserver.annotate("ns/last", &alloc("uid-last", NODE, &[0], 16_384, 100));
+    node.kubelet.admit(&last, 1).await.unwrap();
+    node.kubelet.start(&last).await;
+    node.apiserver.change("ns/last", |pod| pod["status"] = json!({"phase": "Failed"}));
+    until("nothing is left of a pod that has ended", || node.files().is_empty()).await;
+}

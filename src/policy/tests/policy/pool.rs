@@ -1,0 +1,252 @@
+//! Tests that the charge for a pool covers the bytes that it holds, in every interleaving of its threads' steps.
+//!
+//! Threads allocate, free, wait and trim on a model of a driver's pool. At each of their steps, and at each call of
+//! the driver, another thread may continue. After every call of the driver the ledger is compared with the bytes that
+//! the pool holds. The ledger never exceeds the quota, so no fitting allocation is refused.
+
+use gpuslice_policy::pool::holes::FreeFor;
+use gpuslice_policy::pool::{self, GROWTH, PoolDriver, PoolLedger};
+use shuttle::rand::{Rng, thread_rng};
+use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
+use shuttle::sync::{Arc, Mutex};
+use shuttle::{Config, Runner, thread};
+use std::collections::BTreeMap;
+
+/// Number of schedules of each kind of scheduler. `GPUSLICE_TEST_SCHEDULES` changes it.
+const SCHEDULES: usize = 4000;
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Use {
+    Used,
+    /// Freed in a stream that has not reached the free.
+    Pending(usize),
+    Free,
+}
+
+/// A driver's pool: pieces of the device, each cut into blocks by first fit.
+#[derive(Debug, Default)]
+struct Driver {
+    pieces: BTreeMap<u64, BTreeMap<u64, (u64, Use)>>,
+    next: u64,
+}
+
+impl Driver {
+    fn held(&self) -> u64 {
+        self.pieces.values().flat_map(BTreeMap::values).map(|(size, _)| size).sum()
+    }
+
+    fn used(&self) -> u64 {
+        let blocks = self.pieces.values().flat_map(BTreeMap::values);
+        blocks.filter(|(_, state)| *state != Use::Free).map(|(size, _)| size).sum()
+    }
+
+    fn allocate(&mut self, size: u64, stream: usize) -> u64 {
+        for piece in self.pieces.values_mut() {
+            let fits = |(_, (room, state)): &(&u64, &(u64, Use))| {
+                *room >= size && (*state == Use::Free || *state == Use::Pending(stream))
+            };
+            let found = piece.iter().find(fits).map(|(address, block)| (*address, *block));
+            if let Some((address, (room, state))) = found {
+                piece.insert(address, (size, Use::Used));
+                if room > size {
+                    piece.insert(address + size, (room - size, state));
+                }
+                return address;
+            }
+        }
+        let room = size.next_multiple_of(GROWTH);
+        self.next += 1;
+        let address = self.next << 40;
+        let mut piece = BTreeMap::from([(address, (size, Use::Used))]);
+        if room > size {
+            piece.insert(address + size, (room - size, Use::Free));
+        }
+        self.pieces.insert(address, piece);
+        address
+    }
+
+    fn free(&mut self, address: u64, stream: usize) {
+        let (_, piece) = self.pieces.range_mut(..=address).next_back().expect("a piece");
+        piece.get_mut(&address).expect("a block").1 = Use::Pending(stream);
+    }
+
+    /// Notes that a stream reaches its end.
+    fn arrive(&mut self, stream: usize) {
+        for piece in self.pieces.values_mut() {
+            for block in piece.values_mut().filter(|(_, state)| *state == Use::Pending(stream)) {
+                block.1 = Use::Free;
+            }
+            let mut joined: BTreeMap<u64, (u64, Use)> = BTreeMap::new();
+            for (address, (size, state)) in core::mem::take(piece) {
+                match joined.last_entry() {
+                    Some(mut last) if state == Use::Free && last.get().1 == Use::Free => {
+                        last.get_mut().0 += size;
+                    }
+                    _ => drop(joined.insert(address, (size, state))),
+                }
+            }
+            *piece = joined;
+        }
+    }
+
+    fn trim(&mut self, keep: u64) {
+        let unused = |piece: &BTreeMap<u64, (u64, Use)>| piece.values().all(|(_, state)| *state == Use::Free);
+        while self.held() > keep
+            && let Some(address) = self.pieces.iter().find(|(_, piece)| unused(piece)).map(|(at, _)| *at)
+        {
+            self.pieces.remove(&address);
+        }
+    }
+}
+
+#[derive(Debug)]
+struct World {
+    books: Mutex<PoolLedger>,
+    driver: Mutex<Driver>,
+    /// The charged bytes. This is not one of shuttle's locks, so no other thread runs inside.
+    ledger: std::sync::Mutex<u64>,
+    quota: u64,
+}
+
+impl World {
+    fn driver<R>(&self, call: impl FnOnce(&mut Driver) -> R) -> R {
+        thread::yield_now();
+        let mut driver = self.driver.lock().unwrap();
+        let result = call(&mut driver);
+        // There is no yield in between, so the two figures are of one instant.
+        let (held, charged) = (driver.held(), *self.ledger.lock().unwrap());
+        assert!(held <= charged, "the pool holds {held}, the ledger says {charged}");
+        drop(driver);
+        thread::yield_now();
+        result
+    }
+}
+
+impl PoolDriver for World {
+    fn step<R>(&self, step: impl FnOnce(&mut PoolLedger) -> R) -> R {
+        thread::yield_now();
+        step(&mut self.books.lock().unwrap())
+    }
+
+    fn held(&self) -> Option<u64> {
+        Some(self.driver(|driver| driver.held()))
+    }
+
+    fn used(&self) -> Option<u64> {
+        Some(self.driver(|driver| driver.used()))
+    }
+
+    fn trim(&self, keep: u64) {
+        self.driver(|driver| driver.trim(keep));
+    }
+
+    fn reserve(&self, bytes: u64) -> bool {
+        thread::yield_now();
+        let mut ledger = self.ledger.lock().unwrap();
+        let fits = *ledger + bytes <= self.quota;
+        *ledger += if fits { bytes } else { 0 };
+        fits
+    }
+
+    fn charge(&self, bytes: u64) {
+        let mut ledger = self.ledger.lock().unwrap();
+        *ledger += bytes;
+        assert!(*ledger <= self.quota, "{ledger} is charged, the quota is {}", self.quota);
+    }
+
+    fn refund(&self, bytes: u64) {
+        let mut ledger = self.ledger.lock().unwrap();
+        *ledger = ledger.checked_sub(bytes).expect("only what is held goes back");
+    }
+}
+
+/// Runs a thread of a program. Another thread may free its blocks, because all are in one list.
+fn run(world: &World, blocks: &Mutex<Vec<(u64, u64)>>, own: usize, calls: u32) {
+    for _ in 0..calls {
+        let stream = if thread_rng().gen_ratio(1, 4) { 0 } else { own };
+        match thread_rng().gen_range(0..16_u32) {
+            0 => pool::releasing(world, || world.driver(|driver| driver.trim(0))),
+            // A context ends.
+            15 => {
+                pool::begin_release(world);
+                world.driver(|driver| driver.trim(0));
+                world.step(PoolLedger::distrust);
+                pool::end_release(world);
+            }
+            1..4 => {
+                let wait = |driver: &mut Driver| {
+                    driver.arrive(stream);
+                    driver.trim(0);
+                };
+                pool::releasing(world, || world.driver(wait));
+            }
+            4 => world.driver(|driver| driver.arrive(stream)),
+            5..9 => {
+                let taken = {
+                    let mut blocks = blocks.lock().unwrap();
+                    let which = thread_rng().gen_range(0..blocks.len().max(1));
+                    (which < blocks.len()).then(|| blocks.swap_remove(which))
+                };
+                let Some((address, bytes)) = taken else {
+                    continue;
+                };
+                let leaving = pool::begin_free(world, address, bytes);
+                world.driver(|driver| driver.free(address, stream));
+                pool::finish_free(world, &leaving, FreeFor::Stream(stream));
+            }
+            _ => {
+                let most = if thread_rng().gen_ratio(1, 4) { 40 } else { 12 };
+                let bytes = thread_rng().gen_range(1..=most) << 20;
+                let Some(flight) = pool::begin(world, bytes, stream) else {
+                    continue;
+                };
+                let size = flight.bytes();
+                let address = world.driver(|driver| driver.allocate(size, stream));
+                pool::finish(world, flight, Some(address));
+                blocks.lock().unwrap().push((address, size));
+            }
+        }
+    }
+}
+
+fn storm() {
+    let quota = GROWTH * thread_rng().gen_range(2..5_u64);
+    let world = Arc::new(World {
+        books: Mutex::new(PoolLedger::default()),
+        driver: Mutex::new(Driver::default()),
+        ledger: std::sync::Mutex::new(0),
+        quota,
+    });
+    let blocks = Arc::new(Mutex::new(Vec::new()));
+    let threads: Vec<_> = (1..=3)
+        .map(|own| {
+            let (world, blocks) = (Arc::clone(&world), Arc::clone(&blocks));
+            thread::spawn(move || run(&world, &blocks, own, 12))
+        })
+        .collect();
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    // With all threads at rest, the charge equals what the pool holds.
+    pool::reconcile(&*world);
+    assert_eq!(*world.ledger.lock().unwrap(), world.driver.lock().unwrap().held());
+}
+
+fn try_schedules(scheduler: impl Scheduler + 'static) {
+    let mut config = Config::new();
+    config.stack_size = 1 << 18;
+    let tried = Runner::new(scheduler, config).run(storm);
+    assert!(tried > 0);
+}
+
+fn schedules() -> usize {
+    std::env::var("GPUSLICE_TEST_SCHEDULES").ok().and_then(|text| text.parse().ok()).unwrap_or(SCHEDULES)
+}
+
+#[test]
+fn the_ledger_covers_the_memory_of_a_pool_in_random_interleavings() {
+    try_schedules(RandomScheduler::new(schedules()));
+}
+
+#[test]
+fn the_ledger_covers_the_memory_of_a_pool_when_threads_stand_still_for_long() {
+    try_schedules(PctScheduler::new(4, schedules()));
+}

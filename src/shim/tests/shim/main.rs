@@ -1,0 +1,35 @@
+//! Parts of the library without a driver: two locks, and the status of a worker thread.
+//!
+//! No test can be linked with the library's own modules, so this file includes them as sources, in folders as they name them.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::arithmetic_side_effects,
+    clippy::disallowed_types,
+    reason = "a test"
+)]
+
+mod credit;
+mod spin_lock;
+mod worker_status;
+
+#[path = "../../src/os"]
+#[allow(dead_code, reason = "the library uses the rest")]
+mod os {
+    pub(crate) mod futex;
+    pub(crate) mod reentrancy;
+    pub(crate) mod spin_lock;
+    pub(crate) mod time_word;
+}
+
+#[path = "../../src/compute/limiter"]
+#[allow(dead_code, reason = "the library uses the rest")]
+mod limiter {
+    pub(crate) mod credit;
+}
+
+#[path = "../../src/compute/measuring"]
+#[allow(dead_code, reason = "the library uses the rest")]
+mod measuring {
+    pub(crate) mod worker_status;
+}
