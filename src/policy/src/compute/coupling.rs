@@ -22,7 +22,7 @@ use crate::time::{Monotonic, WallTime};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MeasuredBatch {
     /// Estimated duration without waiting.
-    pub plain: WallTime,
+    pub predicted: WallTime,
     /// Measured duration.
     pub length: WallTime,
     /// Earliest instant of its end.
@@ -85,8 +85,8 @@ impl MeasuredBatch {
     /// Returns the time of the overrun. `None`: the batch took about as long as estimated.
     #[must_use]
     pub fn beyond(&self) -> Option<WallTime> {
-        let beyond = self.length.saturating_sub(self.plain);
-        (beyond > self.plain.part(2).saturating_add(SLACK)).then_some(beyond)
+        let beyond = self.length.saturating_sub(self.predicted);
+        (beyond > self.predicted.part(2).saturating_add(SLACK)).then_some(beyond)
     }
 
     /// Returns true if a batch that has run for `length` by now may wait for a launch on another device.
@@ -98,7 +98,7 @@ impl MeasuredBatch {
     /// Returns the duration that the estimates learn if the batch waited: at most twice the estimate. The wait is not certain.
     #[must_use]
     pub fn believed(&self) -> WallTime {
-        self.length.min(self.plain.saturating_mul(2))
+        self.length.min(self.predicted.saturating_mul(2))
     }
 
     /// Returns true if the batch ended because a throttled launch on another device was admitted.
@@ -110,7 +110,7 @@ impl MeasuredBatch {
     pub fn ended_by(&self, kept: ThrottledLaunch) -> bool {
         let Some(beyond) = self.beyond() else { return false };
         let between = if kept.is_overdraft { WallTime::ZERO } else { lease::TURN.wall_if_alone() };
-        let ends = kept.until.saturating_add(self.plain).saturating_add(between).saturating_add(SLACK);
+        let ends = kept.until.saturating_add(self.predicted).saturating_add(between).saturating_add(SLACK);
         let meanwhile = kept.until.since(kept.since.max(self.until.saturating_sub(self.length)));
         let latest = self.until.saturating_add(self.after);
         kept.until < latest.saturating_add(SLACK) && self.until < ends && meanwhile > beyond.part(PART)
@@ -196,7 +196,7 @@ mod tests {
 
     /// A batch of 5 ms that took 25 ms and ended at 100 ms.
     const BATCH: MeasuredBatch = MeasuredBatch {
-        plain: WallTime::from_millis(5),
+        predicted: WallTime::from_millis(5),
         length: WallTime::from_millis(25),
         until: Monotonic::from_nanos(100_000_000),
         after: WallTime::ZERO,
@@ -216,11 +216,15 @@ mod tests {
 
     #[test]
     fn far_longer_is_half_as_long_again_and_a_millisecond() {
-        let beyond = |plain, length| MeasuredBatch { plain, length, until: ns(0), after: ns(0) }.beyond();
+        let beyond =
+            |predicted, length| MeasuredBatch { predicted, length, until: ns(0), after: ns(0) }.beyond();
         assert_eq!(beyond(ms(4), ms(7)), None);
         assert_eq!(beyond(ms(4), ms::<WallTime>(7) + ns(1)), Some(ms::<WallTime>(3) + ns(1)));
         assert_eq!(beyond(ns(0), ms(1)), None);
-        assert_eq!([BATCH.believed(), MeasuredBatch { plain: ms(20), ..BATCH }.believed()], [ms(10), ms(25)]);
+        assert_eq!(
+            [BATCH.believed(), MeasuredBatch { predicted: ms(20), ..BATCH }.believed()],
+            [ms(10), ms(25)]
+        );
     }
 
     #[test]
@@ -232,10 +236,10 @@ mod tests {
         assert!(!ended_by(80, 101), "it had not gone yet");
         let just = |since| BATCH.ended_by(kept(since, ms(95)));
         assert!(just(ns(92_499_999)) && !just(ns(92_500_000)), "an eighth of 20 ms");
-        let last = MeasuredBatch { plain: ms(10), length: ms(30), ..BATCH };
+        let last = MeasuredBatch { predicted: ms(10), length: ms(30), ..BATCH };
         let before = kept(ns(0), ms(87));
         assert!(last.ended_by(before) && !MeasuredBatch { length: ms(13), ..last }.ended_by(before));
-        let ran = MeasuredBatch { plain: ms(1), length: ms(6), ..BATCH };
+        let ran = MeasuredBatch { predicted: ms(1), length: ms(6), ..BATCH };
         assert!(
             !ran.ended_by(kept(ns(0), ns(94_500_000))) && ran.ended_by(kept(ns(0), ms(95))),
             "it was kept before, not meanwhile"
@@ -258,7 +262,8 @@ mod tests {
 
     #[test]
     fn a_batch_far_longer_than_its_estimate_may_wait_for_a_second() {
-        let may_wait = |length| MeasuredBatch { plain: ms(4), length, until: ns(0), after: ns(0) }.may_wait();
+        let may_wait =
+            |length| MeasuredBatch { predicted: ms(4), length, until: ns(0), after: ns(0) }.may_wait();
         assert_eq!(
             [ms(7), ms::<WallTime>(7) + ns(1), ms(1004), ms::<WallTime>(1004) + ns(1)].map(may_wait),
             [false, true, true, false]
@@ -267,9 +272,13 @@ mod tests {
 
     #[test]
     fn two_overruns_within_ten_seconds_or_a_long_one_prove_coupling() {
-        let short = |until| MeasuredBatch { plain: ms(1), length: ms(4), until, after: ns(0) };
-        let long =
-            MeasuredBatch { plain: ms(1), length: ms::<WallTime>(11) + ns(1), until: ns(0), after: ns(0) };
+        let short = |until| MeasuredBatch { predicted: ms(1), length: ms(4), until, after: ns(0) };
+        let long = MeasuredBatch {
+            predicted: ms(1),
+            length: ms::<WallTime>(11) + ns(1),
+            until: ns(0),
+            after: ns(0),
+        };
         let (held, ahead) = (
             ThrottledLaunch::default(),
             ThrottledLaunch { is_overdraft: true, ..ThrottledLaunch::default() },

@@ -107,7 +107,7 @@ impl Shim {
         now: Monotonic,
         slice: &mut Slice,
     ) {
-        let start = self.offset.instant(start).unwrap() + timed.batch.gaps();
+        let start = self.offset.instant(start).unwrap() + timed.batch.idle();
         let start = start.max(timed.charged_to);
         if let Some(until) = settlement::running(start, now) {
             self.charge(timed, (start, until, true), now, slice);
@@ -203,7 +203,7 @@ impl Shim {
             }
         }
         if verdict.lesson == EstimateUpdate::Gaps {
-            self.sampler.gaps(1);
+            self.sampler.note_gaps(1);
         }
     }
 }

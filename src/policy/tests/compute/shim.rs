@@ -270,11 +270,11 @@ impl Shim {
         let ends = |stream: usize| {
             let open = self.open[stream].as_ref();
             open.map_or(self.until[stream], |open| {
-                overdraft::done(self.until[stream], open.opened, open.batch.plain())
+                overdraft::done(self.until[stream], open.opened, open.batch.predicted())
             })
         };
         let last = (0..self.until.len()).map(ends).max().unwrap();
-        let done = overdraft::done(ends(stream), now, estimate.plain);
+        let done = overdraft::done(ends(stream), now, estimate.duration);
         self.overlap_debt.go(estimate, done, last)
     }
 

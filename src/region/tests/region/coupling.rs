@@ -121,7 +121,7 @@ fn a_batch_that_a_launch_on_another_device_ended_names_that_device() {
     let folder = directory();
     let ([first, second], devices) = held_back(&folder);
     let due = NOW + ms(100);
-    let ran = MeasuredBatch { plain: ms(1), length: ms(60), until: due + ms(2), after: ns(0) };
+    let ran = MeasuredBatch { predicted: ms(1), length: ms(60), until: due + ms(2), after: ns(0) };
     assert_eq!(second.unblocked_by(devices[1], &ran), None);
     assert_eq!(first.acquire_since(devices[0], ms(1), NOW + ns(1), due), Ok(()));
     let kept = ThrottledLaunch { since: NOW + ns(1), until: due, is_overdraft: false };
@@ -140,7 +140,7 @@ fn a_throttled_launch_gets_an_overdraft_while_a_batch_on_another_device_overruns
     second.note_overrun(overdue, NOW + ms(2));
     let is_asking = || first.process_activity(held, NOW + ms(2)).any(|process| process.waits);
     assert!(is_asking() && ahead(2) && !is_asking());
-    let ran = MeasuredBatch { plain: ms(1), length: ms(6), until: NOW + ms(3), after: ns(0) };
+    let ran = MeasuredBatch { predicted: ms(1), length: ms(6), until: NOW + ms(3), after: ns(0) };
     let kept = ThrottledLaunch { since: NOW, until: NOW + ms(2), is_overdraft: true };
     assert_eq!(second.unblocked_by(overdue, &ran), Some((held, kept)));
     assert_eq!(first.acquire(held, ms(1), NOW + ms(2)), Err(NOW + ms(102)), "it is owed");

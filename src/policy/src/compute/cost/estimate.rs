@@ -4,7 +4,7 @@
 //! estimate has two figures:
 //!
 //! - *charged*: the GPU time that the slice is charged. A launch prepays it.
-//! - *plain*: the duration between two events. It decides how the next launch is measured.
+//! - *duration*: the time between two events. It decides how the next launch is measured.
 //!
 //! The two differ where streams or processes overlap.
 
@@ -116,7 +116,7 @@ pub struct Estimate {
     /// GPU time that one launch is charged.
     pub charged: GpuTime,
     /// Time between two events around one launch.
-    pub plain: WallTime,
+    pub duration: WallTime,
     /// Measurements behind the estimate. The counter stops where one more makes no difference.
     pub(in crate::compute) samples: u8,
 }
@@ -134,7 +134,7 @@ pub struct BatchPart {
     /// Predicted charge of all of them.
     pub charged: GpuTime,
     /// Predicted durations of all of them.
-    pub plain: WallTime,
+    pub duration: WallTime,
 }
 
 /// The measured and the predicted cost of a batch.
@@ -145,14 +145,14 @@ pub struct Outcome {
     /// The sum of the predicted charges.
     pub charged_predicted: GpuTime,
     /// Time between the batch's events.
-    pub plain: WallTime,
+    pub duration: WallTime,
     /// The sum of the predicted durations.
-    pub plain_predicted: WallTime,
+    pub duration_predicted: WallTime,
 }
 
 impl Estimate {
     /// The estimate of no work.
-    pub const NONE: Self = Self { charged: GpuTime::ZERO, plain: WallTime::ZERO, samples: 0 };
+    pub const NONE: Self = Self { charged: GpuTime::ZERO, duration: WallTime::ZERO, samples: 0 };
 
     /// Returns true if the estimate comes from a measurement of the key's present meaning.
     #[inline]
@@ -161,18 +161,18 @@ impl Estimate {
         self.samples > 0
     }
 
-    /// Returns the estimate after one measured launch. `own` is the part of `plain` in which no other process of the slice had
+    /// Returns the estimate after one measured launch. `own` is the part of `duration` in which no other process of the slice had
     /// the GPU.
     ///
     /// Example: if 1 ms of 4 ms is own, the measurement counts a quarter of one that was alone. The part of the other
     /// processes in a single measurement is known on average only.
-    pub(super) fn measured(self, charged: GpuTime, (own, plain): (WallTime, WallTime)) -> Self {
+    pub(super) fn measured(self, charged: GpuTime, (own, duration): (WallTime, WallTime)) -> Self {
         let samples = u64::from(self.samples);
         let all = samples.saturating_add(1);
-        let of = by(all, plain.nanos(), own.nanos()).filter(|_| samples > 0).unwrap_or(all).max(all);
+        let of = by(all, duration.nanos(), own.nanos()).filter(|_| samples > 0).unwrap_or(all).max(all);
         Self {
             charged: stepped(self.charged, distance(self.charged, charged), of),
-            plain: stepped(self.plain, distance(self.plain, plain), of),
+            duration: stepped(self.duration, distance(self.duration, duration), of),
             samples: u8::try_from(all.min(MEMORY.saturating_sub(1))).unwrap_or(1),
         }
     }
@@ -180,10 +180,10 @@ impl Estimate {
     /// Returns the estimate after a measured batch. It moves towards the cost of a launch of `part`, in proportion to the part's
     /// share of the batch.
     pub(super) fn in_batch(self, part: &BatchPart, outcome: &Outcome) -> Self {
-        let Outcome { charged, charged_predicted, plain, plain_predicted } = *outcome;
+        let Outcome { charged, charged_predicted, duration, duration_predicted } = *outcome;
         Self {
             charged: corrected(self.charged, (part.charged, part.launches), charged, charged_predicted),
-            plain: corrected(self.plain, (part.plain, part.launches), plain, plain_predicted),
+            duration: corrected(self.duration, (part.duration, part.launches), duration, duration_predicted),
             ..self
         }
     }
@@ -285,8 +285,8 @@ mod tests {
         assert_eq!(Key::graph(7).blocks(), 0);
     }
 
-    fn of(charged: u64, plain: u64, samples: u8) -> Estimate {
-        Estimate { charged: ns(charged), plain: ns(plain), samples }
+    fn of(charged: u64, duration: u64, samples: u8) -> Estimate {
+        Estimate { charged: ns(charged), duration: ns(duration), samples }
     }
 
     #[test]
@@ -308,12 +308,12 @@ mod tests {
     #[test]
     fn a_batch_moves_an_estimate_by_a_quarter_of_its_error_in_the_part_of_the_key() {
         let key = Key::graph(1);
-        let part = |charged| BatchPart { key, launches: 10, charged: ns(charged), plain: ns(charged) };
+        let part = |charged| BatchPart { key, launches: 10, charged: ns(charged), duration: ns(charged) };
         let outcome = |measured, predicted| Outcome {
             charged: ns(measured),
             charged_predicted: ns(predicted),
-            plain: ns(measured),
-            plain_predicted: ns(predicted),
+            duration: ns(measured),
+            duration_predicted: ns(predicted),
         };
         let estimate = of(1000, 1000, 3);
         // The part was the whole batch, half of it, and next to nothing of it.

@@ -136,7 +136,7 @@ const ROUNDS: u64 = 10;
 /// duration.
 #[must_use]
 pub(super) fn overlaps(estimate: &Estimate) -> bool {
-    estimate.charged < estimate.plain.gpu_if_alone().saturating_mul(3).part(4)
+    estimate.charged < estimate.duration.gpu_if_alone().saturating_mul(3).part(4)
 }
 
 /// Returns the GPU time to take for a group of launches like this one on several streams. `None`: the launches do not overlap.
@@ -149,7 +149,7 @@ pub(super) fn overlaps(estimate: &Estimate) -> bool {
 pub fn together(estimate: &Estimate, is_try: bool) -> Option<GpuTime> {
     // Whole rounds only, so that the last round leaves little of the GPU empty.
     let round = match (overlaps(estimate), is_try) {
-        (true, _) => estimate.plain.gpu_if_alone(),
+        (true, _) => estimate.duration.gpu_if_alone(),
         (false, true) => estimate.charged,
         (false, false) => return None,
     };
@@ -287,9 +287,9 @@ mod tests {
 
     #[test]
     fn launches_that_overlap_go_together_and_others_are_tried_now_and_then() {
-        let of = |charged, plain| {
+        let of = |charged, duration| {
             let mut estimate = Estimate::NONE;
-            (estimate.charged, estimate.plain) = (charged, plain);
+            (estimate.charged, estimate.duration) = (charged, duration);
             estimate
         };
         assert_eq!(together(&of(ns(19_000), ns(150_000)), false), Some(ns(1_500_000)));

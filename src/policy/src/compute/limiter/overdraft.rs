@@ -45,11 +45,11 @@ pub fn admit(until: Monotonic, now: Monotonic, amount: GpuTime, terms: RateLimit
         .then(|| token_bucket::prepay(until, now, amount, terms).min(most))
 }
 
-/// Returns the predicted instant at which a stream completes further work of the duration `plain`. `until` is the prediction
+/// Returns the predicted instant at which a stream completes further work that takes `duration`. `until` is the prediction
 /// before, `now` the present.
 #[must_use]
-pub fn done(until: Monotonic, now: Monotonic, plain: WallTime) -> Monotonic {
-    until.max(now).saturating_add(plain)
+pub fn done(until: Monotonic, now: Monotonic, duration: WallTime) -> Monotonic {
+    until.max(now).saturating_add(duration)
 }
 
 /// GPU time that a process has launched beside other work since its last payment.
@@ -73,8 +73,9 @@ impl OverlapDebt {
     #[must_use]
     pub fn go(self, estimate: &Estimate, done: Monotonic, last: Monotonic) -> Option<GpuTime> {
         let owed = self.owed.saturating_add(estimate.charged);
-        let is_beside = lease::overlaps(estimate) && done <= last.saturating_add(estimate.plain.part(LATER));
-        (is_beside && owed <= estimate.plain.gpu_if_alone()).then_some(owed)
+        let is_beside =
+            lease::overlaps(estimate) && done <= last.saturating_add(estimate.duration.part(LATER));
+        (is_beside && owed <= estimate.duration.gpu_if_alone()).then_some(owed)
     }
 }
 
@@ -98,7 +99,7 @@ mod tests {
 
     #[test]
     fn a_launch_ends_with_the_others_or_would_run_on_alone() {
-        let of = |charged, plain| Estimate { charged, plain, ..Estimate::NONE };
+        let of = |charged, duration| Estimate { charged, duration, ..Estimate::NONE };
         let ends = |estimate, done| OverlapDebt::default().go(&estimate, done, ms(20)).is_some();
         assert!(ends(of(ms(1), ms(8)), ms(21)));
         assert!(!ends(of(ms(1), ms(8)), ms::<Monotonic>(21) + ns(1)));

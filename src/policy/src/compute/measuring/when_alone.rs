@@ -82,7 +82,7 @@ impl Timing {
     #[inline]
     #[must_use]
     pub fn is_together(known: &Estimate, long: WallTime) -> bool {
-        known.is_certain() && known.plain < long
+        known.is_certain() && known.duration < long
     }
 }
 
@@ -136,7 +136,7 @@ impl Sampler {
     pub fn launch(&mut self, estimate: &Estimate, may_be_empty: impl FnOnce() -> bool) -> bool {
         let is_alone = self.is_alone(estimate);
         let is_due = self.count >= SAMPLED - 1 || is_alone;
-        let waits = is_due && estimate.plain < AFTER_GAPS && self.count < LATEST && may_be_empty();
+        let waits = is_due && estimate.duration < AFTER_GAPS && self.count < LATEST && may_be_empty();
         self.passes();
         if waits {
             self.due = self.count.saturating_add(LOOKS - 1);
@@ -159,7 +159,7 @@ impl Sampler {
     /// Returns true if a launch with this estimate is measured alone because of a batch with gaps.
     #[inline]
     fn is_alone(&self, estimate: &Estimate) -> bool {
-        self.left > 0 && estimate.plain >= AFTER_GAPS
+        self.left > 0 && estimate.duration >= AFTER_GAPS
     }
 
     /// Counts a launch that was not chosen.
@@ -169,7 +169,7 @@ impl Sampler {
     }
 
     /// Counts `batches` that had gaps.
-    pub fn gaps(&mut self, batches: u64) {
+    pub fn note_gaps(&mut self, batches: u64) {
         if batches > 0 {
             let batches = u32::try_from(batches).unwrap_or(u32::MAX);
             self.count = self.count.saturating_add(batches.saturating_mul(GAPPY));
@@ -183,15 +183,16 @@ mod tests {
     use super::*;
     use crate::time::literals::{ns, us};
 
-    fn estimate(plain: WallTime) -> Estimate {
+    fn estimate(duration: WallTime) -> Estimate {
         let mut estimate = Estimate::NONE;
-        (estimate.charged, estimate.plain, estimate.samples) = (plain.gpu_if_alone(), plain, 1);
+        (estimate.charged, estimate.duration, estimate.samples) = (duration.gpu_if_alone(), duration, 1);
         estimate
     }
 
     #[test]
     fn long_kernels_graphs_the_unknown_and_the_sparse_are_measured_alone() {
-        let known = |plain, is_graph, gap| Timing::of(Some(&estimate(plain)), long(is_graph, ns(0)), gap);
+        let known =
+            |duration, is_graph, gap| Timing::of(Some(&estimate(duration)), long(is_graph, ns(0)), gap);
         assert_eq!(known(us(499), false, ns(0)), Timing::Batched);
         assert_eq!(known(us(500), false, ns(0)), Timing::Single);
         assert_eq!(known(us(299), true, ns(0)), Timing::Batched);
@@ -245,9 +246,9 @@ mod tests {
         let small = estimate(us(20));
         let mut sampler = Sampler::default();
         assert_eq!((0..1024).filter(|_| sampler.launch(&small, || false)).count(), 2);
-        sampler.gaps(7);
+        sampler.note_gaps(7);
         assert_eq!((0..64).position(|_| sampler.launch(&small, || false)), Some(63));
-        sampler.gaps(1 << 26);
+        sampler.note_gaps(1 << 26);
         assert!(sampler.launch(&small, || true), "it waits no longer");
     }
 
@@ -262,9 +263,9 @@ mod tests {
             }
             is_due && sampler.launch(estimate, || true)
         };
-        sampler.gaps(0);
+        sampler.note_gaps(0);
         assert!(!is_measured(&mut sampler, &large));
-        sampler.gaps(1);
+        sampler.note_gaps(1);
         assert!(!is_measured(&mut sampler, &small));
         let measured: Vec<_> = (0..500).filter(|_| is_measured(&mut sampler, &large)).collect();
         assert_eq!(measured[..64], (0..64).collect::<Vec<_>>());

@@ -61,10 +61,10 @@ pub(super) fn unpaced(compute: &'static Compute, launch: &Launch, call: impl FnO
         }
         let (Some(estimate), true) = (taken_for, code == status::SUCCESS) else { return };
         if let Some(limiter) = compute.limiters.get(device) {
-            compute.member().count_copied(limiter.gpu.device, estimate.plain.gpu_if_alone());
+            compute.member().count_copied(limiter.gpu.device, estimate.duration.gpu_if_alone());
         }
         if let Some(open) = held.streams.get_mut(at).and_then(|stream| stream.open.as_mut()) {
-            open.run.idle(estimate.plain);
+            open.batch.add_idle_between(estimate.duration);
         }
     };
     enter_or(after, ());

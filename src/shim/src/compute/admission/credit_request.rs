@@ -170,7 +170,7 @@ impl CreditRequest {
         }
         let now = clock::now();
         let Some(own) = held.streams.get(self.stream) else { return false };
-        let done = overdraft::done(own.predicted_end(), now, estimate.plain);
+        let done = overdraft::done(own.predicted_end(), now, estimate.duration);
         let streams = held.streams.iter().filter(|stream| stream.device == Some(self.device));
         let last = streams.map(StreamState::predicted_end).max().unwrap_or_default();
         let last = last.max(limiter.busy_until.get());

@@ -295,9 +295,9 @@ fn leave_slowly(
 /// Leaves a launch unmeasured whose batch was closed before it: the prepaid time stands.
 #[cold]
 fn not_measured(compute: &'static Compute, launch: &Launch, ticket: &LaunchTicket) {
-    let mut run = Batch::open(Timing::Single, WallTime::ZERO);
-    run.add(&launch.key, &ticket.estimate);
-    enter_or(|| compute.leave_unmeasured(ticket.device, &run, !ticket.is_known), ());
+    let mut batch = Batch::open(Timing::Single, WallTime::ZERO);
+    batch.add(&launch.key, &ticket.estimate);
+    enter_or(|| compute.leave_unmeasured(ticket.device, &batch, !ticket.is_known), ());
 }
 
 /// Closes the open batches because the share has become all of the GPU's time. Launches that are not paced are queued without a

@@ -78,14 +78,14 @@ impl NvmlOnly {
     pub(crate) fn estimate(&self) -> Estimate {
         let cost = self.cost.get();
         let mut estimate = Estimate::default();
-        (estimate.charged, estimate.plain) = (cost, cost.wall_if_alone());
+        (estimate.charged, estimate.duration) = (cost, cost.wall_if_alone());
         estimate
     }
 
     /// Counts prepaid launches that go to the driver.
-    pub(crate) fn add_prepaid(&self, run: &Batch) {
+    pub(crate) fn add_prepaid(&self, batch: &Batch) {
         let (now, mut course) = (clock_now(), self.course.lock());
-        course.add(now, run.launches(), run.prepaid());
+        course.add(now, batch.launches(), batch.prepaid());
         self.launched.set(now);
     }
 

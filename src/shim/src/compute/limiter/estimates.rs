@@ -122,11 +122,11 @@ impl Estimates {
     }
 
     /// Updates the estimates of a batch's keys with its measured cost. `opened`: the instant at which the batch was opened.
-    pub(crate) fn learn(&self, run: &Batch, opened: Monotonic, cost: MeasuredCost, verdict: Verdict) {
+    pub(crate) fn learn(&self, batch: &Batch, opened: Monotonic, cost: MeasuredCost, verdict: Verdict) {
         if matches!(verdict.lesson, EstimateUpdate::Single | EstimateUpdate::Batch) {
-            let outcome = run.outcome(cost.charged, verdict.length);
+            let outcome = batch.outcome(cost.charged, verdict.length);
             let mut table = self.table().lock();
-            for part in run.parts() {
+            for part in batch.parts() {
                 let changed = match verdict.lesson {
                     EstimateUpdate::Single => {
                         table.measure(&part.key, cost.charged, (cost.own, verdict.length))

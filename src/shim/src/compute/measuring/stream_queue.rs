@@ -149,7 +149,7 @@ impl StreamQueue {
             }
             return false;
         }
-        let predicted = if self.has_begun { front.closed.run.plain() } else { WallTime::ZERO };
+        let predicted = if self.has_begun { front.closed.batch.predicted() } else { WallTime::ZERO };
         if now.since(self.moved_at) < queue_bound::MOST.wall_if_alone().saturating_add(predicted) {
             return false;
         }

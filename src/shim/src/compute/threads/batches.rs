@@ -148,7 +148,7 @@ impl ThreadState {
         let mut open = stream.new_batch(measuring, Timing::Single);
         let mut unpaid = known;
         unpaid.charged = GpuTime::ZERO;
-        open.run.add(key, &unpaid);
+        open.batch.add(key, &unpaid);
         open.is_copy = true;
         stream.open = Some(open);
     }
@@ -162,7 +162,7 @@ impl ThreadState {
         if let Some(stream) = self.streams.get_mut(at)
             && let Some(open) = &mut stream.open
         {
-            open.lead(now);
+            open.first_launch_returned(now);
             if let Some(start) = open.start.take_if(|_| !is_made) {
                 measuring.timing.pools.put(stream.pool, start);
             }
@@ -198,7 +198,7 @@ impl ThreadState {
             stream.note_first(now, measuring.timing.launches_block);
         }
         let open = stream.open.as_mut()?;
-        if open.run.add(&launch.key, estimate) {
+        if open.batch.add(&launch.key, estimate) {
             self.close_full(measuring, at, launch.kind, now);
         }
         Some(())
@@ -213,7 +213,7 @@ impl ThreadState {
     fn close_full(&mut self, measuring: &MeasuringState, at: usize, kind: LaunchKind, now: CycleInstant) {
         // Another chained launch is likely to follow.
         let open = self.streams.get(at).and_then(|stream| stream.open.as_ref());
-        if kind == LaunchKind::Chained && open.is_some_and(|open| open.run.can_go_on()) {
+        if kind == LaunchKind::Chained && open.is_some_and(|open| open.batch.can_go_on()) {
             return;
         }
         enter_or(|| self.close(measuring, at, now), ());
@@ -240,12 +240,12 @@ impl ThreadState {
             None => now.since(stream.launched_at).wall_time(),
         };
         if let Some(mut open) = stream.open.take() {
-            open.run.idle(open.gaps.wall_time());
+            open.batch.add_idle_between(open.gaps.wall_time());
             if let Some(since) = &mut stream.busy_since {
                 let inside = since.inside(stream.launched_at, stream.outside_at_launch);
-                since.spell.close(&mut open.run, inside);
+                since.spell.close(&mut open.batch, inside);
             }
-            open.run.close(idle);
+            open.batch.close(idle);
             stream.submit(measuring, open, Some(now));
         }
     }
@@ -319,11 +319,11 @@ impl ThreadState {
         self.enter_driver(now);
         for stream in self.streams.iter_mut().filter(|stream| is_meant(stream)) {
             let since = stream.busy_since.take();
-            if let Some(OpenBatch { run, .. }) = &mut stream.open {
+            if let Some(OpenBatch { batch, .. }) = &mut stream.open {
                 let all = since.map(|since| since.spell.left(since.inside(now, stream.outside_at_launch)));
-                run.waited(all.unwrap_or_else(|| inside.wall_time()));
+                batch.host_synchronised(all.unwrap_or_else(|| inside.wall_time()));
             }
-            // `waited` accounts for this wait, so the next gap of the stream begins after it.
+            // `host_synchronised` accounts for this wait, so the next gap of the stream begins after it.
             stream.outside_at_launch = stream.outside_at_launch.plus(inside);
             stream.empty_since = Some(now);
         }
