@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test: it ends where something is wrong")]
 
-use gpuslice_policy::arbiter::allocate::{AllocatedPart, Claim, WHOLE, allocate};
+use gpuslice_policy::arbiter::allocate::{AllocatedPart, Claim, WHOLE_GPU, allocate};
 use gpuslice_policy::arbiter::demand::SliceFigures as Figures;
 use gpuslice_policy::arbiter::{Arbiter, Grant, SharingSlice, SliceSettings};
 use gpuslice_policy::config::{CorePolicy, Priority};
@@ -14,7 +14,7 @@ use proptest::prelude::*;
 use proptest::sample::select;
 
 /// Nanoseconds between two looks of the arbiter.
-const STEP: u64 = gpuslice_policy::arbiter::STEP.nanos();
+const STEP: u64 = gpuslice_policy::arbiter::ARBITER_STEP.nanos();
 
 fn policies() -> impl Strategy<Value = CorePolicy> {
     select(vec![CorePolicy::Fixed, CorePolicy::Equal, CorePolicy::BestEffort])
@@ -25,8 +25,8 @@ fn priorities() -> impl Strategy<Value = Priority> {
 }
 
 fn claims() -> impl Strategy<Value = Claim> {
-    let demand = prop_oneof![Just(0), Just(WHOLE), 0..WHOLE];
-    let limit = prop_oneof![Just(WHOLE), 1_000..=WHOLE];
+    let demand = prop_oneof![Just(0), Just(WHOLE_GPU), 0..WHOLE];
+    let limit = prop_oneof![Just(WHOLE_GPU), 1_000..=WHOLE_GPU];
     (policies(), priorities(), 1_u32..=1000, limit, demand, any::<bool>()).prop_map(
         |(policy, priority, weight, limit, demand, has_enough)| Claim {
             policy,
@@ -41,7 +41,7 @@ fn claims() -> impl Strategy<Value = Claim> {
 
 fn equal(weight: u32, demand: u64) -> Claim {
     let (policy, priority) = (CorePolicy::Equal, Priority::Normal);
-    Claim { policy, priority, weight, limit: WHOLE, demand, has_enough: false }
+    Claim { policy, priority, weight, limit: WHOLE_GPU, demand, has_enough: false }
 }
 
 fn allotted(claims: &[Claim]) -> Vec<u64> {
@@ -59,40 +59,46 @@ fn wanted(policy: CorePolicy, limit: u16, priority: Priority) -> SliceSettings {
 
 #[test]
 fn equal_slices_divide_by_weight_and_unneeded_time_goes_to_the_others() {
-    assert_eq!(allotted(&[equal(100, WHOLE), equal(300, WHOLE)]), [WHOLE / 4, WHOLE * 3 / 4]);
-    assert_eq!(allotted(&[equal(100, WHOLE), equal(300, WHOLE / 10)]), [WHOLE * 9 / 10, WHOLE / 10]);
-    let three = [equal(1, WHOLE), equal(1, WHOLE), equal(2, WHOLE / 5)];
-    assert_eq!(allotted(&three), [WHOLE * 2 / 5, WHOLE * 2 / 5, WHOLE / 5]);
+    assert_eq!(allotted(&[equal(100, WHOLE_GPU), equal(300, WHOLE_GPU)]), [WHOLE_GPU / 4, WHOLE_GPU * 3 / 4]);
+    assert_eq!(
+        allotted(&[equal(100, WHOLE_GPU), equal(300, WHOLE_GPU / 10)]),
+        [WHOLE_GPU * 9 / 10, WHOLE_GPU / 10]
+    );
+    let three = [equal(1, WHOLE_GPU), equal(1, WHOLE_GPU), equal(2, WHOLE_GPU / 5)];
+    assert_eq!(allotted(&three), [WHOLE_GPU * 2 / 5, WHOLE_GPU * 2 / 5, WHOLE_GPU / 5]);
 }
 
 #[test]
 fn an_idle_slice_could_have_its_part_at_once() {
-    let parts = allocate(&[equal(100, 0), equal(300, WHOLE)]);
-    assert_eq!(parts[0], AllocatedPart { allotted: 0, could: WHOLE / 4 });
-    assert_eq!(parts[1], AllocatedPart { allotted: WHOLE, could: WHOLE });
+    let parts = allocate(&[equal(100, 0), equal(300, WHOLE_GPU)]);
+    assert_eq!(parts[0], AllocatedPart { allotted: 0, could: WHOLE_GPU / 4 });
+    assert_eq!(parts[1], AllocatedPart { allotted: WHOLE_GPU, could: WHOLE_GPU });
 }
 
 #[test]
 fn fixed_comes_before_equal_and_best_effort_after_all() {
-    let fixed = Claim { policy: CorePolicy::Fixed, limit: WHOLE * 3 / 10, ..equal(1, WHOLE) };
-    let rest = Claim { policy: CorePolicy::BestEffort, priority: Priority::High, ..equal(1000, WHOLE) };
+    let fixed = Claim { policy: CorePolicy::Fixed, limit: WHOLE_GPU * 3 / 10, ..equal(1, WHOLE_GPU) };
+    let rest = Claim { policy: CorePolicy::BestEffort, priority: Priority::High, ..equal(1000, WHOLE_GPU) };
     assert_eq!(
-        allotted(&[rest, equal(1, WHOLE), fixed]),
-        [WHOLE / 30, WHOLE * 7 / 10 - WHOLE / 30, WHOLE * 3 / 10]
+        allotted(&[rest, equal(1, WHOLE_GPU), fixed]),
+        [WHOLE_GPU / 30, WHOLE_GPU * 7 / 10 - WHOLE_GPU / 30, WHOLE_GPU * 3 / 10]
     );
-    assert_eq!(allotted(&[rest, equal(1, 0), fixed])[0], WHOLE * 7 / 10);
+    assert_eq!(allotted(&[rest, equal(1, 0), fixed])[0], WHOLE_GPU * 7 / 10);
 }
 
 #[test]
 fn low_has_its_least_beside_high() {
-    let high = Claim { priority: Priority::High, ..equal(1000, WHOLE) };
-    let low = Claim { priority: Priority::Low, ..equal(1, WHOLE) };
-    assert_eq!(allotted(&[high, low]), [WHOLE * 19 / 20, WHOLE / 20]);
-    assert_eq!(allotted(&[high, Claim { demand: WHOLE / 100, ..low }]), [WHOLE * 99 / 100, WHOLE / 100]);
-    assert_eq!(allotted(&[high, Claim { demand: 0, ..low }]), [WHOLE, 0]);
-    assert_eq!(allotted(&[high, Claim { has_enough: true, ..low }]), [WHOLE, 0]);
-    let half = Claim { demand: WHOLE / 2, ..high };
-    assert_eq!(allotted(&[half, Claim { has_enough: true, ..low }]), [WHOLE / 2, WHOLE / 2]);
+    let high = Claim { priority: Priority::High, ..equal(1000, WHOLE_GPU) };
+    let low = Claim { priority: Priority::Low, ..equal(1, WHOLE_GPU) };
+    assert_eq!(allotted(&[high, low]), [WHOLE_GPU * 19 / 20, WHOLE_GPU / 20]);
+    assert_eq!(
+        allotted(&[high, Claim { demand: WHOLE_GPU / 100, ..low }]),
+        [WHOLE_GPU * 99 / 100, WHOLE_GPU / 100]
+    );
+    assert_eq!(allotted(&[high, Claim { demand: 0, ..low }]), [WHOLE_GPU, 0]);
+    assert_eq!(allotted(&[high, Claim { has_enough: true, ..low }]), [WHOLE_GPU, 0]);
+    let half = Claim { demand: WHOLE_GPU / 2, ..high };
+    assert_eq!(allotted(&[half, Claim { has_enough: true, ..low }]), [WHOLE_GPU / 2, WHOLE_GPU / 2]);
 }
 
 proptest! {
@@ -102,7 +108,7 @@ proptest! {
         let needed: u64 = claims.iter().map(demand).sum();
         let sum: u64 = got.iter().sum();
         // Rounding loses a millionth for each slice.
-        prop_assert!(sum <= WHOLE && sum + claims.len() as u64 >= needed.min(WHOLE), "{sum} of {needed}");
+        prop_assert!(sum <= WHOLE_GPU && sum + claims.len() as u64 >= needed.min(WHOLE_GPU), "{sum} of {needed}");
     }
 
     #[test]
@@ -115,7 +121,7 @@ proptest! {
 
     #[test]
     fn no_slice_starves(claims in vec(claims(), 1..20)) {
-        let least = WHOLE / 10 / claims.len() as u64;
+        let least = WHOLE_GPU / 10 / claims.len() as u64;
         for (claim, part) in claims.iter().zip(allocate(&claims)) {
             let kept = demand(claim).min(least);
             let is_fed = part.allotted >= kept && part.could > 0;
@@ -144,7 +150,7 @@ proptest! {
         heavier[0].weight = heavier[0].weight.max(weight);
         prop_assert!(allocate(&heavier)[0].allotted + 12 >= before.allotted);
         let mut hungrier = claims.clone();
-        hungrier[0].demand = (hungrier[0].demand + more).min(WHOLE);
+        hungrier[0].demand = (hungrier[0].demand + more).min(WHOLE_GPU);
         prop_assert!(allocate(&hungrier)[0].allotted + 12 >= before.allotted);
         let mut higher = claims.clone();
         higher[0].priority = Priority::High;
@@ -155,7 +161,7 @@ proptest! {
     fn a_slice_that_needs_more_takes_from_others_and_gives_to_none(claims in vec(claims(), 2..12), more in 0..WHOLE) {
         let before = allotted(&claims);
         let mut hungrier = claims.clone();
-        hungrier[0].demand = (hungrier[0].demand + more).min(WHOLE);
+        hungrier[0].demand = (hungrier[0].demand + more).min(WHOLE_GPU);
         for (at, got) in allotted(&hungrier).iter().enumerate().skip(1) {
             prop_assert!(*got <= before[at] + 12, "{at}: {got} of {}", before[at]);
         }
@@ -163,10 +169,10 @@ proptest! {
 
     #[test]
     fn equal_needs_are_met_in_the_ratio_of_weights(weights in vec(100_u32..=900, 1..17)) {
-        let claims: Vec<Claim> = weights.iter().map(|weight| equal(*weight, WHOLE)).collect();
+        let claims: Vec<Claim> = weights.iter().map(|weight| equal(*weight, WHOLE_GPU)).collect();
         let sum: u64 = weights.iter().map(|weight| u64::from(*weight)).sum();
         for (got, weight) in allotted(&claims).iter().zip(weights) {
-            prop_assert!(got.abs_diff(WHOLE * u64::from(weight) / sum) <= 17);
+            prop_assert!(got.abs_diff(WHOLE_GPU * u64::from(weight) / sum) <= 17);
         }
     }
 

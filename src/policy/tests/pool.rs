@@ -6,7 +6,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test")]
 
 use gpuslice_policy::pool::holes::FreeFor;
-use gpuslice_policy::pool::{self, GROWTH, PoolDriver, PoolLedger};
+use gpuslice_policy::pool::{self, POOL_GROWTH, PoolDriver, PoolLedger};
 use shuttle::rand::{Rng, thread_rng};
 use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
 use shuttle::sync::{Arc, Mutex};
@@ -55,7 +55,7 @@ impl Driver {
                 return address;
             }
         }
-        let room = size.next_multiple_of(GROWTH);
+        let room = size.next_multiple_of(POOL_GROWTH);
         self.next += 1;
         let address = self.next << 40;
         let mut piece = BTreeMap::from([(address, (size, Use::Used))]);
@@ -211,7 +211,7 @@ fn run(world: &World, blocks: &Mutex<Vec<(u64, u64)>>, own: usize, calls: u32) {
 }
 
 fn storm() {
-    let quota = GROWTH * thread_rng().gen_range(2..5_u64);
+    let quota = POOL_GROWTH * thread_rng().gen_range(2..5_u64);
     let world = Arc::new(World {
         books: Mutex::new(PoolLedger::default()),
         driver: Mutex::new(Driver::default()),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::allocate::{self, AllocatedPart, Claim, WHOLE, allocate};
+use super::allocate::{self, AllocatedPart, Claim, WHOLE_GPU, allocate};
 use super::budget::{Budget, Findings};
 use super::demand::{DemandEstimator, SliceFigures};
 use super::grant_word::Grant;
@@ -18,20 +18,20 @@ use crate::units::Permille;
 pub const MOST_SLICES: usize = 48;
 
 /// Time that a late look, or the first one, counts for at most: 4 ms.
-const LATE: WallTime = WallTime::from_millis(4);
+const LONGEST_STEP: WallTime = WallTime::from_millis(4);
 
 /// Queue bound of a slice beside one of high priority: 3 ms.
 ///
 /// Queued work shares the GPU with high-priority work until it ends. One measurement of small kernels spans 2 ms.
 /// With a bound of 2 ms the GPU would idle for a tenth of the time, until the end of the batch is seen.
-const SHORT: GpuTime = GpuTime::from_millis(3);
+const SHORT_QUEUE: GpuTime = GpuTime::from_millis(3);
 
 /// Burst of a slice beside one of high priority: 1 ms. Saved time is spent after
 /// high-priority work has arrived.
 const SHORT_BURST: GpuTime = GpuTime::from_millis(1);
 
 /// A rate that changes by less than one part in 64 stays.
-const STEADY: u16 = 64;
+const STEADY_PART: u16 = 64;
 
 /// The settings of a slice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -95,7 +95,7 @@ impl Arbiter {
         let parts = allocate(&claims);
         let found = self.found(now, slices, &demands, &parts);
         self.scale = self.budget.look(&found);
-        let full: Vec<Claim> = slices.iter().map(|slice| claim(&slice.settings, WHOLE)).collect();
+        let full: Vec<Claim> = slices.iter().map(|slice| claim(&slice.settings, WHOLE_GPU)).collect();
         let own = allocate(&full);
         self.at = now;
         let must_yield = |slice: &SharingSlice| slices.iter().any(|other| comes_first(other, slice));
@@ -115,7 +115,7 @@ impl Arbiter {
             } else {
                 wall_credit.min(room(slice, &terms, found.passed))
             },
-            queue_bound: if must_yield(slice) { SHORT } else { queue_bound::MOST },
+            queue_bound: if must_yield(slice) { SHORT_QUEUE } else { queue_bound::MOST_BOUND },
         };
         slices.iter().zip(terms).map(given).collect()
     }
@@ -178,7 +178,7 @@ impl Arbiter {
             used: self.slices.values().map(|known| known.demand.mean()).fold(0, u64::saturating_add),
             starved: slices.iter().zip(parts).any(starved),
             eager: self.slices.values().any(|known| known.eager && known.demand.is_at_work()),
-            passed: now.since(self.at).min(LATE),
+            passed: now.since(self.at).min(LONGEST_STEP),
         }
     }
 
@@ -191,7 +191,7 @@ impl Arbiter {
 
     /// Returns the rate of a part with the present budget.
     fn rate(&self, settings: &SliceSettings, part: &AllocatedPart) -> Permille {
-        let scaled = part.could.saturating_mul(self.scale).checked_div(WHOLE).unwrap_or(0);
+        let scaled = part.could.saturating_mul(self.scale).checked_div(WHOLE_GPU).unwrap_or(0);
         let millionths = if settings.policy == CorePolicy::Fixed { part.could } else { scaled };
         rate(millionths).min(settings.limit).max(LEAST_RATE)
     }
@@ -218,7 +218,7 @@ impl Arbiter {
         let burst = burst.min(most);
         let near = |given: &RateLimit| {
             let by = given.rate().get().abs_diff(rate.get());
-            let is_near = by <= rate.get() / STEADY && given.burst() == burst;
+            let is_near = by <= rate.get() / STEADY_PART && given.burst() == burst;
             is_near && rate < limit && given.rate() <= limit
         };
         let given = known.given.filter(near).unwrap_or_else(|| RateLimit::new(rate, burst));
@@ -280,7 +280,7 @@ const LEAST_RATE: Permille = match Permille::new(1) {
 
 fn claim(settings: &SliceSettings, demand: u64) -> Claim {
     let SliceSettings { policy, limit, weight, priority, .. } = *settings;
-    let limit = u64::from(limit.get()).saturating_mul(WHOLE / 1000);
+    let limit = u64::from(limit.get()).saturating_mul(WHOLE_GPU / 1000);
     Claim { policy, priority, weight, limit, demand, has_enough: false }
 }
 

@@ -60,39 +60,39 @@ pub struct PeerDevice {
 
 /// Tolerance of comparisons between two clocks: 1 ms. It covers the error of the clocks and the time
 /// of a launch.
-const SLACK: WallTime = WallTime::from_millis(1);
+const CLOCK_TOLERANCE: WallTime = WallTime::from_millis(1);
 /// Smallest part of the overrun for which the launch that ended it was throttled: one in eight. Other launches before
 /// it may have been throttled as well.
-const PART: u64 = 8;
+const CAUSE_PART: u64 = 8;
 /// Overrun from which a batch counts twice: 10 ms.
-const LONG: WallTime = WallTime::from_millis(10);
+const LONG_OVERRUN: WallTime = WallTime::from_millis(10);
 /// Evidence that couples two devices. A usual overrun that ended with a throttled launch is half of it, one that
 /// ended with an overdraft a quarter.
-const ENOUGH: u32 = 4;
+const COUPLING_EVIDENCE: u32 = 4;
 /// Time for which evidence counts: 10 s.
-const LATELY: WallTime = WallTime::from_millis(10_000);
+const EVIDENCE_LASTS: WallTime = WallTime::from_millis(10_000);
 /// Time for which devices stay coupled: one minute. After that new evidence is needed.
-pub const LASTS: WallTime = WallTime::from_millis(60_000);
+pub const COUPLING_LASTS: WallTime = WallTime::from_millis(60_000);
 /// Time from the end of a rank's work to its next launch: 50 ms. No device waits for a rank that takes longer.
 const PREPARES: WallTime = WallTime::from_millis(50);
 /// Time after which the end of a batch is known: 10 ms.
-const SEEN: WallTime = WallTime::from_millis(10);
+const END_KNOWN_AFTER: WallTime = WallTime::from_millis(10);
 /// Overrun beyond which a batch waits for no launch: one second. Kernels that never end are no reason
 /// for an overdraft.
-const PATIENCE: WallTime = WallTime::from_millis(1_000);
+const LONGEST_OVERRUN: WallTime = WallTime::from_millis(1_000);
 
 impl MeasuredBatch {
     /// Returns the time of the overrun. `None`: the batch took about as long as estimated.
     #[must_use]
     pub fn beyond(&self) -> Option<WallTime> {
         let beyond = self.length.saturating_sub(self.predicted);
-        (beyond > self.predicted.part(2).saturating_add(SLACK)).then_some(beyond)
+        (beyond > self.predicted.part(2).saturating_add(CLOCK_TOLERANCE)).then_some(beyond)
     }
 
     /// Returns true if a batch that has run for `length` by now may wait for a launch on another device.
     #[must_use]
     pub fn may_wait(&self) -> bool {
-        self.beyond().is_some_and(|beyond| beyond <= PATIENCE)
+        self.beyond().is_some_and(|beyond| beyond <= LONGEST_OVERRUN)
     }
 
     /// Returns the duration that the estimates learn if the batch waited: at most twice the estimate. The wait is not certain.
@@ -110,10 +110,13 @@ impl MeasuredBatch {
     pub fn ended_by(&self, kept: ThrottledLaunch) -> bool {
         let Some(beyond) = self.beyond() else { return false };
         let between = if kept.is_overdraft { WallTime::ZERO } else { lease::TURN.wall_if_alone() };
-        let ends = kept.until.saturating_add(self.predicted).saturating_add(between).saturating_add(SLACK);
+        let ends =
+            kept.until.saturating_add(self.predicted).saturating_add(between).saturating_add(CLOCK_TOLERANCE);
         let meanwhile = kept.until.since(kept.since.max(self.until.saturating_sub(self.length)));
         let latest = self.until.saturating_add(self.after);
-        kept.until < latest.saturating_add(SLACK) && self.until < ends && meanwhile > beyond.part(PART)
+        kept.until < latest.saturating_add(CLOCK_TOLERANCE)
+            && self.until < ends
+            && meanwhile > beyond.part(CAUSE_PART)
     }
 }
 
@@ -127,16 +130,16 @@ pub struct CouplingEvidence {
 impl CouplingEvidence {
     /// Adds a batch that ended with a throttled launch of another device. Returns whether the evidence suffices.
     pub fn add(&mut self, ran: &MeasuredBatch, kept: ThrottledLaunch) -> bool {
-        if ran.until.since(self.first) > LATELY {
+        if ran.until.since(self.first) > EVIDENCE_LASTS {
             *self = Self { first: ran.until, count: 0 };
         }
-        let counts = match (kept.is_overdraft, ran.beyond() > Some(LONG)) {
-            (true, _) => ENOUGH / 4,
-            (false, false) => ENOUGH / 2,
-            (false, true) => ENOUGH,
+        let counts = match (kept.is_overdraft, ran.beyond() > Some(LONG_OVERRUN)) {
+            (true, _) => COUPLING_EVIDENCE / 4,
+            (false, false) => COUPLING_EVIDENCE / 2,
+            (false, true) => COUPLING_EVIDENCE,
         };
         self.count = self.count.saturating_add(counts);
-        self.count >= ENOUGH
+        self.count >= COUPLING_EVIDENCE
     }
 }
 
@@ -145,21 +148,21 @@ impl CouplingEvidence {
 #[must_use]
 pub fn should_publish(kept: ThrottledLaunch, last: ThrottledLaunch) -> bool {
     let (length, before) = (kept.until.since(kept.since), last.until.since(last.since));
-    length > SLACK.part(2) && (length >= before || kept.until.since(last.until) > SEEN)
+    length > CLOCK_TOLERANCE.part(2) && (length >= before || kept.until.since(last.until) > END_KNOWN_AFTER)
 }
 
 /// Returns true if devices that are coupled until `until` are coupled now. An instant too far ahead belongs to another
 /// boot, or is invalid.
 #[must_use]
 pub fn is_coupled(until: Monotonic, now: Monotonic) -> bool {
-    until > now && until.since(now) <= LASTS
+    until > now && until.since(now) <= COUPLING_LASTS
 }
 
 /// Returns the instant from which time may count as saved, where coupled devices have paid until `other.paid_until`. No device
 /// saves more than the others, except for the delay of a payment.
 #[must_use]
 pub fn saved(other: &PeerDevice, now: Monotonic) -> Monotonic {
-    other.paid_until.min(now).saturating_sub(SLACK)
+    other.paid_until.min(now).saturating_sub(CLOCK_TOLERANCE)
 }
 
 /// Returns the round of a device after a payment. `own` is its round before, `others` the greatest round of the coupled
@@ -355,8 +358,8 @@ mod tests {
                 ns(0),
                 ns(9),
                 ns(10),
-                ns::<Monotonic>(10) + LASTS,
-                ns::<Monotonic>(11) + LASTS,
+                ns::<Monotonic>(10) + COUPLING_LASTS,
+                ns::<Monotonic>(11) + COUPLING_LASTS,
                 Monotonic::NEVER
             ]
             .map(|until| is_coupled(until, ns(10))),

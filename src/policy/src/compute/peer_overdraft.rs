@@ -32,7 +32,7 @@ pub fn is_published(seen: Monotonic, now: Monotonic) -> bool {
 /// may run for far longer.
 #[must_use]
 pub fn may_overdraw(paid_until: Monotonic, now: Monotonic, terms: RateLimit) -> bool {
-    paid_until > now && paid_until <= now.saturating_add(terms.wall(estimate::MOST))
+    paid_until > now && paid_until <= now.saturating_add(terms.wall(estimate::MOST_PREPAID))
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@
 use super::holes::{FreeFor, Holes};
 
 /// Smallest growth of a pool, in bytes: drivers of the 12 and 13 series take 32 MiB at a time from the device.
-pub const GROWTH: u64 = 32 << 20;
+pub const POOL_GROWTH: u64 = 32 << 20;
 
 /// The ledger of one pool.
 #[derive(Debug, Default)]
@@ -209,7 +209,7 @@ impl PoolLedger {
         if used <= self.live {
             self.holes.settle();
         }
-        let fits = bytes <= GROWTH && self.holes.room(self.largest, stream) >= self.calls;
+        let fits = bytes <= POOL_GROWTH && self.holes.room(self.largest, stream) >= self.calls;
         self.unbacked = self.unbacked.saturating_add(u64::from(fits));
         Some(fits)
     }

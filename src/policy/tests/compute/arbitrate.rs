@@ -1,8 +1,8 @@
 //! An arbiter over the slices of a world.
 
 use gpuslice_policy::arbiter::demand::SliceFigures;
-use gpuslice_policy::arbiter::{Arbiter, STEP, STEP_BESIDE_HIGH, SharingSlice, SliceSettings};
-use gpuslice_policy::compute::limiter::fair_queue::OVERDUE;
+use gpuslice_policy::arbiter::{ARBITER_STEP, Arbiter, STEP_BESIDE_HIGH, SharingSlice, SliceSettings};
+use gpuslice_policy::compute::limiter::fair_queue::STOPPED_AFTER;
 use gpuslice_policy::config::{CorePolicy, Priority};
 use gpuslice_policy::time::{GpuTime, Monotonic, WallTime};
 use gpuslice_policy::units::Permille;
@@ -39,7 +39,7 @@ impl Shared {
         let world = World::new(machine, &limits, programs, 11);
         let next = world.now;
         let has_high = settings.iter().any(|settings| settings.priority == Priority::High);
-        let every = if has_high { STEP_BESIDE_HIGH } else { STEP };
+        let every = if has_high { STEP_BESIDE_HIGH } else { ARBITER_STEP };
         Self { world, settings, arbiter: Some(Arbiter::default()), every, next, clock_offset: 0 }
     }
 
@@ -84,7 +84,7 @@ impl Shared {
         let (world, slice) = (&self.world, &self.world.slices[at]);
         let own = || world.processes.iter().filter(|process| process.slice == at && process.is_alive());
         let waits = |phase: &Phase| match phase {
-            Phase::Asks { wait: Some(Wait::Word(until)), .. } => *until + OVERDUE > world.now,
+            Phase::Asks { wait: Some(Wait::Word(until)), .. } => *until + STOPPED_AFTER > world.now,
             _ => false,
         };
         let figures = SliceFigures {

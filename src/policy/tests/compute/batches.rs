@@ -2,7 +2,7 @@
 
 use gpuslice_policy::compute::limiter::overdraft;
 use gpuslice_policy::compute::limiter::settlement::Settlement;
-use gpuslice_policy::compute::measuring::batch::{Batch, OLD, Spell};
+use gpuslice_policy::compute::measuring::batch::{Batch, OLDEST_BATCH, Spell};
 use gpuslice_policy::compute::measuring::event_clock::AT_FIRST;
 use gpuslice_policy::compute::measuring::when_alone::{self, Timing};
 use gpuslice_policy::time::{GpuTime, Monotonic, WallTime};
@@ -42,7 +42,7 @@ impl Shim {
                 self.close(other, now, gpu);
             }
         }
-        let is_old = self.open[stream].as_ref().is_some_and(|open| now.since(open.opened) >= OLD);
+        let is_old = self.open[stream].as_ref().is_some_and(|open| now.since(open.opened) >= OLDEST_BATCH);
         if timing == Timing::Single || is_old {
             self.close(stream, now, gpu);
         }

@@ -219,13 +219,13 @@ impl Shim {
         let cost = estimate.charged;
         let (least, left) =
             (queue_bound::least(slice.queue_bound, slice.is_alone(self.me)), self.ends.since(now));
-        let is_at_end = least < queue_bound::LEAST && self.queued_work.admits_at_end(cost, left);
+        let is_at_end = least < queue_bound::LEAST_BOUND && self.queued_work.admits_at_end(cost, left);
         if !self.queued_work.admits_within(cost, least) && !is_at_end {
             self.close_all(now, gpu);
             // Others have their turns meanwhile.
             slice.asks[self.me].wants = GpuTime::ZERO;
             let left = self.ends.since(now) - queue_bound::AT_END;
-            let is_bounded = least < queue_bound::LEAST && !left.is_zero();
+            let is_bounded = least < queue_bound::LEAST_BOUND && !left.is_zero();
             return Err(Wait::Queue(if is_bounded { now + left } else { Monotonic::NEVER }));
         }
         if known.is_some() && self.lease.spend(cost) {

@@ -79,7 +79,7 @@ impl Slice {
             asks: vec![Ask::default(); processes],
             looks: vec![Monotonic::BEGIN; processes],
             virtual_time: GpuTime::ZERO,
-            factor: correction::ONE,
+            factor: correction::WHOLE_FACTOR,
             is_replayed: false,
             unattributed: false,
             overlap: Overlap::default(),
@@ -94,7 +94,7 @@ impl Slice {
             given: GpuTime::ZERO,
             refunded: false,
             throttled: WallTime::ZERO,
-            queue_bound: queue_bound::MOST,
+            queue_bound: queue_bound::MOST_BOUND,
         }
     }
 
@@ -110,7 +110,7 @@ impl Slice {
         let situation = lease::Situation {
             terms: self.terms,
             is_coupled: false,
-            has_cotenants: self.factor < correction::ONE || self.unattributed,
+            has_cotenants: self.factor < correction::WHOLE_FACTOR || self.unattributed,
             waiting: others,
             is_alone: self.asks.len() == 1,
         };

@@ -11,7 +11,7 @@
 //! `coupling` and `peer_overdraft` of `gpuslice_policy::compute` decide both.
 
 use gpuslice_policy::compute::{
-    coupling::{self, LASTS, PeerDevice, ThrottledLaunch},
+    coupling::{self, COUPLING_LASTS, PeerDevice, ThrottledLaunch},
     peer_overdraft,
 };
 use gpuslice_policy::time::{GpuTime, Monotonic};
@@ -165,10 +165,10 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         ThrottledLaunch { since: throttled_from.get(), until, is_overdraft: until == overdraft_at.get() }
     }
 
-    /// Couples two devices from now on, for the time `LASTS`.
+    /// Couples two devices from now on, for the time `COUPLING_LASTS`.
     pub(crate) fn couple(&self, devices: [usize; 2], now: Monotonic) {
         for time in devices.into_iter().filter_map(|device| self.time(device)) {
-            time.coupling.0.coupled_until.set(now.saturating_add(LASTS));
+            time.coupling.0.coupled_until.set(now.saturating_add(COUPLING_LASTS));
         }
     }
 }

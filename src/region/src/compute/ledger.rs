@@ -33,7 +33,7 @@ use crate::{
 };
 
 /// Tries of a payment against other processes that pay at the same instant. After that the caller tries again.
-const TRIES: u32 = 64;
+const PAYMENT_TRIES: u32 = 64;
 /// Bits of `DeviceEntry::sharing` that are zero if no other slice has a part in this slice's rate.
 const DIVIDES: u64 = 0xffff;
 /// The deadline of a process that tries once more before it sleeps. Any process that lowers `paid_until` wakes it.
@@ -43,7 +43,7 @@ impl ProcessTime {
     /// Tells whether the process waits for GPU time.
     pub(crate) fn waits(&self, now: Monotonic) -> bool {
         !self.requested_ns.get().is_zero()
-            && self.sleep_deadline.observe().saturating_add(fair_queue::OVERDUE) > now
+            && self.sleep_deadline.observe().saturating_add(fair_queue::STOPPED_AFTER) > now
     }
 }
 
@@ -95,7 +95,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         let others =
             || self.requests(time, now).enumerate().filter(|(other, _)| *other != slot).map(|(_, ask)| ask);
         let is_corrected =
-            correction::factor_of(time.control.0.correction_millionths.get()) < correction::ONE;
+            correction::factor_of(time.control.0.correction_millionths.get()) < correction::WHOLE_FACTOR;
         // Each turn costs the time of one switch if co-tenants cannot be observed, whatever its length.
         let measured = Measured::of_word(time.control.0.measure_source.get());
         let is_blind = measured.source.is_beside_programs() || measured.why.is_some();
@@ -146,7 +146,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
     /// again.
     ///
     /// The compare-and-swap of `paid_until` is the payment. All other words follow it: a process killed in between
-    /// loses the time, and no time is refunded that was not paid. If other processes win [`TRIES`] times in a row, the
+    /// loses the time, and no time is refunded that was not paid. If other processes win [`PAYMENT_TRIES`] times in a row, the
     /// caller tries again at once.
     fn pay(
         &self,
@@ -157,7 +157,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
     ) -> Result<(), Monotonic> {
         let Some((time, process)) = self.process_time(device, slot) else { return Ok(()) };
         let others = self.coupling_state(device, since, now);
-        for _ in 0..TRIES {
+        for _ in 0..PAYMENT_TRIES {
             let terms = self.terms(device);
             let paid_until = load_repaired(time, terms, now);
             let served = process.virtual_service.get();
@@ -187,7 +187,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
     pub(crate) fn overdraw(&self, device: usize, slot: usize, amount: GpuTime, now: Monotonic) -> bool {
         let Some((time, process)) = self.process_time(device, slot) else { return true };
         let (budget, terms) = (&time.coupling.0.overdraft_paid_until, self.terms(device));
-        let is_paid = (0..TRIES).find_map(|_| {
+        let is_paid = (0..PAYMENT_TRIES).find_map(|_| {
             let until = budget.get();
             let next = overdraft::admit(until, now, amount, terms);
             next.map_or(Some(false), |next| budget.replace(until, next).then_some(true))

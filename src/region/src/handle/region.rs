@@ -23,7 +23,7 @@ use crate::{
 };
 
 /// Shortest time between two calls of [`Region::reap_if_due`] that reap.
-const REAP_EVERY: WallTime = WallTime::from_millis(50);
+const REAP_OWN_EVERY: WallTime = WallTime::from_millis(50);
 
 /// A device as the region describes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -306,7 +306,9 @@ impl Region {
     /// Those of [`reap`](Self::reap).
     pub fn reap_if_due(&self, now: Monotonic) -> Result<Option<Reaped>, RegionError> {
         let last = self.reaped_at.get();
-        if (last != Monotonic::BEGIN && now.since(last) < REAP_EVERY) || !self.reaped_at.replace(last, now) {
+        if (last != Monotonic::BEGIN && now.since(last) < REAP_OWN_EVERY)
+            || !self.reaped_at.replace(last, now)
+        {
             return Ok(None);
         }
         self.reap().map(Some)

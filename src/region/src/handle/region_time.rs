@@ -94,10 +94,10 @@ impl Region {
     }
 
     /// Tells whether the node agent divides the GPU: it has [looked](Self::note_division) within
-    /// [`PATIENCE`](grant_word::PATIENCE).
+    /// [`ARBITER_SILENCE`](grant_word::ARBITER_SILENCE).
     #[must_use]
     pub fn is_divided_by_agent(&self, device: Device, now: Monotonic) -> bool {
-        self.is_recent(device, |control| &control.divided_at, grant_word::PATIENCE, now)
+        self.is_recent(device, |control| &control.divided_at, grant_word::ARBITER_SILENCE, now)
     }
 
     /// Records that programs which publish nothing use the GPU at the instant `now`. The node agent calls it.
@@ -152,7 +152,7 @@ impl Region {
     }
 
     /// Returns the slice's own part of the time between events, in parts of
-    /// [`ONE`](gpuslice_policy::compute::attribution::correction::ONE).
+    /// [`WHOLE_FACTOR`](gpuslice_policy::compute::attribution::correction::WHOLE_FACTOR).
     #[must_use]
     pub fn correction(&self, device: Device) -> u32 {
         self.layout().correction(device.index())

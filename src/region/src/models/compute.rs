@@ -5,7 +5,7 @@ use loom::sync::Arc;
 
 use super::{DEVICE, NOW, SLOTS, World, beside, layout, model};
 use gpuslice_policy::arbiter::Grant;
-use gpuslice_policy::arbiter::grant_word::{STALE, encode};
+use gpuslice_policy::arbiter::grant_word::{GRANT_LASTS, encode};
 use gpuslice_policy::compute::limiter::token_bucket::RateLimit;
 use gpuslice_policy::compute::measuring::overlap::Overlap;
 use gpuslice_policy::time::literals::{ms, ns};
@@ -204,7 +204,7 @@ fn word_of(thousandths: u16, now: Monotonic) -> u64 {
 fn two_members_notice_that_a_grant_is_stale() {
     model(|| {
         let world = paid(10, [true; SLOTS]);
-        world.layout.time[DEVICE].control.0.grant.set(word_of(500, NOW - STALE));
+        world.layout.time[DEVICE].control.0.grant.set(word_of(500, NOW - GRANT_LASTS));
         let other = beside(&world, |world| world.layout.expire_grant(DEVICE, NOW));
         world.layout.expire_grant(DEVICE, NOW);
         other.join().unwrap();
@@ -252,7 +252,7 @@ fn a_payment_where_the_rate_is_granted_first_may_count_it_twice() {
 fn one_tells_while_another_forgets() {
     model(|| {
         let world = paid(8, [true; SLOTS]);
-        world.layout.time[DEVICE].control.0.grant.set(word_of(500, NOW - STALE));
+        world.layout.time[DEVICE].control.0.grant.set(word_of(500, NOW - GRANT_LASTS));
         let other = beside(&world, |world| world.layout.expire_grant(DEVICE, NOW));
         let new = word_of(250, NOW);
         world.layout.set_grant(DEVICE, new, NOW);

@@ -1,6 +1,6 @@
 //! Tests that devices are coupled if their kernels wait for each other.
 
-use gpuslice_policy::compute::coupling::{LASTS, MeasuredBatch, ThrottledLaunch};
+use gpuslice_policy::compute::coupling::{COUPLING_LASTS, MeasuredBatch, ThrottledLaunch};
 use gpuslice_policy::compute::limiter::lease;
 use gpuslice_policy::time::{Monotonic, WallTime};
 use gpuslice_region::{Device, DeviceRequest, Member, Trust, Uuid};
@@ -37,7 +37,7 @@ fn a_ready_launch_waits_for_a_throttled_one_on_a_coupled_device() {
     assert_eq!(second.acquire_since(devices[1], ms(1), NOW + ms(1), due), Ok(()), "both can go");
     assert_eq!(
         lease_size(&second, devices[1], due),
-        lease::LEAST,
+        lease::LEAST_LEASE,
         "nothing is left that goes without the other"
     );
     assert_eq!(first.acquire(devices[0], ms(1), due), Ok(()));
@@ -111,7 +111,7 @@ fn no_more_is_saved_up_than_others_in_step_have() {
 fn a_minute_later_each_goes_by_itself() {
     let folder = directory();
     let ([_first, second], devices) = held_back(&folder);
-    second.couple(devices, NOW - LASTS + ms(1));
+    second.couple(devices, NOW - COUPLING_LASTS + ms(1));
     assert!(second.is_coupled(devices[1], NOW) && !second.is_coupled(devices[1], NOW + ms(1)));
     assert_eq!(second.acquire(devices[1], ms(1), NOW + ms(1)), Ok(()));
 }

@@ -1,7 +1,7 @@
 //! Tests of grants: the rates that an arbiter writes into a slice's region.
 
 use gpuslice_policy::arbiter::Grant;
-use gpuslice_policy::arbiter::grant_word::{STALE, encode};
+use gpuslice_policy::arbiter::grant_word::{GRANT_LASTS, encode};
 use gpuslice_policy::compute::limiter::token_bucket::RateLimit;
 use gpuslice_policy::config::{CorePolicy, Priority};
 use gpuslice_policy::time::Monotonic;
@@ -44,12 +44,12 @@ fn a_grant_holds_until_it_is_stale_and_the_debt_stays_the_same() {
     assert_eq!(member.acquire(device, ms(1), NOW), Err(NOW + ms(200)));
     member.set_grant(device, word(20, 4 << 20, ns(NOW.nanos())), NOW);
     assert_eq!(member.acquire(device, ms(1), NOW), Err(NOW + ms(2500)));
-    assert_eq!(member.expire_grant(device, NOW + STALE - ns(1)), Some(ns(4 << 20)));
+    assert_eq!(member.expire_grant(device, NOW + GRANT_LASTS - ns(1)), Some(ns(4 << 20)));
     assert_eq!(member.terms(device).rate().get(), 20);
     // 30 ms of GPU time are still owed then, and paid at a half.
-    assert_eq!(member.acquire(device, ms(1), NOW + STALE), Err(NOW + STALE + ms(60)));
+    assert_eq!(member.acquire(device, ms(1), NOW + GRANT_LASTS), Err(NOW + GRANT_LASTS + ms(60)));
     assert_eq!((member.grant(device), member.terms(device).rate().get()), (0, 500));
-    assert_eq!(member.expire_grant(device, NOW + STALE), None);
+    assert_eq!(member.expire_grant(device, NOW + GRANT_LASTS), None);
 }
 
 #[test]
@@ -67,7 +67,7 @@ fn a_member_that_only_listens_notices_that_the_arbiter_is_silent() {
     let directory = directory();
     let (member, device) = in_debt(&directory.path().join("region"), ns(NOW.nanos()));
     member.set_grant(device, word(20, 0, ns(NOW.nanos())), NOW);
-    assert_eq!(member.expire_grant(device, NOW + STALE), None);
+    assert_eq!(member.expire_grant(device, NOW + GRANT_LASTS), None);
     assert_eq!((member.grant(device), member.terms(device).rate().get()), (0, 500));
 }
 

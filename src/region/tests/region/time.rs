@@ -6,7 +6,7 @@ use std::{fs::OpenOptions, os::unix::fs::FileExt as _, path::Path};
 
 use gpuslice_policy::compute::attribution::correction;
 use gpuslice_policy::compute::attribution::source::{Measured, Source, Why};
-use gpuslice_policy::compute::limiter::fair_queue::PATIENCE;
+use gpuslice_policy::compute::limiter::fair_queue::TURN_GRACE;
 use gpuslice_policy::compute::limiter::lease;
 use gpuslice_policy::compute::limiter::token_bucket::MOST_DEBT;
 use gpuslice_policy::compute::measuring::peer_intervals::Interval;
@@ -120,7 +120,7 @@ fn having_taken(path: &Path, time: GpuTime, now: Monotonic) -> (Member, Member, 
 /// Asserts that the first member gets time at an instant at which only one of the two can.
 fn assert_first_goes_first(first: &Member, second: &Member, device: Device, due: Monotonic) {
     assert_eq!(first.acquire(device, ms(1), NOW), Err(due));
-    assert_eq!(second.acquire(device, ms(1), due), Err(due + PATIENCE), "the first has had less");
+    assert_eq!(second.acquire(device, ms(1), due), Err(due + TURN_GRACE), "the first has had less");
     assert_eq!(first.acquire(device, ms(1), due), Ok(()));
 }
 
@@ -159,14 +159,14 @@ fn a_process_that_had_less_goes_first_and_is_not_waited_for_long() {
     let (first, second, device) = in_debt(&directory.path().join("region"), ns(NOW.nanos()));
     let due = NOW + ms(100);
     assert_eq!(second.acquire(device, ms(10), NOW), Err(due));
-    assert_eq!(first.acquire(device, ms(1), due), Err(due + PATIENCE), "after the second");
+    assert_eq!(first.acquire(device, ms(1), due), Err(due + TURN_GRACE), "after the second");
     assert_eq!(lease_size(&first, device, NOW), lease::turn(first.terms(device)));
-    assert_eq!(first.acquire(device, ms(1), due + PATIENCE), Ok(()), "it is late");
+    assert_eq!(first.acquire(device, ms(1), due + TURN_GRACE), Ok(()), "it is late");
     assert_eq!(lease_size(&first, device, NOW), lease::turn(first.terms(device)));
     second.withdraw_request(device);
     assert_eq!(lease_size(&first, device, NOW), lease::MOST_ALONE);
     assert_eq!(second.acquire(device, ms(1), due + ms(100)), Ok(()));
-    assert_eq!(lease_size(&first, device, NOW), lease::MOST);
+    assert_eq!(lease_size(&first, device, NOW), lease::MOST_LEASE);
     second.leave();
     assert_eq!(lease_size(&first, device, NOW), lease::MOST_ALONE);
 }
@@ -379,7 +379,7 @@ fn leases_are_larger_for_a_process_alone_and_where_each_request_costs_a_turn() {
     let (member, device) = join(&path, LIMIT);
     let (other, _) = join(&path, LIMIT);
     let terms = member.terms(device);
-    let [alone, usual, turn] = [lease::MOST_ALONE, lease::MOST, lease::turn(terms)];
+    let [alone, usual, turn] = [lease::MOST_ALONE, lease::MOST_LEASE, lease::turn(terms)];
     let sizes = || [&member, &other].map(|member| lease_size(member, device, NOW));
     assert_eq!(sizes(), [alone, alone], "no process has had anything");
     member.acquire(device, ms(100), NOW).unwrap();
@@ -389,9 +389,9 @@ fn leases_are_larger_for_a_process_alone_and_where_each_request_costs_a_turn() {
     other.withdraw_request(device);
     assert_ne!(sizes()[0], turn);
     // Co-tenants, seen by NVML or not observable.
-    member.set_correction(device, correction::ONE - 1);
+    member.set_correction(device, correction::WHOLE_FACTOR - 1);
     assert_eq!(sizes(), [turn, turn]);
-    member.set_correction(device, correction::ONE);
+    member.set_correction(device, correction::WHOLE_FACTOR);
     assert_eq!(sizes()[1], usual);
     member.set_measure_source(device, Measured { source: Source::Events, why: Some(Why::Mig) }.word());
     assert_eq!(sizes(), [turn, turn]);

@@ -3,17 +3,14 @@
 use crate::driver_calls::nvml::memory;
 use crate::driver_calls::{contexts, devices};
 use crate::os::clock::now;
-use crate::os::messages;
+use crate::os::messages::{self, MESSAGE_PAUSE};
 use crate::slice::handle::Slice;
 use core::fmt;
 use gpuslice_policy::config::{LogLevel, gpu_uuid_text};
-use gpuslice_policy::time::{Monotonic, WallTime};
+use gpuslice_policy::time::Monotonic;
 use gpuslice_policy::units::Bytes;
 use gpuslice_region::Device;
 use parking_lot::Mutex;
-
-/// Time for which no further message about a device is printed: programs try again and again.
-const QUIET: WallTime = WallTime::from_millis(60_000);
 
 /// Instant of the last message, for each device.
 #[derive(Debug, Default)]
@@ -24,7 +21,7 @@ impl DeviceFullMessages {
     fn is_due(&self, device: Device, now: Monotonic) -> bool {
         let mut said = self.0.lock();
         match said.iter_mut().find(|(of, _)| *of == device) {
-            Some((_, at)) if now.since(*at) < QUIET => return false,
+            Some((_, at)) if now.since(*at) < MESSAGE_PAUSE => return false,
             Some((_, at)) => *at = now,
             None => said.push((device, now)),
         }

@@ -21,7 +21,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Most readings of the driver's counter in a row. One is repeated if an executable ended meanwhile.
-const READINGS: u32 = 64;
+const COUNTER_READINGS: u32 = 64;
 
 /// Executables of this process that take memory, and the driver's pools for them.
 #[derive(Debug, Default)]
@@ -258,7 +258,7 @@ impl GraphMemory {
 
     /// Brings the charge to the bytes that the driver's counter proves. If the counter cannot be read, everything stays charged.
     fn read(&self, slice: &Slice) {
-        for _ in 0..READINGS {
+        for _ in 0..COUNTER_READINGS {
             let reading = self.ledger.lock().sums.begin_reading();
             let Some(reserved) = graphs::reserved(self.place.handle) else { return };
             let mut ledger = self.ledger.lock();

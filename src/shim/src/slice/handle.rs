@@ -241,7 +241,7 @@ impl Slice {
 
 /// Number of a thread's reservations between two checks that the region is still there. A check takes half a microsecond; divided
 /// by this number it adds little to a reservation.
-const LOOK_EVERY: u32 = 128;
+const CHECK_EVERY: u32 = 128;
 /// Reservations of at least this many bytes check the region each time, because the driver needs far longer than a check for
 /// them. The threshold is above the size of a block: small memory that comes and goes may begin a block each time.
 const LOOK_FROM: u64 = 2 * BLOCK;
@@ -254,7 +254,7 @@ std::thread_local! {
 fn is_time_to_look(bytes: u64) -> bool {
     let count = RESERVATIONS.get().wrapping_add(1);
     RESERVATIONS.set(count);
-    bytes >= LOOK_FROM || count.is_multiple_of(LOOK_EVERY)
+    bytes >= LOOK_FROM || count.is_multiple_of(CHECK_EVERY)
 }
 
 /// Bytes that are charged to the quota and that no allocation is recorded for yet. Its drop releases them.

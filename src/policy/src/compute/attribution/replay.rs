@@ -33,10 +33,10 @@ const MOVED: u64 = 3;
 const MOVED_OF: u64 = 10;
 
 /// Weight of a new part in the mean: one in eight.
-const MEMORY: i64 = 8;
+const REPLAY_MEMORY: i64 = 8;
 
 /// Contexts that are followed: one bit each.
-pub(super) const MOST: usize = 64;
+pub(super) const MOST_CONTEXTS: usize = 64;
 
 /// The driver's treatment of a context that ran alone beyond its turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,7 +50,8 @@ pub(super) enum OverrunRule {
 }
 
 /// All ways to try.
-pub(super) const WAYS: [OverrunRule; 3] = [OverrunRule::Renews, OverrunRule::Yields, OverrunRule::Waits];
+pub(super) const OVERRUN_RULES: [OverrunRule; 3] =
+    [OverrunRule::Renews, OverrunRule::Yields, OverrunRule::Waits];
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Account {
@@ -165,7 +166,7 @@ impl Replay {
         }
         if account.mean != 0 {
             self.misfit = self.misfit.saturating_add(part.abs_diff(account.mean));
-            let step = part.saturating_sub(account.mean).checked_div(MEMORY).unwrap_or(0);
+            let step = part.saturating_sub(account.mean).checked_div(REPLAY_MEMORY).unwrap_or(0);
             account.mean = account.mean.saturating_add(step);
         } else {
             account.mean = part;
@@ -245,5 +246,5 @@ impl Replay {
 }
 
 pub(super) const fn bit(place: usize) -> u64 {
-    if place < MOST { 1 << place } else { 0 }
+    if place < MOST_CONTEXTS { 1 << place } else { 0 }
 }

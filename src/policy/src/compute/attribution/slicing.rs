@@ -12,7 +12,7 @@
 use std::collections::VecDeque;
 
 use super::super::measuring::peer_intervals::Interval;
-use super::replay::{MOST, Replay, USUAL_SWITCH, WAYS, bit};
+use super::replay::{MOST_CONTEXTS, OVERRUN_RULES, Replay, USUAL_SWITCH, bit};
 use crate::time::{GpuTimeChange, Monotonic, WallTime};
 
 /// Lengths of a turn to try, in microseconds: 0.5 to 50 ms in small steps, with the lengths of known drivers.
@@ -75,7 +75,7 @@ impl Slicing {
     /// Makes a replay without contexts. Time before the instant `at` is not replayed.
     #[must_use]
     pub fn new(at: Monotonic) -> Self {
-        let replays = WAYS
+        let replays = OVERRUN_RULES
             .iter()
             .flat_map(|way| TURNS.iter().map(|turn| Replay::new(WallTime::from_micros(*turn), *way)));
         Self { contexts: Vec::new(), replays: replays.collect(), at, flying: 0, own: 0, forgot: at }
@@ -100,7 +100,7 @@ impl Slicing {
         if let Some(place) = self.contexts.iter().position(|context| context.id == id) {
             return Some(place);
         }
-        if self.contexts.len() < MOST {
+        if self.contexts.len() < MOST_CONTEXTS {
             self.contexts.push(Context { id, ..Context::default() });
             return self.contexts.len().checked_sub(1);
         }
@@ -180,7 +180,7 @@ impl Slicing {
         // Continued work is in flight until it is published again, unless its process has died.
         // Work that follows within a switch was queued behind the work that ends: no other context runs in between. Ends
         // are not known more exactly; with 4 us, their errors are taken for pauses (10 points).
-        let gap = if span.goes_on { BEHIND } else { USUAL_SWITCH };
+        let gap = if span.goes_on { REPLAY_DELAY } else { USUAL_SWITCH };
         let follows = context.waiting.front().is_some_and(|next| next.start <= at.saturating_add(gap));
         let rests = context.begun.is_empty() && !follows;
         if !span.goes_on {
@@ -197,13 +197,13 @@ impl Slicing {
 
 /// Time after which all work that began before an instant is published: 30 ms. That is twice the time for
 /// which a batch may stay open, and the time to read its events.
-pub const BEHIND: WallTime = WallTime::from_millis(30);
+pub const REPLAY_DELAY: WallTime = WallTime::from_millis(30);
 
 /// Time between two rounds in which the node agent relays published work to slices of other directories: 10 ms.
 pub const RELAY_EVERY: WallTime = WallTime::from_millis(10);
 
-/// Time after which work is relayed, too: two rounds more than [`BEHIND`], because a round may be late by one.
-pub const RELAYED_BEHIND: WallTime = BEHIND.saturating_add(RELAY_EVERY.saturating_mul(2));
+/// Time after which work is relayed, too: two rounds more than [`REPLAY_DELAY`], because a round may be late by one.
+pub const RELAYED_DELAY: WallTime = REPLAY_DELAY.saturating_add(RELAY_EVERY.saturating_mul(2));
 
 #[cfg(test)]
 #[allow(clippy::indexing_slicing, reason = "a test")]
@@ -384,7 +384,7 @@ mod tests {
         let span =
             |at: u64| Interval { start: START + ms(at), end: START + ms(at + 1), ..Interval::default() };
         (0..100).for_each(|id| slicing.add(id, id == 0, span(0)));
-        assert_eq!(slicing.contexts.len(), MOST);
+        assert_eq!(slicing.contexts.len(), MOST_CONTEXTS);
         let _part = slicing.advance(START + ms(5));
         slicing.add(99, false, span(6));
         assert!(slicing.contexts.iter().any(|context| context.id == (99, 0)));

@@ -3,12 +3,12 @@
 //! NVML's process numbers may belong to another process-number namespace, so they are only counted. If more numbers
 //! were busy lately than the slice and its co-tenants had processes, at least one of them publishes nothing.
 
-use super::nvml_windows::{OLDEST, Use};
+use super::nvml_windows::{OLDEST_SAMPLE, Use};
 use crate::time::Monotonic;
 
 /// Consecutive looks that must find too many processes. NVML names a dead process of the slice for a moment longer
 /// than the slice remembers it.
-const LOOKS: u32 = 3;
+const CONFIRMING_LOOKS: u32 = 3;
 
 /// The numbers that NVML named in the last seconds, the known processes, and the consecutive looks with too many.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -36,7 +36,7 @@ impl UnknownProcesses {
     /// Returns true if a process that publishes nothing surely uses the GPU.
     #[must_use]
     pub const fn are_there(&self) -> bool {
-        self.looks >= LOOKS
+        self.looks >= CONFIRMING_LOOKS
     }
 }
 
@@ -59,7 +59,7 @@ impl<Number: PartialEq> RecentItems<Number> {
             }
         }
         // NVML names one process at a time, so a busy one may be unnamed for a second.
-        self.0.retain(|(_, last)| now.since(*last) < OLDEST);
+        self.0.retain(|(_, last)| now.since(*last) < OLDEST_SAMPLE);
     }
 
     const fn count(&self) -> usize {

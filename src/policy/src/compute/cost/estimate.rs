@@ -11,14 +11,14 @@
 use crate::time::{GpuTime, Nanos, WallTime};
 
 /// Largest prepayment for one launch: one second. A longer kernel is charged while it runs.
-pub const MOST: GpuTime = GpuTime::from_millis(1_000);
+pub const MOST_PREPAID: GpuTime = GpuTime::from_millis(1_000);
 
 /// Weight of a new measurement of one launch: one part in eight.
-const MEMORY: u64 = 8;
+const LAUNCH_MEMORY: u64 = 8;
 /// Weight of the error of a batch: one part in four. A batch does not tell which of its keys caused the error.
-const RUN_MEMORY: u64 = 4;
+const BATCH_MEMORY: u64 = 4;
 /// Largest factor by which a single batch may change an estimate.
-const MOST_STEP: u64 = 4;
+const MOST_ESTIMATE_STEP: u64 = 4;
 
 /// The properties by which launches of a function are alike.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -173,7 +173,7 @@ impl Estimate {
         Self {
             charged: stepped(self.charged, distance(self.charged, charged), of),
             duration: stepped(self.duration, distance(self.duration, duration), of),
-            samples: u8::try_from(all.min(MEMORY.saturating_sub(1))).unwrap_or(1),
+            samples: u8::try_from(all.min(LAUNCH_MEMORY.saturating_sub(1))).unwrap_or(1),
         }
     }
 
@@ -193,17 +193,17 @@ impl Estimate {
 /// part of `launches` launches in the prediction.
 fn corrected<T: Nanos>(old: T, (predicted, launches): (T, u32), measured: T, of: T) -> T {
     let (predicted, of) = (predicted.nanos(), of.nanos());
-    let measured = measured.nanos().clamp(of / MOST_STEP, of.saturating_mul(MOST_STEP));
+    let measured = measured.nanos().clamp(of / MOST_ESTIMATE_STEP, of.saturating_mul(MOST_ESTIMATE_STEP));
     let launch = predicted.checked_div(u64::from(launches.max(1)));
     let sample = launch.and_then(|launch| by(launch, measured, of)).map_or(old, T::from_nanos);
     let share =
         distance(old, sample).saturating_mul(i128::from(predicted)).checked_div(i128::from(of.max(1)));
-    bounded(stepped(old, share.unwrap_or(0), RUN_MEMORY))
+    bounded(stepped(old, share.unwrap_or(0), BATCH_MEMORY))
 }
 
-/// Returns the cost of one launch, at least a nanosecond and at most [`MOST`].
+/// Returns the cost of one launch, at least a nanosecond and at most [`MOST_PREPAID`].
 pub(super) fn bounded<T: Nanos>(cost: T) -> T {
-    cost.clamp(T::from_nanos(1), T::from_nanos(MOST.nanos()))
+    cost.clamp(T::from_nanos(1), T::from_nanos(MOST_PREPAID.nanos()))
 }
 
 /// Returns the nanoseconds from `old` to `new`.

@@ -8,20 +8,20 @@
 //! time that it was served. Every other process computes from these words when its own turn comes. No process hands a
 //! turn over, so no process waits for a dead one.
 //!
-//! Risk: a process that publishes a request and stops would hold up all others. [`PATIENCE`] and
-//! [`OVERDUE`] bound that wait.
+//! Risk: a process that publishes a request and stops would hold up all others. [`TURN_GRACE`] and
+//! [`STOPPED_AFTER`] bound that wait.
 
 use super::lease;
 use super::token_bucket::RateLimit;
 use crate::time::{GpuTime, Monotonic, WallTime};
 
 /// Turns ([`super::lease::turn`]) by which all idle processes of a slice together may be behind: two.
-const LAG: u64 = 2;
+const LAG_TURNS: u64 = 2;
 /// Time by which a process may be late for its turn before others are served: 0.5 ms. A late process overslept,
 /// was suspended, or was killed. It is due again at its next request.
-pub const PATIENCE: WallTime = WallTime::from_micros(500);
+pub const TURN_GRACE: WallTime = WallTime::from_micros(500);
 /// Time after its deadline from which a process does not count as waiting: 10 ms. It is stopped or dead.
-pub const OVERDUE: WallTime = WallTime::from_millis(10);
+pub const STOPPED_AFTER: WallTime = WallTime::from_millis(10);
 
 /// The published words of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -36,11 +36,11 @@ impl Ask {
     /// Returns the request as other processes count it at `now`. `looks` is the instant at which the process tries again; the
     /// beginning of the clock while it tries.
     ///
-    /// An overdue process counts as not waiting. Otherwise all processes behind it would become due together after [`PATIENCE`].
+    /// An overdue process counts as not waiting. Otherwise all processes behind it would become due together after [`TURN_GRACE`].
     /// The first to wake up would take the turn, whatever GPU time it had before.
     #[must_use]
     pub fn of_one_that(self, looks: Monotonic, now: Monotonic) -> Self {
-        let is_overdue = looks > Monotonic::BEGIN && looks.saturating_add(OVERDUE) <= now;
+        let is_overdue = looks > Monotonic::BEGIN && looks.saturating_add(STOPPED_AFTER) <= now;
         Self { wants: if is_overdue { GpuTime::ZERO } else { self.wants }, ..self }
     }
 }
@@ -56,7 +56,7 @@ impl Ask {
 /// t`.
 #[must_use]
 pub fn lag(processes: usize, terms: RateLimit) -> GpuTime {
-    lease::turn(terms).saturating_mul(LAG).part(u64::try_from(processes).unwrap_or(u64::MAX))
+    lease::turn(terms).saturating_mul(LAG_TURNS).part(u64::try_from(processes).unwrap_or(u64::MAX))
 }
 
 /// Returns the virtual time at which a process starts to ask. `served` is the GPU time that it was served before.
@@ -96,10 +96,10 @@ pub fn before(me: usize, served: GpuTime, asks: impl IntoIterator<Item = Ask>) -
 ///
 /// `free_since` is the instant at which the slice's time becomes or became free
 /// ([`super::token_bucket::free_since`]). `before` is the GPU time that others get first. If the time
-/// is free and the others have not taken theirs within [`PATIENCE`], it is the process's turn.
+/// is free and the others have not taken theirs within [`TURN_GRACE`], it is the process's turn.
 #[must_use]
 pub fn wait(free_since: Monotonic, before: GpuTime, now: Monotonic, terms: RateLimit) -> Option<Monotonic> {
-    let due = free_since.saturating_add(terms.wall(before).min(PATIENCE));
+    let due = free_since.saturating_add(terms.wall(before).min(TURN_GRACE));
     (due > now).then_some(due)
 }
 
@@ -131,8 +131,8 @@ mod tests {
     fn a_process_that_should_have_looked_long_ago_does_not_go_first() {
         let ask = Ask { served: ms(1), wants: ms(2) };
         let wants = |looks, now| ask.of_one_that(looks, now).wants;
-        assert_eq!(wants(ms(100), ms::<Monotonic>(100) + OVERDUE - ns(1)), ms(2));
-        assert_eq!(wants(ms(100), ms::<Monotonic>(100) + OVERDUE), ns(0));
+        assert_eq!(wants(ms(100), ms::<Monotonic>(100) + STOPPED_AFTER - ns(1)), ms(2));
+        assert_eq!(wants(ms(100), ms::<Monotonic>(100) + STOPPED_AFTER), ns(0));
         assert_eq!(wants(ns(0), ms(100)), ms(2), "it is looking");
         assert_eq!(wants(ns(u64::MAX), ms(100)), ms(2), "it is about to sleep");
     }
@@ -142,8 +142,8 @@ mod tests {
         assert_eq!(wait(ms(100), ns(0), ms(100), terms()), None);
         assert_eq!(wait(ms(100), ns(0), ms(99), terms()), Some(ms(100)));
         assert_eq!(wait(ms(100), ns(100_000), ms(100), terms()), Some(ms::<Monotonic>(100) + ns(200_000)));
-        assert_eq!(wait(ms(100), ms(400), ms(100), terms()), Some(ms::<Monotonic>(100) + PATIENCE));
-        assert_eq!(wait(ms(100), ms(400), ms::<Monotonic>(100) + PATIENCE, terms()), None);
+        assert_eq!(wait(ms(100), ms(400), ms(100), terms()), Some(ms::<Monotonic>(100) + TURN_GRACE));
+        assert_eq!(wait(ms(100), ms(400), ms::<Monotonic>(100) + TURN_GRACE, terms()), None);
     }
 
     fn begins(served: GpuTime, virtual_time: GpuTime, asks: &[Ask]) -> GpuTime {

@@ -17,7 +17,7 @@ use crate::time::{GpuTime, WallTime};
 ///
 /// In order of arrival, leases of 2 ms make eight processes unequal (Jain index 0.95). Turns ([`super::fair_queue`])
 /// are fair with any lease, but a small lease keeps little from the others.
-pub const MOST: GpuTime = GpuTime::from_micros(200);
+pub const MOST_LEASE: GpuTime = GpuTime::from_micros(200);
 
 /// Largest lease of a process that is alone in its slice: 1 ms.
 ///
@@ -34,14 +34,14 @@ pub const TURN: GpuTime = GpuTime::from_millis(4);
 const TURN_SPAN: WallTime = WallTime::from_millis(60);
 
 /// Smallest lease: 20 us.
-pub const LEAST: GpuTime = GpuTime::from_micros(20);
+pub const LEAST_LEASE: GpuTime = GpuTime::from_micros(20);
 
 /// Wall time that a lease may stand for: 4 ms. A killed thread keeps that much from its slice.
-const SPAN: WallTime = WallTime::from_millis(4);
+const LEASE_SPAN: WallTime = WallTime::from_millis(4);
 
 /// Number of threads that hold whole leases: 8. With more, each lease is smaller: the credit that the threads hold
 /// together must not make other processes wait.
-const WHOLE: usize = 8;
+const WHOLE_LEASES: usize = 8;
 
 /// Conditions of a process on a device, from which the size of its leases follows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,25 +78,25 @@ pub struct Situation {
 pub fn size_for(situation: &Situation, threads: usize, room: GpuTime) -> GpuTime {
     let Situation { terms, is_coupled, has_cotenants, waiting, is_alone } = *situation;
     let size = match waiting {
-        _ if is_coupled => LEAST,
+        _ if is_coupled => LEAST_LEASE,
         0 if has_cotenants => turn(terms),
         0 if is_alone => alone(terms),
         0 => usual(terms),
         _ => turn_among(terms, waiting.saturating_add(1)),
     };
-    let parts = threads.checked_div(WHOLE).unwrap_or(0).max(1);
+    let parts = threads.checked_div(WHOLE_LEASES).unwrap_or(0).max(1);
     let size = size.part(u64::try_from(parts).unwrap_or(1));
-    if room < queue_bound::LEAST { size.min(MOST_ALONE) } else { size }
+    if room < queue_bound::LEAST_BOUND { size.min(MOST_ALONE) } else { size }
 }
 
 /// Returns the GPU time of the usual lease: 0.2 ms, and less at shares below 5 %.
 fn usual(terms: RateLimit) -> GpuTime {
-    terms.gpu(SPAN).clamp(LEAST, MOST)
+    terms.gpu(LEASE_SPAN).clamp(LEAST_LEASE, MOST_LEASE)
 }
 
 /// Returns the GPU time of a lease where no other process uses the slice: 1 ms, and less at shares below 8 %.
 fn alone(terms: RateLimit) -> GpuTime {
-    terms.gpu(SPAN_ALONE).clamp(LEAST, MOST_ALONE)
+    terms.gpu(SPAN_ALONE).clamp(LEAST_LEASE, MOST_ALONE)
 }
 
 /// Returns the GPU time that a process takes in its turn: 4 ms, and less below a share of 7 %. It applies while
@@ -226,11 +226,11 @@ mod tests {
 
     #[test]
     fn a_lease_is_a_fifth_of_a_millisecond_and_less_at_small_shares() {
-        assert_eq!(usual(terms(950)), MOST);
-        assert_eq!(usual(terms(50)), MOST);
+        assert_eq!(usual(terms(950)), MOST_LEASE);
+        assert_eq!(usual(terms(50)), MOST_LEASE);
         assert_eq!(usual(terms(10)), ns(40_000));
-        assert_eq!(usual(terms(0)), LEAST);
-        assert_eq!([950, 50, 0].map(|share| alone(terms(share))), [MOST_ALONE, ns(600_000), LEAST]);
+        assert_eq!(usual(terms(0)), LEAST_LEASE);
+        assert_eq!([950, 50, 0].map(|share| alone(terms(share))), [MOST_ALONE, ns(600_000), LEAST_LEASE]);
     }
 
     #[test]
@@ -244,7 +244,7 @@ mod tests {
     fn a_turn_is_the_part_of_a_round_where_many_ask() {
         assert_eq!(
             [0, 2, 6, 8, 24, 1000].map(|processes| turn_among(terms(300), processes)),
-            [TURN, TURN, TURN, ns(3_000_000), ns(1_000_000), MOST]
+            [TURN, TURN, TURN, ns(3_000_000), ns(1_000_000), MOST_LEASE]
         );
         assert_eq!(turn_among(terms(10), 8), ns(600_000), "less at small shares");
     }
@@ -260,28 +260,28 @@ mod tests {
 
     #[test]
     fn the_first_condition_that_holds_decides_the_size_of_a_lease() {
-        let size = |situation| size_for(&situation, 1, queue_bound::MOST);
-        assert_eq!(size(USUAL), MOST);
+        let size = |situation| size_for(&situation, 1, queue_bound::MOST_BOUND);
+        assert_eq!(size(USUAL), MOST_LEASE);
         let alone = Situation { is_alone: true, ..USUAL };
         assert_eq!(size(alone), MOST_ALONE);
         let beside = Situation { has_cotenants: true, ..alone };
         assert_eq!(size(beside), TURN);
         let awaited = Situation { waiting: 7, ..beside };
         assert_eq!(size(awaited), ns(3_000_000));
-        assert_eq!(size(Situation { is_coupled: true, ..awaited }), LEAST);
+        assert_eq!(size(Situation { is_coupled: true, ..awaited }), LEAST_LEASE);
     }
 
     #[test]
     fn many_threads_hold_eight_leases_together() {
-        let size = |threads| size_for(&USUAL, threads, queue_bound::MOST);
-        assert_eq!([0, 1, 15, 16, 64].map(size), [1, 1, 1, 2, 8].map(|parts| MOST.part(parts)));
+        let size = |threads| size_for(&USUAL, threads, queue_bound::MOST_BOUND);
+        assert_eq!([0, 1, 15, 16, 64].map(size), [1, 1, 1, 2, 8].map(|parts| MOST_LEASE.part(parts)));
     }
 
     #[test]
     fn where_other_slices_leave_less_room_a_lease_is_a_millisecond_at_most() {
         let beside = Situation { has_cotenants: true, ..USUAL };
         let size = |situation, room| size_for(situation, 1, ns(room));
-        assert_eq!([&beside, &USUAL].map(|situation| size(situation, 3_000_000)), [MOST_ALONE, MOST]);
+        assert_eq!([&beside, &USUAL].map(|situation| size(situation, 3_000_000)), [MOST_ALONE, MOST_LEASE]);
         assert_eq!(size(&beside, u64::MAX), TURN);
     }
 
@@ -323,8 +323,8 @@ mod tests {
     fn a_thread_takes_the_shortfall_and_at_least_a_lease() {
         let mut lease = Lease::NONE;
         lease.fill(ns(50_000));
-        assert_eq!(lease.shortfall(ns(50_000), MOST), ns(0));
-        assert_eq!(lease.shortfall(ns(50_001), MOST), MOST);
-        assert_eq!(lease.shortfall(ns(5_050_000), MOST), ns(5_000_000));
+        assert_eq!(lease.shortfall(ns(50_000), MOST_LEASE), ns(0));
+        assert_eq!(lease.shortfall(ns(50_001), MOST_LEASE), MOST_LEASE);
+        assert_eq!(lease.shortfall(ns(5_050_000), MOST_LEASE), ns(5_000_000));
     }
 }

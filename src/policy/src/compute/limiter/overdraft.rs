@@ -10,7 +10,7 @@
 //!
 //! Each reason is a guess, and each may be wrong. Therefore one budget pays for all of them ([`admit`]). The slice owes the time
 //! like any other. Half of the share pays for overdrafts, while the whole share pays the debt. So overdrafts never put a slice
-//! further into debt than [`MOST`] and one launch.
+//! further into debt than [`MOST_OVERDRAFT`] and one launch.
 
 use super::super::cost::estimate::Estimate;
 use super::lease;
@@ -20,7 +20,7 @@ use crate::units::Permille;
 
 /// GPU time of overdrafts that may be admitted at once: 20 ms, or the burst if that is less. It has
 /// room for a few launches before the one for which a kernel waits. A window of one second moves by at most 2 points.
-pub const MOST: GpuTime = GpuTime::from_millis(20);
+pub const MOST_OVERDRAFT: GpuTime = GpuTime::from_millis(20);
 /// Longest wait for the budget, or for another device: 10 s. A kernel may wait for the launch, so the
 /// launch must not wait longer after one that was expensive, or by wrong evidence. Of launches that half of the share
 /// does not pay within that time, one is admitted each 10 s.
@@ -38,7 +38,7 @@ const LATER: u64 = 8;
 pub fn admit(until: Monotonic, now: Monotonic, amount: GpuTime, terms: RateLimit) -> Option<Monotonic> {
     let (rate, most) = (terms.rate(), now.saturating_add(MOST_WAIT));
     let half = Permille::new((rate.get() / 2).max(1)).unwrap_or(rate);
-    let terms = RateLimit::new(half, MOST.min(terms.burst()));
+    let terms = RateLimit::new(half, MOST_OVERDRAFT.min(terms.burst()));
     let until = if until > most { Monotonic::BEGIN } else { until };
     token_bucket::wait(until, now)
         .is_none()
@@ -148,7 +148,7 @@ mod tests {
                     owed += amount;
                     largest = largest.max(amount);
                 }
-                prop_assert!(owed <= MOST.min(ms(burst)) + largest + ns(100), "{owed} of {largest}");
+                prop_assert!(owed <= MOST_OVERDRAFT.min(ms(burst)) + largest + ns(100), "{owed} of {largest}");
             }
         }
     }

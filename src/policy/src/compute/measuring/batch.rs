@@ -23,14 +23,14 @@ use crate::time::{GpuTime, WallTime};
 ///
 /// This time of a batch with waits is left to the estimates. Otherwise a program that repeatedly launches 20 us and
 /// waits would be charged for its return: a tenth too much.
-pub const RETURN: WallTime = WallTime::from_micros(50);
+pub const HOST_RETURN: WallTime = WallTime::from_micros(50);
 
 /// Time for which a batch may stay open: 10 ms. Example: kernels become longer, and the host waits for
 /// each. Without this bound they would stay unmeasured until the predicted work fills a batch.
-pub const OLD: WallTime = WallTime::from_millis(10);
+pub const OLDEST_BATCH: WallTime = WallTime::from_millis(10);
 
 /// Keys of one batch that can learn from it. Launches of further keys are charged all the same.
-const PARTS: usize = 8;
+const BATCH_PARTS: usize = 8;
 
 /// A batch of launches between two events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,7 +50,7 @@ pub struct Batch {
     pub(super) close_delay: WallTime,
     /// True if all estimates that were prepaid rest on measurements.
     pub(super) is_certain: bool,
-    pub(super) parts: [Option<BatchPart>; PARTS],
+    pub(super) parts: [Option<BatchPart>; BATCH_PARTS],
 }
 
 impl Batch {
@@ -73,7 +73,7 @@ impl Batch {
             idle_after_last: WallTime::ZERO,
             close_delay: WallTime::ZERO,
             is_certain: true,
-            parts: [None; PARTS],
+            parts: [None; BATCH_PARTS],
         }
     }
 
@@ -131,7 +131,7 @@ impl Batch {
     #[inline]
     pub fn host_synchronised(&mut self, inside: WallTime) {
         let idle = inside.saturating_sub(self.unawaited());
-        self.idle_after_sync = self.idle_after_sync.saturating_add(idle.max(RETURN));
+        self.idle_after_sync = self.idle_after_sync.saturating_add(idle.max(HOST_RETURN));
         self.awaited = self.predicted;
     }
 
@@ -155,9 +155,9 @@ impl Batch {
     }
 
     /// Records that the closing event reached the stream `delay` after the close, because of the host. A host
-    /// without a delay is late by less than [`RETURN`], which does not count.
+    /// without a delay is late by less than [`HOST_RETURN`], which does not count.
     pub fn set_close_delay(&mut self, delay: WallTime) {
-        self.close_delay = if delay > RETURN { delay } else { WallTime::ZERO };
+        self.close_delay = if delay > HOST_RETURN { delay } else { WallTime::ZERO };
     }
 
     /// Adds a launch that was prepaid by this estimate. Returns whether the batch is full and must be closed.
@@ -173,10 +173,10 @@ impl Batch {
     }
 
     /// Returns true if a full batch may continue, because a closing event would delay the next kernel. The bound is
-    /// [`OLD`] of predicted work.
+    /// [`OLDEST_BATCH`] of predicted work.
     #[must_use]
     pub fn can_go_on(&self) -> bool {
-        self.timing == Timing::Batched && self.predicted < OLD
+        self.timing == Timing::Batched && self.predicted < OLDEST_BATCH
     }
 
     fn note(&mut self, key: &Key, estimate: &Estimate) {
@@ -288,8 +288,8 @@ mod tests {
         assert_eq!(batch.idle(), us::<WallTime>(3) + ns(100));
         batch.host_synchronised(ns(0));
         batch.close(ns(7));
-        batch.set_close_delay(RETURN + ns(1));
-        assert_eq!(batch.idle(), us::<WallTime>(3) + ns(107) + 2 * RETURN + ns(1));
+        batch.set_close_delay(HOST_RETURN + ns(1));
+        assert_eq!(batch.idle(), us::<WallTime>(3) + ns(107) + 2 * HOST_RETURN + ns(1));
     }
 
     #[test]
@@ -301,7 +301,7 @@ mod tests {
         }
         assert!(!batch.is_empty());
         assert_eq!((batch.launches(), batch.prepaid(), batch.predicted()), (20, ns(200), ns(200)));
-        assert_eq!(batch.parts().count(), PARTS);
+        assert_eq!(batch.parts().count(), BATCH_PARTS);
         assert!(batch.parts().all(|part| (part.launches, part.duration) == (2, ns(20))));
     }
 }

@@ -16,14 +16,14 @@ pub struct Overlap {
 impl Default for Overlap {
     /// Starts without observations: nothing overlaps.
     fn default() -> Self {
-        Self { measured: LATELY, covered: LATELY }
+        Self { measured: OVERLAP_WINDOW, covered: OVERLAP_WINDOW }
     }
 }
 
 /// Busy time of the average: 20 ms, ten batches. Processes that start together overlap in their first
 /// work only. A longer average would let them take too much for as long.
-const LATELY: WallTime = WallTime::from_millis(20);
-/// Bits of one sum in a word: a sum is at most [`LATELY`], in nanoseconds.
+const OVERLAP_WINDOW: WallTime = WallTime::from_millis(20);
+/// Bits of one sum in a word: a sum is at most [`OVERLAP_WINDOW`], in nanoseconds.
 const HALF: u32 = 32;
 
 impl Overlap {
@@ -39,7 +39,7 @@ impl Overlap {
         if word == 0 {
             return Self::default();
         }
-        let measured = WallTime::from_nanos(word >> HALF).min(LATELY);
+        let measured = WallTime::from_nanos(word >> HALF).min(OVERLAP_WINDOW);
         Self { measured, covered: WallTime::from_nanos(word & u64::MAX >> HALF).min(measured) }
     }
 
@@ -48,10 +48,13 @@ impl Overlap {
     pub fn add(&mut self, length: WallTime, covered: WallTime) {
         self.measured = self.measured.saturating_add(length);
         self.covered = self.covered.saturating_add(covered.min(length));
-        while self.measured > LATELY {
+        while self.measured > OVERLAP_WINDOW {
             // Both sums lose the same fraction, so that their ratio stays.
-            let lost =
-                self.measured.saturating_sub(LATELY).min(self.measured.part(4)).max(WallTime::NANOSECOND);
+            let lost = self
+                .measured
+                .saturating_sub(OVERLAP_WINDOW)
+                .min(self.measured.part(4))
+                .max(WallTime::NANOSECOND);
             let part = self.covered.scaled(lost.nanos(), self.measured.nanos());
             self.covered = self.covered.saturating_sub(part.unwrap_or_default());
             self.measured = self.measured.saturating_sub(lost);
@@ -85,19 +88,23 @@ mod tests {
     fn new_overlap_outweighs_old_after_twenty_milliseconds() {
         let mut overlap = Overlap::default();
         (0..1000).for_each(|_| overlap.add(ms(1), ns(0)));
-        assert_eq!(overlap.measured, LATELY);
+        assert_eq!(overlap.measured, OVERLAP_WINDOW);
         assert!(overlap.part(ms(1)) <= ns(1), "{}", overlap.part(ms(1)));
-        overlap.add(LATELY.part(2), LATELY.part(2));
-        assert_eq!(overlap.measured, LATELY);
+        overlap.add(OVERLAP_WINDOW.part(2), OVERLAP_WINDOW.part(2));
+        assert_eq!(overlap.measured, OVERLAP_WINDOW);
         assert!(overlap.part(ms(1)).nanos().abs_diff(1_000_000 / 3) <= 2, "{}", overlap.part(ms(1)));
         overlap.add(ns(u64::MAX), ns(0));
-        assert!(overlap.measured == LATELY && overlap.part(ms(1)) <= ns(1), "{}", overlap.part(ms(1)));
+        assert!(
+            overlap.measured == OVERLAP_WINDOW && overlap.part(ms(1)) <= ns(1),
+            "{}",
+            overlap.part(ms(1))
+        );
     }
 
     proptest! {
         #[test]
         fn a_word_returns_its_overlap_and_the_part_is_no_more_than_the_whole(
-            intervals in prop::collection::vec((0..2 * LATELY.nanos(), any::<u64>()), 0..20),
+            intervals in prop::collection::vec((0..2 * OVERLAP_WINDOW.nanos(), any::<u64>()), 0..20),
             word in any::<u64>(),
             length in any::<u64>(),
         ) {

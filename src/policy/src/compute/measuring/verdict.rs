@@ -1,6 +1,6 @@
 //! The verdict on a measured batch: the duration of its launches, and the lesson for the estimates.
 
-use super::batch::{Batch, RETURN};
+use super::batch::{Batch, HOST_RETURN};
 use super::when_alone::{GAPLESS, Timing};
 use crate::time::WallTime;
 
@@ -103,7 +103,7 @@ impl Batch {
         let before_first = self.idle_before_first.max(event);
         match opening {
             Opening::Busy => (event, WallTime::ZERO),
-            _ if self.idle_before_first > RETURN || before_first >= measured => {
+            _ if self.idle_before_first > HOST_RETURN || before_first >= measured => {
                 (WallTime::ZERO, before_first)
             }
             _ => (before_first, WallTime::ZERO),
@@ -240,7 +240,7 @@ mod tests {
                 "it was busy before"
             );
             assert_eq!(verdict_of(timing, us(20_000), us(400)), (us(400), ns(0)));
-            assert_eq!(verdict_of(timing, RETURN, us(1040)), (us(1040), ns(0)), "not held up");
+            assert_eq!(verdict_of(timing, HOST_RETURN, us(1040)), (us(1040), ns(0)), "not held up");
         }
     }
 
@@ -296,7 +296,7 @@ mod tests {
             (verdict.length, verdict.held, verdict.lesson)
         };
         assert_eq!(verdict_of(us(6), us(8)), (us(2), false, EstimateUpdate::Single));
-        assert_eq!(verdict_of(RETURN, RETURN + ns(1)), (ns(1), false, EstimateUpdate::Single));
+        assert_eq!(verdict_of(HOST_RETURN, HOST_RETURN + ns(1)), (ns(1), false, EstimateUpdate::Single));
         assert_eq!(
             verdict_of(us(6), us(6)),
             (us(6), true, EstimateUpdate::Nothing),

@@ -14,7 +14,7 @@ use crate::time::WallTime;
 const EVENTS: u64 = 400;
 
 /// Duration from which a kernel is measured alone, however little an event costs: 0.5 ms.
-pub const LONG: WallTime = WallTime::from_micros(500);
+pub const LONG_KERNEL: WallTime = WallTime::from_micros(500);
 
 /// Duration from which a graph is measured alone, however little an event costs: 0.3 ms. The content of a graph
 /// can change from launch to launch.
@@ -25,13 +25,13 @@ pub const FULL: WallTime = WallTime::from_millis(2);
 
 /// Length of a gap after which a launch is measured alone: 50 us. The GPU is idle in the gap, so two events delay nothing.
 /// A batch across such gaps tells little about its kernels.
-pub const SPARSE: WallTime = WallTime::from_micros(50);
+pub const SPARSE_GAP: WallTime = WallTime::from_micros(50);
 
 /// Gaps below one part in 20 of a batch do not count. A batch with longer gaps is a batch *with gaps*.
 pub(super) const GAPLESS: u64 = 20;
 
 /// One launch in 512 is measured alone where batches have gaps. The constants below follow from this one, except
-/// [`LOOKS`].
+/// [`CHECK_ONE_IN`].
 const SAMPLED: u32 = 512;
 
 /// Launches after which one is measured alone although its stream may be empty.
@@ -42,7 +42,7 @@ const LATEST: u32 = 2 * SAMPLED;
 /// Eleven is a prime that few programs wait after. Example: in a program that waits after each 10 launches, one of
 /// ten can be measured. With 2, 4, 5 or 6 the checks miss it. With 31 they come too rarely before [`LATEST`], and
 /// shares are up to 2.6 points too small.
-const LOOKS: u32 = 11;
+const CHECK_ONE_IN: u32 = 11;
 
 /// Launches that a batch with gaps counts for: eight such batches make one launch due.
 ///
@@ -72,12 +72,12 @@ impl Timing {
     #[must_use]
     pub fn of(known: Option<&Estimate>, long: WallTime, gap: WallTime) -> Self {
         match known {
-            Some(known) if gap < SPARSE && Self::is_together(known, long) => Self::Batched,
+            Some(known) if gap < SPARSE_GAP && Self::is_together(known, long) => Self::Batched,
             _ => Self::Single,
         }
     }
 
-    /// Returns true if a launch with this estimate belongs in a batch, if its stream was idle for less than [`SPARSE`].
+    /// Returns true if a launch with this estimate belongs in a batch, if its stream was idle for less than [`SPARSE_GAP`].
     /// Kernels of its kind are [`long`] from `long` on.
     #[inline]
     #[must_use]
@@ -89,7 +89,7 @@ impl Timing {
 /// Returns the duration from which a kernel or a graph is measured alone, where an event costs `event`.
 #[must_use]
 pub fn long(is_graph: bool, event: WallTime) -> WallTime {
-    beside_events(if is_graph { LONG_GRAPH } else { LONG }, event)
+    beside_events(if is_graph { LONG_GRAPH } else { LONG_KERNEL }, event)
 }
 
 /// Returns the predicted duration of the work that fills a batch, where an event costs `event`.
@@ -139,7 +139,7 @@ impl Sampler {
         let waits = is_due && estimate.duration < AFTER_GAPS && self.count < LATEST && may_be_empty();
         self.passes();
         if waits {
-            self.due = self.count.saturating_add(LOOKS - 1);
+            self.due = self.count.saturating_add(CHECK_ONE_IN - 1);
             return false;
         }
         if self.count >= SAMPLED {
@@ -197,8 +197,8 @@ mod tests {
         assert_eq!(known(us(500), false, ns(0)), Timing::Single);
         assert_eq!(known(us(299), true, ns(0)), Timing::Batched);
         assert_eq!(known(us(300), true, ns(0)), Timing::Single);
-        assert_eq!(known(us(20), false, SPARSE), Timing::Single);
-        assert_eq!(Timing::of(None, LONG, ns(0)), Timing::Single);
+        assert_eq!(known(us(20), false, SPARSE_GAP), Timing::Single);
+        assert_eq!(Timing::of(None, LONG_KERNEL, ns(0)), Timing::Single);
     }
 
     #[test]

@@ -20,7 +20,7 @@ use gpuslice_policy::compute::cost::estimate::Estimate;
 const MEASURED: u32 = 16;
 /// Bytes from which on a copy from or to the host ends a batch. Such a copy takes at least 3 us on any bus, and the
 /// two events of a batch take 2 us.
-const LARGE: u64 = 64 << 10;
+const LARGE_COPY: u64 = 64 << 10;
 
 /// Makes a copy on the device or a fill, which is not paced.
 ///
@@ -83,7 +83,7 @@ pub(crate) fn host_copy(
     if !compute.is_pacing() {
         return call();
     }
-    if bytes >= LARGE {
+    if bytes >= LARGE_COPY {
         end_batch(compute, stream);
     }
     if is_sync { waits(compute, Waits::Stream(stream), call) } else { call() }

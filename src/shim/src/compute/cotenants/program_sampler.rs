@@ -8,7 +8,7 @@
 //! The elected process of a slice asks NVML; the other processes keep NVML closed. It asks once a second, and less
 //! often where NVML is slow. Of slices that see each other [one asks](super::slicing_replay).
 
-use crate::compute::attribution::nvml_schedule::{AGAIN, PATIENCE, next_call};
+use crate::compute::attribution::nvml_schedule::{RETRY_NVML, SAMPLER_SILENCE, next_call};
 use crate::compute::attribution::utilization_windows::UtilizationReader;
 use crate::slice::device::SliceDevice;
 use crate::slice::handle::Slice;
@@ -20,7 +20,7 @@ use gpuslice_policy::time::{Monotonic, WallTime};
 use std::collections::BTreeSet;
 
 /// Interval of the queries to NVML for the programs on the GPU.
-const INTERVAL: WallTime = WallTime::from_millis(1_000);
+const SAMPLE_EVERY: WallTime = WallTime::from_millis(1_000);
 
 /// The sampler of one device.
 #[derive(Debug, Default)]
@@ -51,17 +51,17 @@ impl ProgramSampler {
         if self.next == Monotonic::BEGIN {
             // Opening NVML delays all other processes on the machine that open it: a program that ends sooner does not pay for
             // that.
-            self.next = now.saturating_add(INTERVAL);
+            self.next = now.saturating_add(SAMPLE_EVERY);
         }
         if now < self.next {
             return None;
         }
-        self.next = now.saturating_add(INTERVAL);
+        self.next = now.saturating_add(SAMPLE_EVERY);
         if !is_wanted() {
-            self.next = now.saturating_add(AGAIN);
+            self.next = now.saturating_add(RETRY_NVML);
             return Some(Measured::by(Source::Events));
         }
-        if !slice.member().renew_sampler_lease(gpu.device, now, PATIENCE) {
+        if !slice.member().renew_sampler_lease(gpu.device, now, SAMPLER_SILENCE) {
             self.close();
             return None;
         }

@@ -6,7 +6,7 @@
 
 use crate::os::{clock, messages};
 use crate::slice::handle::Slice;
-use crate::slice::other_slices::{MOST, NAMES, OpenedFile, open};
+use crate::slice::other_slices::{MOST_FILES, MOST_REGIONS, OpenedFile, open};
 use core::fmt;
 use gpuslice_policy::arbiter::schedule::ReadingSchedule;
 use gpuslice_policy::config::LogLevel;
@@ -120,7 +120,7 @@ impl Cotenants {
     fn read(&mut self, folder: &Path, own: &Path) {
         let Ok(entries) = fs::read_dir(folder) else { return };
         let mut found: Vec<(u64, OsString)> =
-            entries.take(NAMES).flatten().map(|entry| (entry.ino(), entry.file_name())).collect();
+            entries.take(MOST_FILES).flatten().map(|entry| (entry.ino(), entry.file_name())).collect();
         let all: BTreeSet<&(u64, OsString)> = found.iter().collect();
         self.others.retain(|other| all.contains(other));
         // Regions without processes are left out: they would take the places of others.
@@ -131,7 +131,7 @@ impl Cotenants {
         found.sort_by_key(|(_, name)| Some(name.as_os_str()) != own.file_name());
         for (inode, name) in found {
             let is_known = self.known.iter().any(|known| known.inode == inode);
-            let is_full = self.known.len() >= MOST;
+            let is_full = self.known.len() >= MOST_REGIONS;
             if is_known
                 || (is_full && self.has_warned_of_more)
                 || self.others.contains(&(inode, name.clone()))
@@ -164,7 +164,7 @@ impl fmt::Display for LeftOut<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "gpuslice: {}: GPUs are divided among {MOST} slices of a folder, and this one is beyond them: it keeps its own \
+            "gpuslice: {}: GPUs are divided among {MOST_REGIONS} slices of a folder, and this one is beyond them: it keeps its own \
              limit and is lent nothing. Put some regions elsewhere with GPUSLICE_REGION.",
             self.0.display()
         )

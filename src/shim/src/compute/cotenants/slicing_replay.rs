@@ -13,14 +13,14 @@
 //! writes a word of the region.
 
 use super::slices::Cotenants;
-use crate::compute::attribution::nvml_schedule::PATIENCE;
+use crate::compute::attribution::nvml_schedule::SAMPLER_SILENCE;
 use crate::compute::attribution::source::LoggedSources;
 use crate::driver_calls;
 use crate::os::clock;
 use crate::slice::device::SliceDevice;
 use crate::slice::handle::Slice;
-use gpuslice_policy::compute::attribution::correction::{LOCKED_BEHIND, ONE, STEP, Split};
-use gpuslice_policy::compute::attribution::slicing::{BEHIND, RELAYED_BEHIND, Slicing};
+use gpuslice_policy::compute::attribution::correction::{LOCKED_DELAY, REPLAY_STEP, Split, WHOLE_FACTOR};
+use gpuslice_policy::compute::attribution::slicing::{RELAYED_DELAY, REPLAY_DELAY, Slicing};
 use gpuslice_policy::compute::attribution::source::{Measured, Source};
 use gpuslice_policy::compute::measuring::peer_intervals::Interval;
 use gpuslice_policy::time::{GpuTime, GpuTimeChange, Monotonic, WallTime};
@@ -126,7 +126,7 @@ impl SlicingReplay {
     /// Renews the lease of the elected process. Without the lease, forgets the replay and returns false. The process that has the
     /// lease settles the same time. If this one went on, the slice would be charged or refunded twice.
     fn is_elected(&mut self, slice: &Slice, gpu: SliceDevice, now: Monotonic) -> bool {
-        let is_elected = slice.member().renew_sampler_lease(gpu.device, now, PATIENCE);
+        let is_elected = slice.member().renew_sampler_lease(gpu.device, now, SAMPLER_SILENCE);
         if !is_elected {
             *self = Self { next: self.next, ..Self::default() };
         }
@@ -160,7 +160,7 @@ impl SlicingReplay {
         cotenants: &Mutex<Cotenants>,
         now: Monotonic,
     ) {
-        self.next = now.saturating_add(STEP);
+        self.next = now.saturating_add(REPLAY_STEP);
         if !self.is_elected(slice, gpu, now) {
             return;
         }
@@ -180,8 +180,11 @@ impl SlicingReplay {
         }
         // Steps without co-tenants write no factor. The last one would charge the slice for a part of its use only. It may be of
         // an earlier elected process that died together with the co-tenants.
-        if !has_cotenants && elected.has_looked_long(now) && slice.region().correction(gpu.device) != ONE {
-            slice.member().set_correction(gpu.device, ONE);
+        if !has_cotenants
+            && elected.has_looked_long(now)
+            && slice.region().correction(gpu.device) != WHOLE_FACTOR
+        {
+            slice.member().set_correction(gpu.device, WHOLE_FACTOR);
         }
         if has_cotenants != self.has_cotenants {
             elected.split = Split::from(slice.region().correction(gpu.device));
@@ -334,11 +337,11 @@ impl ElectedReplay {
     /// that is published later to other contexts. The relay and the locks take longer than a common directory.
     fn published_until(&self, now: Monotonic) -> Monotonic {
         let behind = if is_recent(self.locked_at, now) {
-            LOCKED_BEHIND
+            LOCKED_DELAY
         } else if is_recent(self.relayed_at, now) {
-            RELAYED_BEHIND
+            RELAYED_DELAY
         } else {
-            BEHIND
+            REPLAY_DELAY
         };
         now.saturating_sub(behind)
     }

@@ -173,7 +173,7 @@ pub(crate) fn needs_arbiter(usage: &UsageState) -> bool {
 pub(crate) fn tick_interval(usage: &UsageState) -> Duration {
     let is_beside_high =
         usage.limiters.iter().any(|limiter| limiter.must_yield() || limiter.has_priority(usage));
-    let step = if is_beside_high { arbiter::STEP_BESIDE_HIGH } else { arbiter::STEP };
+    let step = if is_beside_high { arbiter::STEP_BESIDE_HIGH } else { arbiter::ARBITER_STEP };
     step.duration()
 }
 

@@ -88,7 +88,7 @@ impl DeviceLimiter {
             overlap_debt: TimeWord::zero(),
             room: TimeWord::new(GpuTime::MAX),
             is_alone: AtomicBool::new(true),
-            queue_bound: TimeWord::new(queue_bound::LEAST),
+            queue_bound: TimeWord::new(queue_bound::LEAST_BOUND),
             launch_bound: queue_bound::launches(queue_scale),
             queue_ends: TimeWord::zero(),
             unknown: Mutex::default(),
@@ -114,7 +114,7 @@ impl DeviceLimiter {
 
     /// Returns true if co-tenants leave less room than usual for queued work: then the slice takes no time in advance.
     pub(crate) fn must_yield(&self) -> bool {
-        self.room.get() < queue_bound::LEAST
+        self.room.get() < queue_bound::LEAST_BOUND
     }
 
     /// Reads the room that the arbiter's grant leaves. A grant that is too old is dropped: otherwise a slice would keep the small
@@ -140,7 +140,7 @@ impl DeviceLimiter {
 
     /// Returns true if co-tenants, or other processes of the slice, leave less room than usual for queued work.
     pub(crate) fn has_reduced_bound(&self) -> bool {
-        self.queue_bound.get() < queue_bound::LEAST
+        self.queue_bound.get() < queue_bound::LEAST_BOUND
     }
 
     /// Returns true if a launch of this cost may follow the work that is queued.

@@ -208,7 +208,7 @@ impl DeviceUsage {
     /// Two processes may publish overlapping intervals at once. The process whose place in the ring comes later reads the other's
     /// interval first, and is charged only the rest. So it has to wait for a slot that is half written: without that wait both
     /// would be charged for the overlap. The reader gives up a writer that is dead or stuck, so the wait is short
-    /// (`peer_intervals::PATIENCE`).
+    /// (`peer_intervals::SKIP_UNWRITTEN_AFTER`).
     fn charge(
         &mut self,
         usage: &UsageState,

@@ -12,8 +12,8 @@ use crate::compute::measuring::state::MeasuringState;
 use crate::os::clock::{CycleInstant, Cycles};
 use crate::os::reentrancy::enter_or;
 use gpuslice_policy::compute::cost::estimate::{Estimate, Key};
-use gpuslice_policy::compute::measuring::batch::OLD;
-use gpuslice_policy::compute::measuring::when_alone::{SPARSE, Timing};
+use gpuslice_policy::compute::measuring::batch::OLDEST_BATCH;
+use gpuslice_policy::compute::measuring::when_alone::{SPARSE_GAP, Timing};
 use gpuslice_policy::time::{GpuTime, WallTime};
 
 impl ThreadState {
@@ -42,8 +42,8 @@ impl ThreadState {
         let Some(open) = &mut stream.open else { return false };
         let gap = self.outside.minus(stream.outside_at_launch);
         let joins = Timing::is_together(known, long)
-            && gap.is_less_than(SPARSE)
-            && now.since(open.since).is_less_than(OLD)
+            && gap.is_less_than(SPARSE_GAP)
+            && now.since(open.since).is_less_than(OLDEST_BATCH)
             && !self.batching.has_idle
             && !(self.batching.has_legacy && stream.joins_legacy)
             && (kind == LaunchKind::Chained || !self.batching.sampler.is_due(known));
@@ -87,7 +87,7 @@ impl ThreadState {
         }
         self.close_others(measuring, at, now);
         let open = self.streams.get(at).and_then(|stream| stream.open.as_ref());
-        let is_old = open.is_some_and(|open| now.since(open.since).wall_time() >= OLD);
+        let is_old = open.is_some_and(|open| now.since(open.since).wall_time() >= OLDEST_BATCH);
         if timing == Timing::Single || is_old {
             self.close(measuring, at, now);
         }

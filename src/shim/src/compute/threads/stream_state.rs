@@ -11,13 +11,13 @@ use crate::os::clock::{self, CycleInstant, Cycles};
 use gpuslice_driver::types::{Status, status};
 use gpuslice_policy::compute::cost::estimate::Estimate;
 use gpuslice_policy::compute::limiter::overdraft;
-use gpuslice_policy::compute::measuring::batch::{Batch, RETURN};
+use gpuslice_policy::compute::measuring::batch::{Batch, HOST_RETURN};
 use gpuslice_policy::compute::measuring::event_clock::AT_FIRST;
 use gpuslice_policy::compute::measuring::when_alone::{self, Timing};
 use gpuslice_policy::time::{Monotonic, WallTime};
 
 /// A stream counts as busy while at least this many launches are predicted to be queued. With one it is about to run empty.
-const BACKLOG: u64 = 2;
+const BUSY_LAUNCHES: u64 = 2;
 
 /// A batch is closed if its thread has launched only elsewhere for this long: 2 ms.
 const LEFT_AFTER: WallTime = WallTime::from_millis(2);
@@ -139,7 +139,7 @@ impl StreamState {
         };
         let batch = self.open.as_ref().map(|open| &open.batch);
         let passed = now.since(since.at).wall_time();
-        since.spell.may_have_ended(batch, passed, known.duration.saturating_mul(BACKLOG))
+        since.spell.may_have_ended(batch, passed, known.duration.saturating_mul(BUSY_LAUNCHES))
     }
 
     /// Notes that the first launch since the batch was opened, or since the stream was empty, has left the driver. `has_ended`:
@@ -189,7 +189,7 @@ impl StreamState {
             // An event and a kernel reach the GPU at about the same place of their calls. So the time between the two
             // is the time from return to return. A call that took long may have been delayed before or after that
             // place.
-            since: if after.since(before).is_less_than(RETURN) { after } else { before },
+            since: if after.since(before).is_less_than(HOST_RETURN) { after } else { before },
             delay: if known_idle { when_alone::delay(delay, cost) } else { WallTime::ZERO },
             gaps: Cycles::default(),
             known_idle,
