@@ -193,16 +193,16 @@ impl Graphs {
     }
 
     /// Returns the bytes of a device that are charged for graphs and that the driver has not taken yet.
-    pub(crate) fn ahead(&self, device: Device) -> u64 {
+    pub(crate) fn charged_in_advance(&self, device: Device) -> u64 {
         if !self.any.load(Ordering::Relaxed) {
             return 0;
         }
         let pools = self.all();
-        let ahead = |pool: &Arc<GraphMemory>| {
+        let in_advance = |pool: &Arc<GraphMemory>| {
             let charged = pool.ledger.lock().charged;
             charged.saturating_sub(graphs::reserved(pool.place.handle).unwrap_or(charged))
         };
-        pools.iter().filter(|pool| pool.place.device == device).map(ahead).sum()
+        pools.iter().filter(|pool| pool.place.device == device).map(in_advance).sum()
     }
 
     fn all(&self) -> Vec<Arc<GraphMemory>> {
