@@ -448,7 +448,7 @@ pub(crate) mod broken {
         KILLS.set(true);
     }
 
-    pub(crate) fn is_killed() -> bool {
+    pub(crate) fn take_kill() -> bool {
         KILLS.replace(false)
     }
 }

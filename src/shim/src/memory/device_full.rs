@@ -18,7 +18,7 @@ pub(crate) struct DeviceFullMessages(Mutex<Vec<(Device, Monotonic)>>);
 
 impl DeviceFullMessages {
     /// Returns true if a message about a device is due. Then none is due for a while.
-    fn is_due(&self, device: Device, now: Monotonic) -> bool {
+    fn claim_message(&self, device: Device, now: Monotonic) -> bool {
         let mut said = self.0.lock();
         match said.iter_mut().find(|(of, _)| *of == device) {
             Some((_, at)) if now.since(*at) < MESSAGE_PAUSE => return false,
@@ -74,7 +74,7 @@ pub(crate) fn note(device_full_messages: &DeviceFullMessages, slice: &Slice, dev
     }
     slice.member().count_device_denial(device);
     let Some(place) = slice.place_of_device(device) else { return };
-    if !device_full_messages.is_due(device, now()) {
+    if !device_full_messages.claim_message(device, now()) {
         return;
     }
     let here = contexts::current_device() == Some(place.handle);

@@ -176,7 +176,7 @@ impl Baselines {
     }
 
     /// Returns true if the caller has to complete the figures: one thread is enough, now and then.
-    pub(crate) fn is_time_to_try(&self) -> bool {
+    pub(crate) fn claim_attempt(&self) -> bool {
         let (now, next) = (now(), self.next_try.get());
         let until = now.saturating_add(COMPLETE_EVERY);
         now >= next && self.next_try.replace(next, until)

@@ -36,7 +36,7 @@ pub(crate) struct Refusals(TimeWord<Monotonic>);
 
 impl Refusals {
     /// Returns true if a message is due. Then none is due for a while.
-    fn is_due(&self) -> bool {
+    fn claim_message(&self) -> bool {
         let (now, due) = (now(), self.0.get());
         // Relaxed: of several threads any one may print it.
         now >= due && self.0.replace(due, now.saturating_add(MESSAGE_PAUSE))
@@ -44,7 +44,7 @@ impl Refusals {
 
     /// Prints that `asked` bytes are refused: at level `warn` if a message is due, and at level `debug` otherwise.
     pub(crate) fn say(&self, slice: &Slice, device: Device, what: RefusedKind, asked: u64) {
-        let level = if self.is_due() { LogLevel::Warn } else { LogLevel::Debug };
+        let level = if self.claim_message() { LogLevel::Warn } else { LogLevel::Debug };
         messages::say(level, &RefusalMessage { slice, device, what, asked });
     }
 }

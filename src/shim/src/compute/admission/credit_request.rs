@@ -281,7 +281,7 @@ impl CreditRequest {
         let last = self.limiter.region_checked_at.get();
         if now.since(last) >= RECHECK {
             self.limiter.region_checked_at.set(now);
-            self.compute.look();
+            self.compute.check();
         }
     }
 
