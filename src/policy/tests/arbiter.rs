@@ -25,7 +25,7 @@ fn priorities() -> impl Strategy<Value = Priority> {
 }
 
 fn claims() -> impl Strategy<Value = Claim> {
-    let demand = prop_oneof![Just(0), Just(WHOLE_GPU), 0..WHOLE];
+    let demand = prop_oneof![Just(0), Just(WHOLE_GPU), 0..WHOLE_GPU];
     let limit = prop_oneof![Just(WHOLE_GPU), 1_000..=WHOLE_GPU];
     (policies(), priorities(), 1_u32..=1000, limit, demand, any::<bool>()).prop_map(
         |(policy, priority, weight, limit, demand, has_enough)| Claim {
@@ -143,7 +143,7 @@ proptest! {
 
     #[test]
     fn more_weight_or_need_or_priority_is_never_less_time(
-        claims in vec(claims(), 1..12), weight in 1_u32..=1000, more in 0..WHOLE,
+        claims in vec(claims(), 1..12), weight in 1_u32..=1000, more in 0..WHOLE_GPU,
     ) {
         let before = allocate(&claims)[0];
         let mut heavier = claims.clone();
@@ -158,7 +158,7 @@ proptest! {
     }
 
     #[test]
-    fn a_slice_that_needs_more_takes_from_others_and_gives_to_none(claims in vec(claims(), 2..12), more in 0..WHOLE) {
+    fn a_slice_that_needs_more_takes_from_others_and_gives_to_none(claims in vec(claims(), 2..12), more in 0..WHOLE_GPU) {
         let before = allotted(&claims);
         let mut hungrier = claims.clone();
         hungrier[0].demand = (hungrier[0].demand + more).min(WHOLE_GPU);

@@ -1,7 +1,7 @@
 //! Tells slices of programs that use their GPU and publish nothing.
 //!
-//! Example: a container without the library runs beside two slices in private folders. The driver gives it turns, and the slices
-//! count them as their own. Slices of one folder [ask NVML](gpuslice_policy::compute::attribution::strangers) themselves.
+//! Example: a container without the library runs beside two slices in private folders. The driver gives it time slices, and the
+//! slices count them as their own. Slices of one folder [ask NVML](gpuslice_policy::compute::attribution::strangers) themselves.
 //! For slices that the agent relays to, the agent asks, once for the node, and writes the time of its finding into their regions.
 
 use super::slices::{CotenantSlice, CotenantSlices};

@@ -9,8 +9,8 @@
 //! - A slice waits for its share, and the work in flight is below 2 ms: the budget is too small. It grows by 5 % for each
 //!   [`ARBITER_STEP`].
 //! - The work in flight of the slices that the budget holds below their limits exceeds 6 ms. Then the budget is too large, and
-//!   the driver divides the GPU evenly over processes. It shrinks by 0.01 % for each [`ARBITER_STEP`], or by one part in 256 of its
-//!   unused rest, whichever is more. Above the whole GPU the work of all slices decides.
+//!   the driver divides the GPU evenly over processes. It shrinks by 0.01 % for each [`ARBITER_STEP`], or by one part in 256 of
+//!   its unused rest, whichever is more. Above the whole GPU the work of all slices decides.
 //! - Otherwise it stays.
 //!
 //! A step up is 500 of the smallest steps down, so few looks find the GPU idle. The budget is between one half and the number

@@ -69,7 +69,7 @@ impl World {
             return;
         }
         let slice = &mut self.slices[process.slice];
-        slice.asks[me].wants = GpuTime::ZERO;
+        slice.asks[me].requested = GpuTime::ZERO;
         let outstanding = core::mem::take(&mut process.shim.outstanding);
         let rest = refund::on_death(
             outstanding,

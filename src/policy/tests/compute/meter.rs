@@ -187,7 +187,7 @@ impl Shim {
         let paid = timed.settlement.prepaid();
         let all = correction::apply(slice.overlap.part(verdict.length + verdict.events), slice.factor);
         let length = if timed.is_unknown { timed.settlement.charged() } else { all };
-        let served = &mut slice.asks[self.me].served;
+        let served = &mut slice.asks[self.me].virtual_service;
         *served = (*served + length).saturating_sub(paid);
         slice.got[self.me] = slice.got[self.me].saturating_add(all.less(paid));
         let outcome = timed.batch.outcome(charged, verdict.length);

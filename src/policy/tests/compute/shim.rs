@@ -212,7 +212,7 @@ impl Shim {
         let waits = since + UNKNOWN_WAIT;
         if known.is_none() && !self.unknown.admits(&kind.key) && now < waits {
             self.close_all(now, gpu);
-            slice.asks[self.me].wants = GpuTime::ZERO;
+            slice.asks[self.me].requested = GpuTime::ZERO;
             return Err(Wait::Unknown(waits));
         }
         let estimate = known.unwrap_or_else(|| self.table.prior(&kind.key));
@@ -223,13 +223,13 @@ impl Shim {
         if !self.queued_work.admits_within(cost, least) && !is_at_end {
             self.close_all(now, gpu);
             // Others have their turns meanwhile.
-            slice.asks[self.me].wants = GpuTime::ZERO;
+            slice.asks[self.me].requested = GpuTime::ZERO;
             let left = self.ends.since(now) - queue_bound::AT_END;
             let is_bounded = least < queue_bound::LEAST_BOUND && !left.is_zero();
             return Err(Wait::Queue(if is_bounded { now + left } else { Monotonic::NEVER }));
         }
         if known.is_some() && self.lease.spend(cost) {
-            slice.asks[self.me].wants = GpuTime::ZERO;
+            slice.asks[self.me].requested = GpuTime::ZERO;
             return Ok(self.pay(known, estimate));
         }
         let owed = cost.saturating_sub(self.lease.left());
@@ -239,7 +239,7 @@ impl Shim {
             && slice.owe(self.me, owed, now)
         {
             self.overlap_debt = OverlapDebt::of(beside);
-            slice.asks[self.me].wants = GpuTime::ZERO;
+            slice.asks[self.me].requested = GpuTime::ZERO;
             self.outstanding += owed;
             self.lease.fill(owed);
             assert!(self.lease.spend(cost));

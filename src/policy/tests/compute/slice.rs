@@ -100,13 +100,16 @@ impl Slice {
 
     /// Returns true if no other process uses it.
     pub fn is_alone(&self, me: usize) -> bool {
-        self.asks.iter().enumerate().all(|(other, ask)| other == me || ask.served.is_zero())
+        self.asks.iter().enumerate().all(|(other, ask)| other == me || ask.virtual_service.is_zero())
     }
 
     /// Returns the smallest payment of a process.
     pub fn lease(&self, me: usize, now: Monotonic) -> GpuTime {
-        let others =
-            self.seen(now).enumerate().filter(|(other, ask)| *other != me && !ask.wants.is_zero()).count();
+        let others = self
+            .seen(now)
+            .enumerate()
+            .filter(|(other, ask)| *other != me && !ask.requested.is_zero())
+            .count();
         let situation = lease::Situation {
             terms: self.terms,
             is_coupled: false,
@@ -119,14 +122,18 @@ impl Slice {
 
     /// Takes time for a process. On failure it returns the instant of the next try.
     pub fn take(&mut self, me: usize, amount: GpuTime, now: Monotonic) -> Result<(), Monotonic> {
-        if self.asks[me].wants.is_zero() {
-            let served =
-                fair_queue::start(self.asks[me].served, self.virtual_time, self.terms, self.seen(now));
-            self.asks[me].served = served;
+        if self.asks[me].requested.is_zero() {
+            let served = fair_queue::start(
+                self.asks[me].virtual_service,
+                self.virtual_time,
+                self.terms,
+                self.seen(now),
+            );
+            self.asks[me].virtual_service = served;
         }
         self.looks[me] = Monotonic::BEGIN;
-        self.asks[me].wants = amount;
-        let served = self.asks[me].served;
+        self.asks[me].requested = amount;
+        let served = self.asks[me].virtual_service;
         let before = fair_queue::before(me, served, self.seen(now));
         let free_since = token_bucket::free_since(self.paid_until, self.free_from, now);
         if let Some(until) = fair_queue::wait(free_since, before, now, self.terms) {
@@ -137,7 +144,7 @@ impl Slice {
         self.prepay(me, amount, now);
         self.dearest[me] = self.dearest[me].max(amount);
         self.virtual_time = self.virtual_time.max(served);
-        self.asks[me] = Ask { served: served + amount, wants: GpuTime::ZERO };
+        self.asks[me] = Ask { virtual_service: served + amount, requested: GpuTime::ZERO };
         Ok(())
     }
 
@@ -168,7 +175,7 @@ impl Slice {
         };
         self.overdrawn_until = until;
         self.prepay(me, amount, now);
-        self.asks[me].served += amount;
+        self.asks[me].virtual_service += amount;
         true
     }
 

@@ -93,8 +93,8 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         moment.note(second.saturating_add(1), || self.time_used(device));
     }
 
-    /// Returns the GPU time used on a device over `seconds` seconds, 1 to [`LONGEST_SPAN`]. The span is up to one second longer if work
-    /// was under way then.
+    /// Returns the GPU time used on a device over `seconds` seconds, 1 to [`LONGEST_SPAN`]. The span is up to one second longer
+    /// if work was under way then.
     pub(crate) fn used_over(&self, device: usize, seconds: u64, now: Monotonic) -> RecentUsage {
         let span = SECOND.saturating_mul(seconds.clamp(1, LONGEST_SPAN));
         // Counters are read after the sample: counts in between belong to the span.

@@ -99,8 +99,8 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         // Each turn costs the time of one switch if co-tenants cannot be observed, whatever its length.
         let measured = Measured::of_word(time.control.0.measure_source.get());
         let is_blind = measured.source.is_beside_programs() || measured.why.is_some();
-        let waiting = others().filter(|ask| !ask.wants.is_zero()).count();
-        let is_alone = waiting == 0 && others().all(|ask| ask.served.is_zero());
+        let waiting = others().filter(|ask| !ask.requested.is_zero()).count();
+        let is_alone = waiting == 0 && others().all(|ask| ask.virtual_service.is_zero());
         lease::Situation { terms, is_coupled, has_cotenants: is_corrected || is_blind, waiting, is_alone }
     }
 
@@ -273,7 +273,8 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
     fn requests(&self, time: &DeviceTime<SLOTS>, now: Monotonic) -> impl Iterator<Item = Ask> + Clone {
         let processes = time.processes.iter().take(self.slot_high_water());
         processes.map(move |process| {
-            let ask = Ask { served: process.virtual_service.get(), wants: process.requested_ns.get() };
+            let ask =
+                Ask { virtual_service: process.virtual_service.get(), requested: process.requested_ns.get() };
             ask.of_one_that(process.sleep_deadline.observe(), now)
         })
     }

@@ -61,8 +61,8 @@ impl Member {
     }
 
     /// Couples two devices, because their kernels wait for each other. For
-    /// [`COUPLING_LASTS`](gpuslice_policy::compute::coupling::COUPLING_LASTS) a payment on one of them waits until throttled launches on the
-    /// other are ready.
+    /// [`COUPLING_LASTS`](gpuslice_policy::compute::coupling::COUPLING_LASTS) a payment on one of them waits until throttled
+    /// launches on the other are ready.
     pub fn couple(&self, devices: [Device; 2], now: Monotonic) {
         self.layout().couple(devices.map(Device::index), now);
     }

@@ -65,12 +65,13 @@ struct Model {
 
 impl Model {
     fn take(&mut self, me: usize, amount: GpuTime) -> Result<(), Monotonic> {
-        if self.asks[me].wants.is_zero() {
-            let served = self.asks[me].served;
-            self.asks[me].served = fair_queue::start(served, self.virtual_time, self.terms, self.seen());
+        if self.asks[me].requested.is_zero() {
+            let served = self.asks[me].virtual_service;
+            self.asks[me].virtual_service =
+                fair_queue::start(served, self.virtual_time, self.terms, self.seen());
         }
-        self.asks[me].wants = amount;
-        let served = self.asks[me].served;
+        self.asks[me].requested = amount;
+        let served = self.asks[me].virtual_service;
         let before = fair_queue::before(me, served, self.seen());
         let free_since = token_bucket::free_since(self.paid_until, self.free_from, self.now);
         if let Some(until) = fair_queue::wait(free_since, before, self.now, self.terms) {
@@ -80,7 +81,7 @@ impl Model {
         self.looks[me] = ns(0);
         self.set_paid_until(token_bucket::prepay(self.paid_until, self.now, amount, self.terms));
         self.virtual_time = self.virtual_time.max(served);
-        self.asks[me] = Ask { served: served + amount, wants: GpuTime::ZERO };
+        self.asks[me] = Ask { virtual_service: served + amount, requested: GpuTime::ZERO };
         self.outstanding[me] += amount;
         Ok(())
     }
@@ -173,13 +174,13 @@ fn play(world: &World, model: &mut Model, step: Step) -> Result<(), TestCaseErro
             if let Some(until) = paid {
                 model.overdrawn_until = until;
                 model.settle(GpuTimeChange::charge(amount));
-                model.asks[slot].served += amount;
+                model.asks[slot].virtual_service += amount;
                 model.outstanding[slot] += amount;
             }
         }
         Step::StopAsking(slot) if lives[slot] => {
             layout.withdraw_request(DEVICE, slot);
-            (model.asks[slot].wants, model.looks[slot]) = (GpuTime::ZERO, Monotonic::BEGIN);
+            (model.asks[slot].requested, model.looks[slot]) = (GpuTime::ZERO, Monotonic::BEGIN);
         }
         Step::Settle(difference) => {
             let difference = GpuTimeChange::from_nanos(difference);
@@ -232,7 +233,7 @@ proptest! {
             for slot in 0..SLOTS {
                 let process = &layout.time[DEVICE].processes[slot];
                 prop_assert_eq!(process.unsettled_ns.get(), model.outstanding[slot]);
-                let ask = Ask { served: process.virtual_service.get(), wants: process.requested_ns.get() };
+                let ask = Ask { virtual_service: process.virtual_service.get(), requested: process.requested_ns.get() };
                 prop_assert!(!model.taken[slot] || ask == model.asks[slot], "{:?} for {:?}", ask, model.asks[slot]);
             }
             prop_assert_eq!(layout.time[DEVICE].virtual_time.0.get(), model.virtual_time);

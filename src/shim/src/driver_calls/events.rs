@@ -79,8 +79,8 @@ impl Events {
         kept.map_or_else(|| within(context, create).unwrap_or(Err(status::INVALID_CONTEXT)), Ok)
     }
 
-    /// Creates events until [`READY_EVENTS`] are kept ready for a context, which is current. Errors are ignored: a launch that finds no
-    /// event meets them.
+    /// Creates events until [`READY_EVENTS`] are kept ready for a context, which is current. Errors are ignored: a launch that
+    /// finds no event meets them.
     pub(crate) fn refill(&self, number: u64) {
         let lacks = |pools: &EventPools| {
             let pool = pools.all.iter().find(|pool| pool.number == number);

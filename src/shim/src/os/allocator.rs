@@ -207,7 +207,8 @@ fn give_back(address: usize, layout: Layout) -> bool {
     let Some(head) = FREE.get(place) else { return true };
     // If another thread never releases the lock, the block is lost.
     let _given = alone(|| {
-        // SAFETY: no code uses the block any more, and it has room for an address, because no block is smaller than `LEAST_BLOCK`.
+        // SAFETY: no code uses the block any more, and it has room for an address, because no block is smaller than
+        // `LEAST_BLOCK`.
         unsafe { ptr::with_exposed_provenance_mut::<usize>(address).write(head.load(Ordering::Relaxed)) };
         head.store(address, Ordering::Relaxed);
     });

@@ -12,8 +12,8 @@ pub(crate) const MOST_REGIONS: usize = arbiter::MOST_SLICES;
 /// Most file names that are read.
 pub(crate) const MOST_FILES: usize = 20_000;
 
-/// Opens the regions of other slices in the folder of this slice's region. None if there are more than [`MOST_REGIONS`], or if the folder
-/// cannot be read.
+/// Opens the regions of other slices in the folder of this slice's region. None if there are more than [`MOST_REGIONS`], or if
+/// the folder cannot be read.
 pub(crate) fn beside(own: &Path) -> Option<Vec<Monitor>> {
     let names = fs::read_dir(own.parent()?).ok()?.take(MOST_FILES).flatten().map(|entry| entry.path());
     let mut regions = Vec::new();

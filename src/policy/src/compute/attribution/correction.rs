@@ -1,6 +1,6 @@
 //! The correction: the slice's own part of the time between events, as a factor of its charges.
 //!
-//! Under time slicing, the interval between two events contains the turns of other slices. Example: beside one busy
+//! Under time slicing, the interval between two events contains the time slices of others. Example: beside one busy
 //! neighbour, about half of the interval is the slice's own. Charges are multiplied with the factor in force ([`apply`]).
 //!
 //! The [replay](super::slicing) of the charged time comes later, and shows the slice's true part. [`Split`] learns the next
@@ -13,8 +13,8 @@ use crate::time::{GpuTime, GpuTimeChange, Monotonic, WallTime};
 
 /// A factor of one. Factors are given in millionths.
 pub const WHOLE_FACTOR: u32 = 1_000_000;
-/// Smallest factor: 2 %. A turn of 1 ms among eight slices waits for seven co-tenants with 2 ms each. It is a fifteenth of the
-/// time between its events. A factor below a fiftieth is taken for an error.
+/// Smallest factor: 2 %. A time slice of 1 ms among eight slices waits for seven co-tenants with 2 ms each. It is a fifteenth of
+/// the time between its events. A factor below a fiftieth is taken for an error.
 const LEAST_FACTOR: u32 = WHOLE_FACTOR / 50;
 
 /// Time between two steps of the replay: 20 ms.

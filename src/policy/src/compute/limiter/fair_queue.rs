@@ -27,21 +27,21 @@ pub const STOPPED_AFTER: WallTime = WallTime::from_millis(10);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Ask {
     /// GPU time served to the process. It is the process's virtual time.
-    pub served: GpuTime,
+    pub virtual_service: GpuTime,
     /// GPU time that the process waits for. None: it does not wait.
-    pub wants: GpuTime,
+    pub requested: GpuTime,
 }
 
 impl Ask {
     /// Returns the request as other processes count it at `now`. `looks` is the instant at which the process tries again; the
     /// beginning of the clock while it tries.
     ///
-    /// An overdue process counts as not waiting. Otherwise all processes behind it would become due together after [`TURN_GRACE`].
-    /// The first to wake up would take the turn, whatever GPU time it had before.
+    /// An overdue process counts as not waiting. Otherwise all processes behind it would become due together after
+    /// [`TURN_GRACE`]. The first to wake up would take the turn, whatever GPU time it had before.
     #[must_use]
     pub fn of_one_that(self, looks: Monotonic, now: Monotonic) -> Self {
         let is_overdue = looks > Monotonic::BEGIN && looks.saturating_add(STOPPED_AFTER) <= now;
-        Self { wants: if is_overdue { GpuTime::ZERO } else { self.wants }, ..self }
+        Self { requested: if is_overdue { GpuTime::ZERO } else { self.requested }, ..self }
     }
 }
 
@@ -75,10 +75,10 @@ pub fn start(
     asks: impl Iterator<Item = Ask> + Clone,
 ) -> GpuTime {
     if !served.is_zero() {
-        let processes = asks.filter(|ask| !ask.served.is_zero()).count();
+        let processes = asks.filter(|ask| !ask.virtual_service.is_zero()).count();
         return served.max(virtual_time.saturating_sub(lag(processes, terms)));
     }
-    let waiting = asks.filter(|ask| !ask.wants.is_zero()).map(|ask| ask.served);
+    let waiting = asks.filter(|ask| !ask.requested.is_zero()).map(|ask| ask.virtual_service);
     waiting.fold(virtual_time, GpuTime::max).min(virtual_time.saturating_add(lag(1, terms)))
 }
 
@@ -86,8 +86,8 @@ pub fn start(
 #[must_use]
 pub fn before(me: usize, served: GpuTime, asks: impl IntoIterator<Item = Ask>) -> GpuTime {
     let earlier = |(other, ask): (usize, Ask)| {
-        let is_earlier = other != me && (ask.served, other) < (served, me);
-        if is_earlier { ask.wants } else { GpuTime::ZERO }
+        let is_earlier = other != me && (ask.virtual_service, other) < (served, me);
+        if is_earlier { ask.requested } else { GpuTime::ZERO }
     };
     asks.into_iter().enumerate().map(earlier).fold(GpuTime::ZERO, GpuTime::saturating_add)
 }
@@ -117,10 +117,10 @@ mod tests {
     #[test]
     fn processes_with_less_service_go_first_and_only_if_they_ask() {
         let asks = [
-            Ask { served: ms(10), wants: ms(1) },
-            Ask { served: ms(5), wants: ms(2) },
-            Ask { served: ms(1), wants: ns(0) },
-            Ask { served: ms(10), wants: ms(1) },
+            Ask { virtual_service: ms(10), requested: ms(1) },
+            Ask { virtual_service: ms(5), requested: ms(2) },
+            Ask { virtual_service: ms(1), requested: ns(0) },
+            Ask { virtual_service: ms(10), requested: ms(1) },
         ];
         assert_eq!(before(0, ms(10), asks), ms(2));
         assert_eq!(before(1, ms(5), asks), ns(0));
@@ -129,12 +129,12 @@ mod tests {
 
     #[test]
     fn a_process_that_should_have_looked_long_ago_does_not_go_first() {
-        let ask = Ask { served: ms(1), wants: ms(2) };
-        let wants = |looks, now| ask.of_one_that(looks, now).wants;
-        assert_eq!(wants(ms(100), ms::<Monotonic>(100) + STOPPED_AFTER - ns(1)), ms(2));
-        assert_eq!(wants(ms(100), ms::<Monotonic>(100) + STOPPED_AFTER), ns(0));
-        assert_eq!(wants(ns(0), ms(100)), ms(2), "it is looking");
-        assert_eq!(wants(ns(u64::MAX), ms(100)), ms(2), "it is about to sleep");
+        let ask = Ask { virtual_service: ms(1), requested: ms(2) };
+        let requested = |looks, now| ask.of_one_that(looks, now).requested;
+        assert_eq!(requested(ms(100), ms::<Monotonic>(100) + STOPPED_AFTER - ns(1)), ms(2));
+        assert_eq!(requested(ms(100), ms::<Monotonic>(100) + STOPPED_AFTER), ns(0));
+        assert_eq!(requested(ns(0), ms(100)), ms(2), "it is looking");
+        assert_eq!(requested(ns(u64::MAX), ms(100)), ms(2), "it is about to sleep");
     }
 
     #[test]
@@ -155,7 +155,7 @@ mod tests {
         assert_eq!(begins(ms(7), ms(100), &[]), ms(92));
         assert_eq!(begins(ms(98), ms(100), &[]), ms(98));
         assert_eq!(begins(ms(1), ns(0), &[]), ms(1));
-        let others = [Ask { served: ms(100), wants: ns(0) }; 8];
+        let others = [Ask { virtual_service: ms(100), requested: ns(0) }; 8];
         assert_eq!(begins(ms(7), ms(100), &others), ms(99), "of eight each an eighth");
     }
 
@@ -170,7 +170,7 @@ mod tests {
 
     #[test]
     fn processes_never_served_begin_behind_all_that_wait() {
-        let ask = |served, wants| Ask { served: ms(served), wants };
+        let ask = |served, requested| Ask { virtual_service: ms(served), requested };
         let asks = [ask(101, ms(1)), ask(103, ns(1)), ask(104, ns(0)), ask(0, ns(0))];
         assert_eq!(begins(ns(0), ms(100), &asks), ms(103));
         assert_eq!(begins(ns(0), ms(94), &asks), ms(102), "but not behind one that is far ahead");

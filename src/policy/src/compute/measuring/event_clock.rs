@@ -132,7 +132,7 @@ impl ClockOffset {
     /// Adds a record: the host recorded the event of time `event` at the instant `host`. The caller knows it once the
     /// event has passed.
     pub fn recorded(&mut self, host: Monotonic, event: EventTime) {
-        self.turn(host);
+        self.rotate_bounds(host);
         let offset = host.nanos().wrapping_sub(event.0).cast_signed();
         if self.below().is_some_and(|below| offset > below.saturating_add(DRIFT)) {
             // Impossible, unless the host's clock has jumped.
@@ -145,7 +145,7 @@ impl ClockOffset {
 
     /// Adds a sight: the host saw at the instant `host` that the event of time `event` had passed.
     pub fn passed(&mut self, host: Monotonic, event: EventTime) {
-        self.turn(host);
+        self.rotate_bounds(host);
         let offset = host.nanos().wrapping_sub(event.0).cast_signed();
         let [current, _] = &mut self.bounds;
         current.below = Some(current.below.map_or(offset, |below| below.min(offset)));
@@ -171,7 +171,7 @@ impl ClockOffset {
         self.bounds.iter().filter_map(|bounds| bounds.below).min()
     }
 
-    fn turn(&mut self, host: Monotonic) {
+    fn rotate_bounds(&mut self, host: Monotonic) {
         if host.since(self.since) >= TOGETHER {
             let [current, _] = self.bounds;
             (self.bounds, self.since) = ([Bounds::default(), current], host);
@@ -245,7 +245,7 @@ mod tests {
     use crate::time::literals::ns;
     use proptest::prelude::*;
 
-    const SECOND: u64 = super::BASE_EVENT_LASTS.nanos();
+    const SECOND: u64 = BASE_EVENT_LASTS.nanos();
 
     fn recorded(offset: &mut ClockOffset, host: u64, event: u64) {
         offset.recorded(ns(host), EventTime(event));

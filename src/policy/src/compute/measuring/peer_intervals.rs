@@ -18,7 +18,7 @@ pub const SKIP_UNWRITTEN_AFTER: WallTime = WallTime::from_millis(2);
 /// Time by which the end of an interval may lie in the future: 1 s. The clocks of processes differ by less.
 const PROCESS_CLOCK_SKEW: WallTime = WallTime::from_millis(1_000);
 
-/// Contexts of a process that have different numbers. The driver gives each context its own turns.
+/// Contexts of a process that have different numbers. The driver gives each context its own time slices.
 const CONTEXT_NUMBERS: u64 = 64;
 
 /// An interval in which a context had work in flight.

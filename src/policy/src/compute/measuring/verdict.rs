@@ -6,8 +6,8 @@ use crate::time::WallTime;
 
 /// Longest time that the GPU takes to switch from one process to another: 0.1 ms. Public reports say 20 to 100 us.
 ///
-/// No kernel runs in that time, so this part of the first batch of a turn is left to the estimates. Otherwise the batches of
-/// two processes would be 1 % too long.
+/// No kernel runs in that time, so this part of the first batch of a time slice is left to the estimates. Otherwise the batches
+/// of two processes would be 1 % too long.
 pub const LONGEST_SWITCH: WallTime = WallTime::from_micros(100);
 
 /// State of the stream when a batch on it was opened.

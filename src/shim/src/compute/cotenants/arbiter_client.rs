@@ -85,9 +85,9 @@ impl ArbiterClient {
         }
     }
 
-    /// Opens the leases, unless that was tried within [`REOPEN_EVERY`]. Opens them again if other slices find a different file. Example:
-    /// an administrator removes the file, and a new slice makes another one. Each file would have a holder of its own, and both
-    /// would divide the GPU.
+    /// Opens the leases, unless that was tried within [`REOPEN_EVERY`]. Opens them again if other slices find a different file.
+    /// Example: an administrator removes the file, and a new slice makes another one. Each file would have a holder of its own,
+    /// and both would divide the GPU.
     fn open(&mut self, slice: &Slice, limiters: &[DeviceLimiter], now: Monotonic) {
         if now.since(self.tried_at) < REOPEN_EVERY && self.tried_at != Monotonic::BEGIN {
             return;

@@ -1,7 +1,7 @@
 //! Sampler that finds programs on the GPU that publish nothing.
 //!
-//! Beside such a program the time between two events contains the driver's turns for it. The library cannot tell these
-//! turns from the slice's own. Each of NVML's samples names one process and tells how busy the whole GPU was.
+//! Beside such a program the time between two events contains its time slices. The library cannot tell these
+//! time slices from the slice's own. Each of NVML's samples names one process and tells how busy the whole GPU was.
 //! So that time counts as the slice's own, and the slice stays within its share. The library asks NVML only whether
 //! there is such a program, so that the region and the log can report it.
 //!

@@ -70,8 +70,8 @@ impl Cotenants {
     }
 
     /// Warns once of a program that uses the GPU and is in no slice of the directory. `is_counted`: the program is in a slice of
-    /// another directory, whose turns do not count as this slice's time. Does not warn if another slice of the directory is on
-    /// the GPU.
+    /// another directory, whose time slices do not count as this slice's time. Does not warn if another slice of the directory is
+    /// on the GPU.
     pub(crate) fn warn_if_alone(&mut self, slice: &Slice, gpu: &Uuid, is_counted: bool) {
         let own = slice.region().path();
         let Some(folder) = own.parent() else { return };

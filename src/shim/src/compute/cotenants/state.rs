@@ -28,7 +28,7 @@ pub(crate) struct CotenantState {
     replays: Mutex<Vec<SlicingReplay>>,
     /// By device.
     samplers: Mutex<Vec<ProgramSampler>>,
-    /// True if processes may run at the same time on a GPU, through the daemon of MPS: the driver then makes no turns.
+    /// True if processes may run at the same time on a GPU, through the daemon of MPS: the driver then gives no time slices.
     has_mps: bool,
 }
 

@@ -51,8 +51,8 @@ pub(crate) struct DeviceLimiter {
     pub(crate) busy_until: TimeWord<Monotonic>,
     /// True if the GPU was at work on a batch at the last poll of events.
     pub(crate) is_running: AtomicBool,
-    /// GPU time of launches beside other work that go without credit, since the last payment: see [`OverlapDebt`]. A launch that the
-    /// budget of overdrafts then refuses counts too.
+    /// GPU time of launches beside other work that go without credit, since the last payment: see [`OverlapDebt`]. A launch that
+    /// the budget of overdrafts then refuses counts too.
     ///
     /// [`OverlapDebt`]: gpuslice_policy::compute::limiter::overdraft::OverlapDebt
     pub(crate) overlap_debt: TimeWord<GpuTime>,
@@ -210,7 +210,8 @@ impl DeviceLimiter {
         self.busy_until.raise(until);
     }
 
-    /// Notes that a batch ended at `ended`, or that no thread will see its end. `queued`: the batch, if it was still in the queue.
+    /// Notes that a batch ended at `ended`, or that no thread will see its end. `queued`: the batch, if it was still in the
+    /// queue.
     ///
     /// With a reduced bound the expected end is computed anew from the end that was seen. Otherwise errors of the estimates would
     /// add up. The next launch would then come too late and leave the GPU idle, or so early that others wait for it.
