@@ -36,7 +36,7 @@ pub struct Claim {
     pub limit: u64,
     /// The time that it would use if it got it.
     pub demand: u64,
-    /// True if it has had so much time until now that nothing is kept for it.
+    /// True if it has used enough time until now that nothing is kept for it.
     pub has_enough: bool,
 }
 

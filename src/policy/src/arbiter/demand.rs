@@ -173,7 +173,7 @@ impl DemandEstimator {
         self.lately
     }
 
-    /// Returns true if the slice has had so much that slices of high priority come first, even with full demand. Their
+    /// Returns true if the slice has used enough time that slices of high priority come first, even with full demand. Their
     /// requests follow each other closely at times.
     #[must_use]
     pub const fn has_enough(&self) -> bool {

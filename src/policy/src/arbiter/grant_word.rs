@@ -60,7 +60,7 @@ pub fn decode(word: u64, own: RateLimit) -> (RateLimit, Option<GpuTime>) {
     (RateLimit::new(rate.min(own.rate()), burst), Some(span(RATE_BITS.saturating_add(SPAN_BITS))))
 }
 
-/// Returns true if the arbiter has been silent for so long that a word is invalid. A word of 0 is never stale.
+/// Returns true if the arbiter has been silent for [`GRANT_LASTS`], so that a word is invalid. A word of 0 is never stale.
 #[must_use]
 pub fn is_stale(word: u64, now: Monotonic) -> bool {
     let at = written_at(word);

@@ -191,7 +191,7 @@ impl PoolLedger {
     }
 
     /// Admits an allocation without a reservation, if the pool surely has a hole for each request in flight, this one
-    /// included. `None`: the readings are no longer true.
+    /// included. `None`: the readings are out of date.
     ///
     /// A request is at most one piece. If a later call takes its hole, the pool grows by an amount that the later
     /// call has reserved (see `settle`).

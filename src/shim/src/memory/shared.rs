@@ -167,7 +167,7 @@ impl EndingUse {
         self.loan.is_none() && self.opened.is_none()
     }
 
-    /// Ends the uses of an address that has ended. The caller gives back the address's bytes afterwards, because an heir is
+    /// Ends the uses of an address that has ended. The caller gives back the address's bytes afterwards, because the next payer is
     /// charged first.
     pub(crate) fn end(self, slice: &Slice) {
         if let Some(loan) = self.loan {

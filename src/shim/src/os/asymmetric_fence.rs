@@ -41,28 +41,28 @@ pub(crate) fn prepare() {
 }
 
 /// Executes the fence of the frequent side, between its write and its read. A thread that executes its own fence permanently sets
-/// `has_heard` before the read.
+/// `fences_itself` before the read.
 #[inline]
-pub(crate) fn light(has_heard: &AtomicBool) {
+pub(crate) fn light(fences_itself: &AtomicBool) {
     // Acquire: pairs with `prepare`.
     if SIDES.load(Ordering::Acquire) == ONE_SIDE {
         compiler_fence(Ordering::SeqCst);
     } else {
-        own(has_heard);
+        own(fences_itself);
     }
 }
 
 #[cold]
-fn own(has_heard: &AtomicBool) {
+fn own(fences_itself: &AtomicBool) {
     if SIDES.load(Ordering::Relaxed) == BOTH_SIDES_AGAIN {
         // Release: a thread that sees it also sees the earlier writes of this thread.
-        has_heard.store(true, Ordering::Release);
+        fences_itself.store(true, Ordering::Release);
     }
     fence(Ordering::SeqCst);
 }
 
 /// Executes the fence of the rare side, for all threads. Returns false if the kernel refuses it from now on. Then the caller may
-/// not see the writes of the frequent side, unless that side has set `has_heard`.
+/// not see the writes of the frequent side, unless that side has set `fences_itself`.
 ///
 /// The caller's write before it must be an exchange: another thread may have just lost its fence when this thread finds that it
 /// had one.

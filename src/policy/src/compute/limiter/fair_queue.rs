@@ -51,8 +51,8 @@ impl Ask {
 /// The process is served first until it has received this time. Time for which it did not ask earlier is lost.
 ///
 /// The bound follows: with `n` processes and turns of `t`, no launch waits for longer than two turns of each process,
-/// `2 n t`. Take a process that has just had its turn. Each of the `n - 1` others is at most `2 t / n` behind,
-/// catches up in its turn, and passes by one more turn. The sum is `(n - 1) (2 t / n + 2 t)`, which is less than `2 n
+/// `2 n t`. Take a process that has just had its turn. Each of the `n - 1` others is at most `2 t / n` behind.
+/// It catches up in its turn, and passes by one more turn. The sum is `(n - 1) (2 t / n + 2 t)`, which is less than `2 n
 /// t`.
 #[must_use]
 pub fn lag(processes: usize, terms: RateLimit) -> GpuTime {

@@ -59,8 +59,8 @@ pub struct Situation {
     pub is_alone: bool,
 }
 
-/// Returns the GPU time that a thread takes in advance. `threads`: threads of the process that launch. `room`: what other
-/// slices leave for queued work.
+/// Returns the GPU time that a thread takes in advance. `threads`: threads of the process that launch. `room`: the queued work
+/// for which other slices leave room.
 ///
 /// | situation | size |
 /// |---|---|

@@ -103,8 +103,8 @@ impl Cotenants {
         }
         let own = slice.region().path();
         let Some(folder) = own.parent() else { return };
-        // The thread reads the time before the directory: a file that is added while it is read changes the time again, and leads
-        // to another reading.
+        // The thread reads the time before the directory. A file that is added meanwhile changes the time again, and leads to
+        // another reading.
         let changed = fs::metadata(folder).map_or((0, 0), |found| (found.mtime(), found.mtime_nsec()));
         if self.pace.begin_reading(changed, now) {
             self.read(folder, own);

@@ -323,7 +323,7 @@ impl ElectedReplay {
         }
     }
 
-    /// Returns true if this process has been elected for so long that it knows all co-tenants.
+    /// Returns true if this process was elected long enough ago to know all co-tenants.
     fn has_looked_long(&self, now: Monotonic) -> bool {
         !is_recent(self.elected_at, now)
     }

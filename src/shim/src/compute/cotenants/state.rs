@@ -44,8 +44,8 @@ impl CotenantState {
         }
     }
 
-    /// Replays the time slicing on each device, if that is due. Returns true if NVML may have answers: what programs are on a
-    /// device beside no slice, or what launches cost that events do not measure.
+    /// Replays the time slicing on each device, if that is due. Returns true if NVML may have answers: the programs on a
+    /// device that publish nothing, or the cost of launches that events do not measure.
     pub(crate) fn replay(&self, usage: &UsageState) -> bool {
         let is_measured_by_nvml = usage.nvml_only.iter().any(NvmlOnly::is_waiting);
         if !usage.timing.is_enabled {

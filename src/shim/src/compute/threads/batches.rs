@@ -230,7 +230,7 @@ impl ThreadState {
         let stream = self.streams.get_mut(at);
         let Some(stream) = stream.filter(|stream| stream.open.is_some()) else { return };
         if stream.empty_since.is_none() {
-            // The time until now counts as outside the driver. What follows are calls of the driver.
+            // The time until now counts as outside the driver. Calls of the driver follow.
             self.outside = self.outside.plus(now.since(self.left));
             self.left = now;
         }

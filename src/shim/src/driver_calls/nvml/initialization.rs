@@ -79,7 +79,7 @@ pub(crate) fn is_hidden_from(symbol: Symbol) -> bool {
 /// Makes the program's next calls look their functions up again, because NVML may be hidden from them from now on.
 fn hide_again() {
     if PROGRAMS.load(Ordering::Relaxed) == 0 {
-        slot::forget_doors(Api::Nvml);
+        slot::forget_jump_targets(Api::Nvml);
     }
 }
 
