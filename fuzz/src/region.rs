@@ -175,7 +175,7 @@ fn read_all(region: &Region) {
         let device = view.device;
         let _ = (region.contexts(device), region.spilled(device));
         let _ = (
-            region.terms(device),
+            region.rate_limit(device),
             region.correction(device),
             region.measure_source(device),
             region.time_used(device),

@@ -195,9 +195,9 @@ proptest! {
             prop_assert_eq!(&given, &twin.look(ns(now), &slices), "the same looks give the same answers");
             prop_assert_eq!(given.len(), slices.len());
             for (slice, given) in slices.iter().zip(given) {
-                let rate = given.terms.rate().get();
+                let rate = given.rate_limit.rate().get();
                 prop_assert!(rate >= 1 && rate <= slice.settings.limit.get().max(1));
-                prop_assert!(given.terms.burst() <= slice.settings.burst && given.wall_credit <= slice.figures.owed);
+                prop_assert!(given.rate_limit.burst() <= slice.settings.burst && given.wall_credit <= slice.figures.owed);
                 prop_assert!(slice.settings.policy != CorePolicy::Fixed || given.wall_credit == ns(0));
             }
         }
@@ -212,10 +212,10 @@ proptest! {
             SharingSlice { id, settings: wanted(CorePolicy::Equal, limit, Priority::Normal), figures }
         });
         let first = arbiter.look(ns(1 << 40), &slices)[0];
-        prop_assert!(first.terms.gpu(first.wall_credit) <= ns(4 * STEP * u64::from(limit) / 1000));
+        prop_assert!(first.rate_limit.gpu(first.wall_credit) <= ns(4 * STEP * u64::from(limit) / 1000));
         let given = arbiter.look(ns((1 << 40) + passed), &slices)[0];
         // GPU time of the rate and the wall credit together.
-        let gpu = given.terms.gpu(ns::<WallTime>(passed) + given.wall_credit);
+        let gpu = given.rate_limit.gpu(ns::<WallTime>(passed) + given.wall_credit);
         prop_assert!(gpu <= ns(passed * u64::from(limit) / 1000 + 1), "{given:?}");
     }
 }
@@ -235,8 +235,8 @@ fn fixed_alone_is_left_as_it_is() {
             },
         });
         for (slice, given) in slices.iter().zip(arbiter.look(ns((1 << 40) + look * STEP), &slices)) {
-            assert_eq!((given.terms.rate(), given.wall_credit), (slice.settings.limit, ns(0)));
-            assert_eq!(given.terms.burst(), ms(20));
+            assert_eq!((given.rate_limit.rate(), given.wall_credit), (slice.settings.limit, ns(0)));
+            assert_eq!(given.rate_limit.burst(), ms(20));
         }
     }
 }
@@ -261,8 +261,8 @@ fn fixed_keeps_its_limit_where_less_than_the_gpu_is_divided() {
             );
         given = arbiter.look(ns((1 << 40) + look * STEP), &slices);
     }
-    assert_eq!(given[0].terms.rate().get(), 300);
-    assert!(given[1].terms.rate().get() < 300, "{given:?}");
+    assert_eq!(given[0].rate_limit.rate().get(), 300);
+    assert!(given[1].rate_limit.rate().get() < 300, "{given:?}");
 }
 
 /// Looks `looks` times at two slices, and returns the result. The first has this policy and priority. `figures` gives those of a
@@ -286,7 +286,7 @@ const HIGH: (CorePolicy, Priority) = (CorePolicy::Equal, Priority::High);
 fn a_borrower_saves_up_a_turn_and_other_slices_save_their_burst() {
     let borrows = |id, look| Figures { used: ns((1 - id) * look * STEP), ..Figures::default() };
     let given = looked_at(2000, EQUAL, borrows);
-    assert_eq!([given[0].terms.burst(), given[1].terms.burst()], [ms(4), ms(20)]);
+    assert_eq!([given[0].rate_limit.burst(), given[1].rate_limit.burst()], [ms(4), ms(20)]);
 }
 
 #[test]
@@ -295,12 +295,12 @@ fn others_queue_and_save_up_little_beside_high_priority_busy_or_not() {
     let idle = |_: u64, _: u64| Figures::default();
     for high in [looked_at(200, HIGH, used), looked_at(200, HIGH, idle)] {
         assert_eq!([high[0].queue_bound, high[1].queue_bound], [ms(50), ms(3)]);
-        assert_eq!([high[0].terms.burst(), high[1].terms.burst()], [ms(20), ms(1)]);
+        assert_eq!([high[0].rate_limit.burst(), high[1].rate_limit.burst()], [ms(20), ms(1)]);
     }
     let last = looked_at(200, (CorePolicy::BestEffort, Priority::High), used);
     assert_eq!(last[1].queue_bound, ms(50), "best-effort is last, whatever its priority");
     let equal = looked_at(200, EQUAL, used);
-    assert_eq!([equal[1].queue_bound, equal[1].terms.burst()], [ms(50), ms(20)]);
+    assert_eq!([equal[1].queue_bound, equal[1].rate_limit.burst()], [ms(50), ms(20)]);
 }
 
 #[test]
@@ -348,8 +348,8 @@ fn high_priority_takes_the_gpu_at_the_look_that_finds_it_busy_and_leaves_it_at_t
             ..Figures::default()
         }
     };
-    assert_eq!(looked_at(100, HIGH, figures(99))[1].terms.rate().get(), 50);
-    assert!(looked_at(100, HIGH, figures(98))[1].terms.rate().get() > 950);
+    assert_eq!(looked_at(100, HIGH, figures(99))[1].rate_limit.rate().get(), 50);
+    assert!(looked_at(100, HIGH, figures(98))[1].rate_limit.rate().get() > 950);
 }
 
 #[test]
@@ -361,7 +361,7 @@ fn the_part_kept_beside_high_priority_is_for_slices_that_have_not_had_far_more()
             0 => Figures { used: ns((look - 200) * STEP), queued: ms(6), ..Figures::default() },
             _ => Figures { used: ns(look.min(200) * STEP), waits: true, ..Figures::default() },
         };
-        looked_at(looks, HIGH, figures)[1].terms.rate().get()
+        looked_at(looks, HIGH, figures)[1].rate_limit.rate().get()
     };
     assert_eq!([rate(201), rate(400), rate(402), rate(1000)], [1, 1, 50, 50]);
     assert!(rate(200) > 950);
@@ -382,7 +382,7 @@ fn a_slice_that_waits_because_of_others_needs_is_no_sign_of_an_idle_gpu() {
         }
     };
     let given = looked_at(2006, (CorePolicy::Equal, Priority::High), figures);
-    assert_eq!(given[1].terms.rate().get(), 50);
+    assert_eq!(given[1].rate_limit.rate().get(), 50);
 }
 
 /// A slice with full demand beside a `fixed` slice whose use the test chooses.
@@ -403,7 +403,7 @@ impl Beside {
             let figures = Figures { used: ns(self.used), waits: true, queued: ms(3), ..Figures::default() };
             let own =
                 SharingSlice { id: 0, settings: wanted(CorePolicy::Equal, limit, Priority::Normal), figures };
-            rate = self.arbiter.look(ns(self.now), &[own, other])[0].terms.rate().get();
+            rate = self.arbiter.look(ns(self.now), &[own, other])[0].rate_limit.rate().get();
         }
         rate
     }

@@ -115,7 +115,7 @@ mod tests {
             assert_eq!(step, Some(ARBITER_STEP));
         }
         assert!(is_divided(&a) && is_divided(&b));
-        let rates = [&a, &b].map(|puppet| puppet.member.terms(puppet.device).rate().get());
+        let rates = [&a, &b].map(|puppet| puppet.member.rate_limit(puppet.device).rate().get());
         assert!(rates.iter().all(|rate| (400..=600).contains(rate)), "{rates:?}");
     }
 

@@ -80,7 +80,7 @@ pub struct DemandEstimator {
 }
 
 impl DemandEstimator {
-    /// Starts with the first sight of a slice. Its earlier use is unknown.
+    /// Starts with the first look at a slice. Its earlier use is unknown.
     #[must_use]
     pub const fn new(now: Monotonic, seen: &SliceFigures) -> Self {
         Self {

@@ -4,7 +4,7 @@ use crate::compute::limiter::token_bucket::RateLimit;
 use crate::time::{GpuTime, Monotonic, WallTime};
 use crate::units::Permille;
 
-/// Time without a new grant after which a slice uses its own terms: 1 s.
+/// Time without a new grant after which a slice uses its own rate limit: 1 s.
 pub const GRANT_LASTS: WallTime = WallTime::from_millis(1_000);
 /// Silence after which an arbiter loses its lease: 100 ms.
 pub const ARBITER_SILENCE: WallTime = WallTime::from_millis(100);
@@ -13,7 +13,7 @@ pub const ARBITER_SILENCE: WallTime = WallTime::from_millis(100);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Grant {
     /// Rate and burst.
-    pub terms: RateLimit,
+    pub rate_limit: RateLimit,
     /// Wall time by which the slice's word moves back. Otherwise the GPU would be idle.
     pub wall_credit: WallTime,
     /// The most work that a process of the slice may have queued.
@@ -39,14 +39,14 @@ const HOLDER_BITS: u32 = 24;
 #[must_use]
 pub fn encode(given: &Grant, now: Monotonic) -> u64 {
     let span = |time: GpuTime| time.nanos().div_ceil(1 << UNIT_BITS).min(OWN_SPAN);
-    let rate = u64::from(given.terms.rate().get()).max(1);
+    let rate = u64::from(given.rate_limit.rate().get()).max(1);
     let at = (now.nanos() >> UNIT_BITS).max(1) << (RATE_BITS.saturating_add(2 * SPAN_BITS));
     at | span(given.queue_bound) << (RATE_BITS.saturating_add(SPAN_BITS))
-        | span(given.terms.burst()) << RATE_BITS
+        | span(given.rate_limit.burst()) << RATE_BITS
         | rate
 }
 
-/// Returns the terms of a grant, whatever its age, and the queue bound of a process. The terms are at most `own`.
+/// Returns the rate limit of a grant, whatever its age, and the queue bound of a process. The rate limit is at most `own`.
 /// Without a grant they are `own`, and there is no bound.
 #[must_use]
 pub fn decode(word: u64, own: RateLimit) -> (RateLimit, Option<GpuTime>) {
@@ -67,7 +67,7 @@ pub fn is_stale(word: u64, now: Monotonic) -> bool {
     word != 0 && (now.since(at) >= GRANT_LASTS || at > now.saturating_add(GRANT_LASTS))
 }
 
-/// Returns the terms that apply now: the [decoded](decode) ones, or `own` if the arbiter has been silent.
+/// Returns the rate limit that applies now: the [decoded](decode) one, or `own` if the arbiter has been silent.
 #[must_use]
 pub fn current(word: u64, own: RateLimit, now: Monotonic) -> (RateLimit, Option<GpuTime>) {
     decode(if is_stale(word, now) { 0 } else { word }, own)
@@ -119,20 +119,24 @@ mod tests {
     const MS: u64 = 1 << UNIT_BITS;
     const NOW: Monotonic = Monotonic::from_nanos(1 << 50);
 
-    fn terms(thousandths: u16, burst: u64) -> RateLimit {
+    fn rate_limit(thousandths: u16, burst: u64) -> RateLimit {
         RateLimit::new(Permille::new(thousandths).unwrap(), ns(burst))
     }
 
     fn given(thousandths: u16, burst: u64, ahead: u64) -> Grant {
-        Grant { terms: terms(thousandths, burst), wall_credit: WallTime::ZERO, queue_bound: ns(ahead) }
+        Grant {
+            rate_limit: rate_limit(thousandths, burst),
+            wall_credit: WallTime::ZERO,
+            queue_bound: ns(ahead),
+        }
     }
 
     #[test]
     fn a_grant_is_in_force_for_a_second() {
         let word = encode(&given(250, 4 * MS, 50 * MS), NOW);
-        let own = terms(1000, 20 * MS);
+        let own = rate_limit(1000, 20 * MS);
         for now in [NOW, NOW + GRANT_LASTS - ns(MS), NOW - ns(MS)] {
-            assert_eq!(current(word, own, now), (terms(250, 4 * MS), Some(ns(50 * MS))));
+            assert_eq!(current(word, own, now), (rate_limit(250, 4 * MS), Some(ns(50 * MS))));
         }
         assert_eq!(current(word, own, NOW + GRANT_LASTS), (own, None));
         assert_eq!(current(0, own, NOW), (own, None));
@@ -142,14 +146,14 @@ mod tests {
             "of a time to come"
         );
         assert_eq!(
-            current(word, terms(100, MS), NOW),
-            (terms(100, MS), Some(ns(50 * MS))),
+            current(word, rate_limit(100, MS), NOW),
+            (rate_limit(100, MS), Some(ns(50 * MS))),
             "more than its own"
         );
-        assert_eq!(current(encode(&given(0, 0, 0), NOW), own, NOW), (terms(1, 0), Some(ns(0))));
+        assert_eq!(current(encode(&given(0, 0, 0), NOW), own, NOW), (rate_limit(1, 0), Some(ns(0))));
         assert_eq!(
             current(encode(&given(9, u64::MAX, u64::MAX), NOW), own, NOW),
-            (terms(9, 20 * MS), Some(GpuTime::MAX))
+            (rate_limit(9, 20 * MS), Some(GpuTime::MAX))
         );
     }
 
@@ -165,7 +169,7 @@ mod tests {
 
     #[test]
     fn a_word_that_stands_grants_the_same_however_old_it_is() {
-        let (word, own) = (encode(&given(250, 4 * MS, 50 * MS), NOW), terms(1000, 20 * MS));
+        let (word, own) = (encode(&given(250, 4 * MS, 50 * MS), NOW), rate_limit(1000, 20 * MS));
         assert_eq!(decode(word, own), current(word, own, NOW));
         assert!(
             !is_stale(word, NOW + GRANT_LASTS - ns(MS))
@@ -196,16 +200,16 @@ mod tests {
     proptest! {
         #[test]
         fn no_word_gives_more_than_the_slices_own(word in any::<u64>(), now in any::<u64>(), rate in 1_u16..=1000) {
-            let own = terms(rate, 20 * MS);
-            let (terms, _) = current(word, own, ns(now));
-            prop_assert!(terms.rate() <= own.rate() && terms.rate().get() > 0 && terms.burst() <= own.burst());
+            let own = rate_limit(rate, 20 * MS);
+            let (rate_limit, _) = current(word, own, ns(now));
+            prop_assert!(rate_limit.rate() <= own.rate() && rate_limit.rate().get() > 0 && rate_limit.burst() <= own.burst());
         }
 
         #[test]
         fn a_decoded_grant_is_the_encoded_one_within_a_millisecond(
             rate in 1_u16..=1000, burst in 0..200 * MS, ahead in 0..200 * MS, now in GRANT_LASTS.nanos()..1 << 57,
         ) {
-            let own = terms(1000, u64::MAX);
+            let own = rate_limit(1000, u64::MAX);
             let (heard, queued) = current(encode(&given(rate, burst, ahead), ns(now)), own, ns(now));
             prop_assert_eq!(heard.rate().get(), rate);
             prop_assert!(heard.burst() >= ns(burst) && heard.burst() - ns(burst) < ns(MS));

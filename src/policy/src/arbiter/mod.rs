@@ -71,8 +71,8 @@
 //! | `policy`, `weight`, `priority` | as configured | the first process, `gpuslice set` |
 //! | `grant` | [`grant_word::encode`]: rate, burst, queue bound, time | the arbiter |
 //!
-//! [`grant_word::current`] gives the terms that a slice may use. The arbiter writes the word by compare-exchange. The
-//! region then converts the slice's debt or savings to the new terms. The gate uses the lower of its own queue bound and
+//! [`grant_word::current`] gives the rate limit that a slice may use. The arbiter writes the word by compare-exchange. The
+//! region then converts the slice's debt or savings to the new rate limit. The gate uses the lower of its own queue bound and
 //! the granted one ([`queue_bound`](crate::compute::limiter::queue_bound)). A wall credit is a refund of wall time without an
 //! owner, and wakes sleepers. If the word is stale, each slice has its own limit, and the driver's turns divide the GPU.
 //! So without an arbiter nothing is lent, nothing is kept, and nothing stops.

@@ -8,7 +8,7 @@ use gpuslice_policy::time::{GpuTime, Monotonic, WallTime};
 use gpuslice_policy::units::Permille;
 
 use crate::program::Program;
-use crate::scenario::terms;
+use crate::scenario::rate_limit;
 use crate::shim::Wait;
 use crate::world::{Machine, Phase, World};
 use gpuslice_policy::time::literals::ns;
@@ -34,8 +34,10 @@ pub struct Shared {
 
 impl Shared {
     pub fn new(machine: Machine, settings: Vec<SliceSettings>, programs: Vec<(usize, Program)>) -> Self {
-        let limits: Vec<_> =
-            settings.iter().map(|slice| terms(slice.limit.get().into(), slice.burst.nanos() / MS)).collect();
+        let limits: Vec<_> = settings
+            .iter()
+            .map(|slice| rate_limit(slice.limit.get().into(), slice.burst.nanos() / MS))
+            .collect();
         let world = World::new(machine, &limits, programs, 11);
         let next = world.now;
         let has_high = settings.iter().any(|settings| settings.priority == Priority::High);
@@ -68,8 +70,8 @@ impl Shared {
             arbiter.look(ns(self.world.now.nanos().saturating_add_signed(self.clock_offset)), &slices);
         for (at, given) in given.into_iter().enumerate() {
             let slice = &mut self.world.slices[at];
-            if slice.terms != given.terms {
-                slice.change(given.terms, self.world.now);
+            if slice.rate_limit != given.rate_limit {
+                slice.change(given.rate_limit, self.world.now);
             }
             if !given.wall_credit.is_zero() {
                 slice.give(given.wall_credit, self.world.now);

@@ -192,7 +192,7 @@ impl Shim {
         slice.got[self.me] = slice.got[self.me].saturating_add(all.less(paid));
         let outcome = timed.batch.outcome(charged, verdict.length);
         for part in timed.batch.parts() {
-            let changed = match verdict.lesson {
+            let changed = match verdict.update {
                 EstimateUpdate::Single => self.table.measure(&part.key, charged, (own, verdict.length)),
                 EstimateUpdate::Batch => self.table.measure_batch(part, &outcome),
                 EstimateUpdate::Gaps | EstimateUpdate::Nothing => [None; 2],
@@ -202,7 +202,7 @@ impl Shim {
                 self.unknown.done(&part.key);
             }
         }
-        if verdict.lesson == EstimateUpdate::Gaps {
+        if verdict.update == EstimateUpdate::Gaps {
             self.sampler.note_gaps(1);
         }
     }

@@ -55,7 +55,7 @@ fn had(other: usize, slice: &Slice, now: Monotonic) -> Had {
     let served = fair_queue::start(
         slice.asks[other].virtual_service,
         slice.virtual_time,
-        slice.terms,
+        slice.rate_limit,
         slice.seen(now),
     );
     Had { taken: slice.taken[other], got: slice.got[other], served }
@@ -66,7 +66,9 @@ fn had(other: usize, slice: &Slice, now: Monotonic) -> Had {
 fn most(other: usize, world: &World) -> GpuTime {
     let process = &world.processes[other];
     let dearest = world.slices[process.slice].dearest[other];
-    fair_queue::lag(1, world.slices[process.slice].terms) + 3 * process.program.longest().max(dearest) + ms(2)
+    fair_queue::lag(1, world.slices[process.slice].rate_limit)
+        + 3 * process.program.longest().max(dearest)
+        + ms(2)
 }
 
 impl Waiter {

@@ -117,7 +117,8 @@ pub fn allocate_gpu(
         let (region, grant) = (cotenant.region(), grant_word::encode(&given, now));
         let before = region.grant(*device);
         // A slice that gets its own limit needs no grant.
-        let is_own = given.terms == region.own_terms(*device) && given.queue_bound >= queue_bound::MOST_BOUND;
+        let is_own = given.rate_limit == region.own_rate_limit(*device)
+            && given.queue_bound >= queue_bound::MOST_BOUND;
         if (before != 0 || !is_own) && grant_word::must_write(before, grant, now) {
             region.set_grant(*device, grant, now);
         }

@@ -157,7 +157,7 @@ impl Region {
         if let Some(entry) = layout.devices.get(device.0) {
             let grant = layout.time(device.0).map_or(0, |time| time.control.0.grant.swap(0));
             let (before, after) = limits.write(&layout.header, entry);
-            layout.change_terms(device.0, (grant_word::decode(grant, before).0, after), clock::now());
+            layout.change_rate_limit(device.0, (grant_word::decode(grant, before).0, after), clock::now());
         }
     }
 

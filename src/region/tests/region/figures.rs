@@ -128,7 +128,7 @@ fn beside_neighbours_a_turn_is_leased() {
     let directory = directory();
     let path = directory.path().join("region");
     let ((first, device), (second, _)) = (join(&path, LIMIT), join(&path, LIMIT));
-    let turn = lease::turn(second.terms(device));
+    let turn = lease::turn(second.rate_limit(device));
     let least = || lease_size(&second, device, NOW);
     assert!(least() < turn, "alone");
     first.set_correction(device, 500_000);

@@ -262,8 +262,8 @@ pub(crate) fn known_driver(address: *const c_void) -> bool {
     SEEN.iter().filter_map(OnceBox::get).any(|image| image.contains(address))
 }
 
-/// Returns true if an address lies in a driver library. At its first sight the library is recorded and pinned: entries lead to
-/// its functions from now on, so it must not be unloaded.
+/// Returns true if an address lies in a driver library. When it is first found, the library is recorded and pinned: entries lead
+/// to its functions from now on, so it must not be unloaded.
 #[cold]
 fn record_driver(address: *const c_void, symbol: Symbol) -> bool {
     if address.is_null() {

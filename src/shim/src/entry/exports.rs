@@ -1,7 +1,8 @@
 //! Exported entries: the table of symbols, expanded.
 //!
-//! A row without a hook becomes a jump to its target in `slot::JUMP_TARGETS`. A row with a hook becomes a function that finds the real function and
-//! passes it to the hook together with the arguments. All exported names but `dlsym`, `dlvsym` and `dlopen` are made here.
+//! A row without a hook becomes a jump to its target in `slot::JUMP_TARGETS`. A row with a hook becomes a function that finds the
+//! real function and passes it to the hook together with the arguments. All exported names but `dlsym`, `dlvsym` and `dlopen` are
+//! made here.
 #![allow(
     non_snake_case,
     clippy::wildcard_imports,

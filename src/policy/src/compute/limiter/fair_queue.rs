@@ -55,8 +55,8 @@ impl Ask {
 /// It catches up in its turn, and passes by one more turn. The sum is `(n - 1) (2 t / n + 2 t)`, which is less than `2 n
 /// t`.
 #[must_use]
-pub fn lag(processes: usize, terms: RateLimit) -> GpuTime {
-    lease::turn(terms).saturating_mul(LAG_TURNS).part(u64::try_from(processes).unwrap_or(u64::MAX))
+pub fn lag(processes: usize, rate_limit: RateLimit) -> GpuTime {
+    lease::turn(rate_limit).saturating_mul(LAG_TURNS).part(u64::try_from(processes).unwrap_or(u64::MAX))
 }
 
 /// Returns the virtual time at which a process starts to ask. `served` is the GPU time that it was served before.
@@ -71,15 +71,15 @@ pub fn lag(processes: usize, terms: RateLimit) -> GpuTime {
 pub fn start(
     served: GpuTime,
     virtual_time: GpuTime,
-    terms: RateLimit,
+    rate_limit: RateLimit,
     asks: impl Iterator<Item = Ask> + Clone,
 ) -> GpuTime {
     if !served.is_zero() {
         let processes = asks.filter(|ask| !ask.virtual_service.is_zero()).count();
-        return served.max(virtual_time.saturating_sub(lag(processes, terms)));
+        return served.max(virtual_time.saturating_sub(lag(processes, rate_limit)));
     }
     let waiting = asks.filter(|ask| !ask.requested.is_zero()).map(|ask| ask.virtual_service);
-    waiting.fold(virtual_time, GpuTime::max).min(virtual_time.saturating_add(lag(1, terms)))
+    waiting.fold(virtual_time, GpuTime::max).min(virtual_time.saturating_add(lag(1, rate_limit)))
 }
 
 /// Returns the GPU time that other processes of `asks` get before the process at index `me`.
@@ -98,8 +98,13 @@ pub fn before(me: usize, served: GpuTime, asks: impl IntoIterator<Item = Ask>) -
 /// ([`super::token_bucket::free_since`]). `before` is the GPU time that others get first. If the time
 /// is free and the others have not taken theirs within [`TURN_GRACE`], it is the process's turn.
 #[must_use]
-pub fn wait(free_since: Monotonic, before: GpuTime, now: Monotonic, terms: RateLimit) -> Option<Monotonic> {
-    let due = free_since.saturating_add(terms.wall(before).min(TURN_GRACE));
+pub fn wait(
+    free_since: Monotonic,
+    before: GpuTime,
+    now: Monotonic,
+    rate_limit: RateLimit,
+) -> Option<Monotonic> {
+    let due = free_since.saturating_add(rate_limit.wall(before).min(TURN_GRACE));
     (due > now).then_some(due)
 }
 
@@ -110,7 +115,7 @@ mod tests {
     use crate::time::literals::{ms, ns};
     use crate::units::Permille;
 
-    fn terms() -> RateLimit {
+    fn rate_limit() -> RateLimit {
         RateLimit::new(Permille::new(500).unwrap(), GpuTime::from_millis(20))
     }
 
@@ -139,15 +144,18 @@ mod tests {
 
     #[test]
     fn a_turn_comes_after_those_before_or_when_they_are_late() {
-        assert_eq!(wait(ms(100), ns(0), ms(100), terms()), None);
-        assert_eq!(wait(ms(100), ns(0), ms(99), terms()), Some(ms(100)));
-        assert_eq!(wait(ms(100), ns(100_000), ms(100), terms()), Some(ms::<Monotonic>(100) + ns(200_000)));
-        assert_eq!(wait(ms(100), ms(400), ms(100), terms()), Some(ms::<Monotonic>(100) + TURN_GRACE));
-        assert_eq!(wait(ms(100), ms(400), ms::<Monotonic>(100) + TURN_GRACE, terms()), None);
+        assert_eq!(wait(ms(100), ns(0), ms(100), rate_limit()), None);
+        assert_eq!(wait(ms(100), ns(0), ms(99), rate_limit()), Some(ms(100)));
+        assert_eq!(
+            wait(ms(100), ns(100_000), ms(100), rate_limit()),
+            Some(ms::<Monotonic>(100) + ns(200_000))
+        );
+        assert_eq!(wait(ms(100), ms(400), ms(100), rate_limit()), Some(ms::<Monotonic>(100) + TURN_GRACE));
+        assert_eq!(wait(ms(100), ms(400), ms::<Monotonic>(100) + TURN_GRACE, rate_limit()), None);
     }
 
     fn begins(served: GpuTime, virtual_time: GpuTime, asks: &[Ask]) -> GpuTime {
-        start(served, virtual_time, terms(), asks.iter().copied())
+        start(served, virtual_time, rate_limit(), asks.iter().copied())
     }
 
     #[test]
@@ -162,8 +170,8 @@ mod tests {
     #[test]
     fn no_process_waits_longer_than_two_turns_of_each_take() {
         for (processes, count) in (1..100).zip(1..) {
-            let turn = lease::turn(terms());
-            let most = (count - 1) * (lag(processes, terms()) + 2 * turn);
+            let turn = lease::turn(rate_limit());
+            let most = (count - 1) * (lag(processes, rate_limit()) + 2 * turn);
             assert!(most <= (2 * count) * turn, "{processes}");
         }
     }

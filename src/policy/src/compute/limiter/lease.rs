@@ -47,7 +47,7 @@ const WHOLE_LEASES: usize = 8;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Situation {
     /// Rate and burst of the slice.
-    pub terms: RateLimit,
+    pub rate_limit: RateLimit,
     /// True if the device is [coupled](super::super::coupling) with another one. A thread with credit left there would
     /// launch, and then wait on the other device without credit.
     pub is_coupled: bool,
@@ -76,13 +76,13 @@ pub struct Situation {
 /// other slice's work has arrived.
 #[must_use]
 pub fn size_for(situation: &Situation, threads: usize, room: GpuTime) -> GpuTime {
-    let Situation { terms, is_coupled, has_cotenants, waiting, is_alone } = *situation;
+    let Situation { rate_limit, is_coupled, has_cotenants, waiting, is_alone } = *situation;
     let size = match waiting {
         _ if is_coupled => LEAST_LEASE,
-        0 if has_cotenants => turn(terms),
-        0 if is_alone => alone(terms),
-        0 => usual(terms),
-        _ => turn_among(terms, waiting.saturating_add(1)),
+        0 if has_cotenants => turn(rate_limit),
+        0 if is_alone => alone(rate_limit),
+        0 => usual(rate_limit),
+        _ => turn_among(rate_limit, waiting.saturating_add(1)),
     };
     let parts = threads.checked_div(WHOLE_LEASES).unwrap_or(0).max(1);
     let size = size.part(u64::try_from(parts).unwrap_or(1));
@@ -90,13 +90,13 @@ pub fn size_for(situation: &Situation, threads: usize, room: GpuTime) -> GpuTime
 }
 
 /// Returns the GPU time of the usual lease: 0.2 ms, and less at shares below 5 %.
-fn usual(terms: RateLimit) -> GpuTime {
-    terms.gpu(LEASE_SPAN).clamp(LEAST_LEASE, MOST_LEASE)
+fn usual(rate_limit: RateLimit) -> GpuTime {
+    rate_limit.gpu(LEASE_SPAN).clamp(LEAST_LEASE, MOST_LEASE)
 }
 
 /// Returns the GPU time of a lease where no other process uses the slice: 1 ms, and less at shares below 8 %.
-fn alone(terms: RateLimit) -> GpuTime {
-    terms.gpu(SPAN_ALONE).clamp(LEAST_LEASE, MOST_ALONE)
+fn alone(rate_limit: RateLimit) -> GpuTime {
+    rate_limit.gpu(SPAN_ALONE).clamp(LEAST_LEASE, MOST_ALONE)
 }
 
 /// Returns the GPU time that a process takes in its turn: 4 ms, and less below a share of 7 %. It applies while
@@ -106,8 +106,8 @@ fn alone(terms: RateLimit) -> GpuTime {
 /// their share. At a share of 5 % a turn is longer than a batch
 /// ([`FULL`](super::super::measuring::when_alone::FULL)). If each batch began with a switch, the slice would get 3 % less.
 #[must_use]
-pub fn turn(terms: RateLimit) -> GpuTime {
-    terms.gpu(TURN_SPAN).clamp(usual(terms), TURN)
+pub fn turn(rate_limit: RateLimit) -> GpuTime {
+    rate_limit.gpu(TURN_SPAN).clamp(usual(rate_limit), TURN)
 }
 
 /// One round of all processes that ask: 24 ms of GPU time. Each of eight processes gets 3 ms.
@@ -119,9 +119,9 @@ const ROUND: GpuTime = GpuTime::from_millis(24);
 /// With rounds of 16 ms, eight processes would take turns as long as one batch
 /// ([`FULL`](super::super::measuring::when_alone::FULL)). Each batch would then contain one switch of the GPU, and
 /// the slice would get 2 % less than its share.
-fn turn_among(terms: RateLimit, processes: usize) -> GpuTime {
+fn turn_among(rate_limit: RateLimit, processes: usize) -> GpuTime {
     let part = ROUND.part(u64::try_from(processes).unwrap_or(u64::MAX));
-    turn(terms).min(part).max(usual(terms))
+    turn(rate_limit).min(part).max(usual(rate_limit))
 }
 
 /// Largest payment for launches that overlap: 16 ms. A window of one second moves by at
@@ -220,38 +220,41 @@ mod tests {
     use crate::time::literals::ns;
     use crate::units::Permille;
 
-    fn terms(thousandths: u16) -> RateLimit {
+    fn rate_limit(thousandths: u16) -> RateLimit {
         RateLimit::new(Permille::new(thousandths).unwrap(), GpuTime::from_millis(20))
     }
 
     #[test]
     fn a_lease_is_a_fifth_of_a_millisecond_and_less_at_small_shares() {
-        assert_eq!(usual(terms(950)), MOST_LEASE);
-        assert_eq!(usual(terms(50)), MOST_LEASE);
-        assert_eq!(usual(terms(10)), ns(40_000));
-        assert_eq!(usual(terms(0)), LEAST_LEASE);
-        assert_eq!([950, 50, 0].map(|share| alone(terms(share))), [MOST_ALONE, ns(600_000), LEAST_LEASE]);
+        assert_eq!(usual(rate_limit(950)), MOST_LEASE);
+        assert_eq!(usual(rate_limit(50)), MOST_LEASE);
+        assert_eq!(usual(rate_limit(10)), ns(40_000));
+        assert_eq!(usual(rate_limit(0)), LEAST_LEASE);
+        assert_eq!(
+            [950, 50, 0].map(|share| alone(rate_limit(share))),
+            [MOST_ALONE, ns(600_000), LEAST_LEASE]
+        );
     }
 
     #[test]
     fn a_turn_is_four_milliseconds_and_less_at_small_shares() {
-        assert_eq!(turn(terms(300)), TURN);
-        assert_eq!(turn(terms(50)), ns(3_000_000));
-        assert_eq!(turn(terms(10)), ns(600_000));
+        assert_eq!(turn(rate_limit(300)), TURN);
+        assert_eq!(turn(rate_limit(50)), ns(3_000_000));
+        assert_eq!(turn(rate_limit(10)), ns(600_000));
     }
 
     #[test]
     fn a_turn_is_the_part_of_a_round_where_many_ask() {
         assert_eq!(
-            [0, 2, 6, 8, 24, 1000].map(|processes| turn_among(terms(300), processes)),
+            [0, 2, 6, 8, 24, 1000].map(|processes| turn_among(rate_limit(300), processes)),
             [TURN, TURN, TURN, ns(3_000_000), ns(1_000_000), MOST_LEASE]
         );
-        assert_eq!(turn_among(terms(10), 8), ns(600_000), "less at small shares");
+        assert_eq!(turn_among(rate_limit(10), 8), ns(600_000), "less at small shares");
     }
 
     /// A process that shares its slice with others, none of which waits.
     const USUAL: Situation = Situation {
-        terms: RateLimit::new(Permille::new(300).unwrap(), GpuTime::from_millis(20)),
+        rate_limit: RateLimit::new(Permille::new(300).unwrap(), GpuTime::from_millis(20)),
         is_coupled: false,
         has_cotenants: false,
         waiting: 0,

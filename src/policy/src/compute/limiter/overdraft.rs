@@ -33,16 +33,16 @@ const LATER: u64 = 8;
 /// `None`: the launch is not admitted.
 ///
 /// Half of the share fills the budget. A launch that costs more than the budget has is admitted once. A word too far
-/// ahead belongs to other terms or is invalid.
+/// ahead belongs to another rate limit or is invalid.
 #[must_use]
-pub fn admit(until: Monotonic, now: Monotonic, amount: GpuTime, terms: RateLimit) -> Option<Monotonic> {
-    let (rate, most) = (terms.rate(), now.saturating_add(MOST_WAIT));
+pub fn admit(until: Monotonic, now: Monotonic, amount: GpuTime, rate_limit: RateLimit) -> Option<Monotonic> {
+    let (rate, most) = (rate_limit.rate(), now.saturating_add(MOST_WAIT));
     let half = Permille::new((rate.get() / 2).max(1)).unwrap_or(rate);
-    let terms = RateLimit::new(half, MOST_OVERDRAFT.min(terms.burst()));
+    let rate_limit = RateLimit::new(half, MOST_OVERDRAFT.min(rate_limit.burst()));
     let until = if until > most { Monotonic::BEGIN } else { until };
     token_bucket::wait(until, now)
         .is_none()
-        .then(|| token_bucket::prepay(until, now, amount, terms).min(most))
+        .then(|| token_bucket::prepay(until, now, amount, rate_limit).min(most))
 }
 
 /// Returns the predicted instant at which a stream completes further work that takes `duration`. `until` is the prediction
@@ -87,7 +87,7 @@ mod tests {
 
     const NOW: Monotonic = Monotonic::from_nanos(1 << 50);
 
-    fn terms(rate: u16, burst: u64) -> RateLimit {
+    fn rate_limit(rate: u16, burst: u64) -> RateLimit {
         RateLimit::new(Permille::new(rate).unwrap(), GpuTime::from_millis(burst))
     }
 
@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn half_of_the_share_pays_for_overdrafts() {
-        let admit = |until, cost, rate, burst| admit(until, NOW, ms(cost), terms(rate, burst));
+        let admit = |until, cost, rate, burst| admit(until, NOW, ms(cost), rate_limit(rate, burst));
         assert_eq!(admit(ns(0), 25, 500, 20), Some(NOW + ms(20)), "20 ms are saved up");
         assert_eq!(admit(NOW, 5, 500, 20), Some(NOW + ms(20)));
         assert_eq!(admit(NOW + ns(1), 5, 500, 20), None);
@@ -134,16 +134,16 @@ mod tests {
             burst in 0..100_u64,
             asks in prop::collection::vec((0..50_000_000_u64, 1..40_000_000_u64), 1..100),
         ) {
-            let terms = terms(rate, burst);
+            let rate_limit = rate_limit(rate, burst);
             // Half of the share pays this much within the longest wait.
-            let most = terms.gpu(MOST_WAIT.part(2)).saturating_sub(ns(100));
+            let most = rate_limit.gpu(MOST_WAIT.part(2)).saturating_sub(ns(100));
             // In debt from the start, so that the share pays debt only.
             let (mut now, mut until, mut owed, mut largest) = (NOW, Monotonic::BEGIN, GpuTime::ZERO, GpuTime::ZERO);
             for (pause, amount) in asks {
                 let (pause, amount) = (ns(pause), most.min(ns(amount)));
                 now += pause;
-                owed = owed.saturating_sub(terms.gpu(pause));
-                if let Some(next) = admit(until, now, amount, terms) {
+                owed = owed.saturating_sub(rate_limit.gpu(pause));
+                if let Some(next) = admit(until, now, amount, rate_limit) {
                     until = next;
                     owed += amount;
                     largest = largest.max(amount);

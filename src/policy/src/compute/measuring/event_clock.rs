@@ -89,7 +89,7 @@ impl EventCost {
 /// passed:
 ///
 /// - lower bound: host time of the record minus event time;
-/// - upper bound: host time of the sight minus event time.
+/// - upper bound: host time of the observation minus event time.
 ///
 /// The offset lies between the largest lower bound and the smallest upper bound. The lower bound is exact where a
 /// stream is idle at times. If no stream is ever idle, it is far too small. Then the upper bound is good to a
@@ -110,7 +110,7 @@ pub struct ClockOffset {
 struct Bounds {
     /// The largest lower bound, from records.
     above: Option<i64>,
-    /// The smallest upper bound, from sights.
+    /// The smallest upper bound, from observations.
     below: Option<i64>,
 }
 
@@ -121,9 +121,9 @@ const TOGETHER: WallTime = WallTime::from_millis(100);
 /// computers are at least that exact.
 const DRIFT: i64 = 20_000;
 
-/// Nanoseconds by which the latest sight of all may be late. The worker looks every millisecond, and may be late
+/// Nanoseconds by which the latest observation of all may be late. The worker looks every millisecond, and may be late
 /// itself.
-const MOST_SIGHT_DELAY: i64 = 2_000_000;
+const MOST_POLL_DELAY: i64 = 2_000_000;
 
 /// Time for which the base event of a context is used: one second.
 const BASE_EVENT_LASTS: WallTime = WallTime::from_millis(1_000);
@@ -143,7 +143,7 @@ impl ClockOffset {
         self.fit();
     }
 
-    /// Adds a sight: the host saw at the instant `host` that the event of time `event` had passed.
+    /// Adds an observation: the host saw at the instant `host` that the event of time `event` had passed.
     pub fn passed(&mut self, host: Monotonic, event: EventTime) {
         self.rotate_bounds(host);
         let offset = host.nanos().wrapping_sub(event.0).cast_signed();
@@ -163,7 +163,7 @@ impl ClockOffset {
         let above = self.bounds.iter().filter_map(|bounds| bounds.above).max();
         let (least, most) = (above.unwrap_or(i64::MIN), self.below().unwrap_or(i64::MAX));
         let kept = self.offset.or(above).unwrap_or(most);
-        let is_late = most != i64::MAX && most.saturating_sub(kept) > MOST_SIGHT_DELAY;
+        let is_late = most != i64::MAX && most.saturating_sub(kept) > MOST_POLL_DELAY;
         self.offset = Some(if is_late { most } else { kept.max(least).min(most) });
     }
 
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn an_offset_lies_between_the_recording_and_the_first_sight_of_an_event() {
+    fn an_offset_lies_between_the_recording_and_the_first_poll_after_an_event() {
         let mut offset = ClockOffset::default();
         assert_eq!(instant(&offset, 5), None);
         recorded(&mut offset, 1_000, 900);
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn where_no_stream_is_ever_idle_many_sights_tell_the_offset() {
+    fn where_no_stream_is_ever_idle_many_polls_tell_the_offset() {
         let mut offset = ClockOffset::default();
         for event in (0..5_000_000_000_u64).step_by(2_100_000) {
             recorded(&mut offset, SECOND + event - 20_000_000, event);
@@ -336,10 +336,9 @@ mod tests {
         for event in (0..SECOND).step_by(1_000_000) {
             let host = SECOND + event + event / 100;
             passed(&mut offset, host, event);
-            // The part that two tenths of a second hide, and the delay of a late sight.
+            // The part that two tenths of a second hide, and the delay of a late observation.
             assert!(
-                instant(&offset, event).unwrap().abs_diff(host)
-                    <= 2_000_000 + MOST_SIGHT_DELAY.unsigned_abs(),
+                instant(&offset, event).unwrap().abs_diff(host) <= 2_000_000 + MOST_POLL_DELAY.unsigned_abs(),
                 "{event}"
             );
         }

@@ -4,9 +4,9 @@ use crate::time::WallTime;
 
 /// The part of recent busy intervals that was newly covered, averaged over the slice.
 ///
-/// Of two intervals that overlap, the one that is measured first is charged. So a single charge teaches the wrong
-/// lesson: a process whose measurements always arrive second would learn that its kernels cost nothing. Therefore an
-/// estimate learns its own duration times this average. The sum of all lessons is the sum of all charges.
+/// Of two intervals that overlap, the one that is measured first is charged. So a single charge is no
+/// measure: a process whose measurements always arrive second would learn that its kernels cost nothing. Therefore an
+/// estimate learns its own duration times this average. The sum of all learned times is the sum of all charges.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Overlap {
     measured: WallTime,

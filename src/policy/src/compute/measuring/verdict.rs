@@ -1,4 +1,4 @@
-//! The verdict on a measured batch: the duration of its launches, and the lesson for the estimates.
+//! The verdict on a measured batch: the duration of its launches, and the update of the estimates.
 
 use super::batch::{Batch, HOST_RETURN};
 use super::when_alone::{GAPLESS, Timing};
@@ -21,14 +21,14 @@ pub enum Opening {
     Switched,
 }
 
-/// The lesson of a measurement for the estimates.
+/// The update of the estimates by a measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EstimateUpdate {
     /// The duration of one launch.
     Single,
     /// The sum of several launches.
     Batch,
-    /// Nothing: the host left the stream idle. The caller calls [`Sampler::gaps`](super::when_alone::Sampler::gaps).
+    /// Nothing: the host left the stream idle. The caller calls [`Sampler::note_gaps`](super::when_alone::Sampler::note_gaps).
     Gaps,
     /// Nothing this time.
     Nothing,
@@ -41,15 +41,15 @@ pub struct Verdict {
     pub length: WallTime,
     /// Time for which the launches waited for timing events. On a busy stream these are the closing event of
     /// the batch before and the opening event of this one. No other kernel of the stream can run meanwhile, so this
-    /// is the slice's time, but no lesson for the estimates.
+    /// is the slice's time, but the estimates do not learn from it.
     pub events: WallTime,
     /// Time between the assumed end of the launches and the closing event.
     pub after: WallTime,
     /// True if the host was delayed, so that the stream may have been empty when the closing event passed. The
     /// opening event of the next batch then says nothing: it passed at once.
     pub held: bool,
-    /// The lesson.
-    pub lesson: EstimateUpdate,
+    /// The update of the estimates.
+    pub update: EstimateUpdate,
 }
 
 impl Batch {
@@ -71,7 +71,7 @@ impl Batch {
         let switch = if opening == Opening::Switched { LONGEST_SWITCH } else { WallTime::ZERO };
         let held = held.saturating_add(self.close_delay);
         let gaps = self.idle_between.saturating_add(self.idle_after_sync).saturating_add(held);
-        let (idle, lesson) = match self.timing {
+        let (idle, update) = match self.timing {
             Timing::Single if !self.is_certain && held > measured.saturating_sub(held) => {
                 (WallTime::ZERO, EstimateUpdate::Nothing)
             }
@@ -89,7 +89,7 @@ impl Batch {
             Opening::Busy => event.saturating_mul(2),
             _ => event.saturating_sub(self.idle_before_first),
         };
-        Verdict { length, events, after, held: !held.is_zero(), lesson }
+        Verdict { length, events, after, held: !held.is_zero(), update }
     }
 
     /// Returns two times. The first is from the opening event to the start of the first kernel. For the second, the stream may
@@ -143,7 +143,7 @@ mod tests {
             events: ns(0),
             after: ns(0),
             held: false,
-            lesson: EstimateUpdate::Batch,
+            update: EstimateUpdate::Batch,
         };
         assert_eq!(batch.verdict(us(2400), Opening::Busy, ns(0)), verdict);
         assert_eq!(batch.verdict(us(2403), Opening::Idle, ns(0)), verdict);
@@ -174,14 +174,14 @@ mod tests {
         assert_eq!(length(us(2500)), us(2000));
         assert_eq!(length(us(1500)), us(1500));
         assert_eq!(length(us(3500)), us(2500));
-        assert_eq!(of(100, us(1000)).verdict(us(2500), Opening::Busy, ns(0)).lesson, EstimateUpdate::Gaps);
+        assert_eq!(of(100, us(1000)).verdict(us(2500), Opening::Busy, ns(0)).update, EstimateUpdate::Gaps);
     }
 
     #[test]
     fn a_batch_has_gaps_if_they_are_more_than_a_twentieth_of_it() {
-        let lesson = |measured| of(100, us(100)).verdict(measured, Opening::Busy, ns(0)).lesson;
-        assert_eq!(lesson(us(100 * GAPLESS)), EstimateUpdate::Batch);
-        assert_eq!(lesson(us::<WallTime>(100 * GAPLESS) - ns(1)), EstimateUpdate::Gaps);
+        let update = |measured| of(100, us(100)).verdict(measured, Opening::Busy, ns(0)).update;
+        assert_eq!(update(us(100 * GAPLESS)), EstimateUpdate::Batch);
+        assert_eq!(update(us::<WallTime>(100 * GAPLESS) - ns(1)), EstimateUpdate::Gaps);
     }
 
     #[test]
@@ -211,7 +211,7 @@ mod tests {
         let switched = |measured| of(100, ns(0)).verdict(measured, Opening::Switched, ns(0));
         assert_eq!(switched(us(2053)).length, us(2000));
         assert_eq!(switched(us(2203)).length, us(2100));
-        assert_eq!(switched(us(2053)).lesson, EstimateUpdate::Nothing);
+        assert_eq!(switched(us(2053)).update, EstimateUpdate::Nothing);
     }
 
     #[test]
@@ -257,7 +257,7 @@ mod tests {
         // A kernel of 400 us, of a thread that loses its processor for 3 ms after the launch.
         let verdict_of = |certain| {
             let verdict = single(us(20), certain, us(3_004)).verdict(us(3_008), Opening::Idle, ns(0));
-            (verdict.length, verdict.held, verdict.lesson)
+            (verdict.length, verdict.held, verdict.update)
         };
         assert_eq!(verdict_of(false), (us(3_008), true, EstimateUpdate::Nothing));
         assert_eq!(verdict_of(true), (us(20), true, EstimateUpdate::Single));
@@ -271,9 +271,9 @@ mod tests {
         let mut batch = single(us(20), false, us(3));
         batch.set_close_delay(us(3_000));
         let verdict = batch.verdict(us(3_403), Opening::Idle, ns(0));
-        assert_eq!((verdict.length, verdict.lesson), (us(3_400), EstimateUpdate::Nothing));
+        assert_eq!((verdict.length, verdict.update), (us(3_400), EstimateUpdate::Nothing));
         assert_eq!(
-            batch.verdict(us(90_000), Opening::Busy, ns(0)).lesson,
+            batch.verdict(us(90_000), Opening::Busy, ns(0)).update,
             EstimateUpdate::Single,
             "of a long one it says enough"
         );
@@ -282,18 +282,18 @@ mod tests {
     #[test]
     fn a_launch_that_is_held_up_for_less_than_its_kernel_takes_is_believed() {
         let verdict = single(us(20), false, us(1_000)).verdict(us(9_000), Opening::Idle, ns(0));
-        assert_eq!((verdict.length, verdict.lesson), (us(8_000), EstimateUpdate::Single));
+        assert_eq!((verdict.length, verdict.update), (us(8_000), EstimateUpdate::Single));
         let half = single(us(20), false, us(1_000)).verdict(us(2_000), Opening::Idle, ns(0));
-        assert_eq!((half.length, half.lesson), (us(1_000), EstimateUpdate::Single));
+        assert_eq!((half.length, half.update), (us(1_000), EstimateUpdate::Single));
         let less = single(us(20), false, us(1_000)).verdict(us(1_999), Opening::Idle, ns(0));
-        assert_eq!((less.length, less.lesson), (us(1_999), EstimateUpdate::Nothing));
+        assert_eq!((less.length, less.update), (us(1_999), EstimateUpdate::Nothing));
     }
 
     #[test]
     fn the_usual_duration_of_a_launch_ends_before_its_kernel_begins() {
         let verdict_of = |before_first, measured| {
             let verdict = single(us(20), false, before_first).verdict(measured, Opening::Idle, ns(0));
-            (verdict.length, verdict.held, verdict.lesson)
+            (verdict.length, verdict.held, verdict.update)
         };
         assert_eq!(verdict_of(us(6), us(8)), (us(2), false, EstimateUpdate::Single));
         assert_eq!(verdict_of(HOST_RETURN, HOST_RETURN + ns(1)), (ns(1), false, EstimateUpdate::Single));
@@ -303,7 +303,7 @@ mod tests {
             "it was not: the kernel has ended"
         );
         let busy = single(us(20), false, us(3_000)).verdict(us(400), Opening::Busy, ns(0));
-        assert_eq!((busy.length, busy.held, busy.lesson), (us(400), false, EstimateUpdate::Single));
+        assert_eq!((busy.length, busy.held, busy.update), (us(400), false, EstimateUpdate::Single));
     }
 
     #[test]
@@ -312,7 +312,7 @@ mod tests {
         batch.set_idle_before_first(us(3_000));
         let verdict_of = |measured| batch.verdict(measured, Opening::Idle, ns(0));
         assert_eq!(
-            (verdict_of(us(4_900)).length, verdict_of(us(4_900)).lesson),
+            (verdict_of(us(4_900)).length, verdict_of(us(4_900)).update),
             (us(2_000), EstimateUpdate::Gaps)
         );
         assert_eq!(verdict_of(us(6_000)).length, us(3_000));

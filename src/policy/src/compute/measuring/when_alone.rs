@@ -47,7 +47,7 @@ const CHECK_ONE_IN: u32 = 11;
 /// Launches that a batch with gaps counts for: eight such batches make one launch due.
 ///
 /// After such a batch, as many launches of [`AFTER_GAPS`] and more are measured alone. If a program has gaps only
-/// when its host stands still, it soon returns to batches, whose events cost less.
+/// when its host is delayed, it soon returns to batches, whose events cost less.
 const GAPPY: u32 = SAMPLED / 8;
 
 /// Duration from which launches are measured alone after a batch with gaps: 0.1 ms.

@@ -1,8 +1,8 @@
 //! Gate of a launch: the thread pays for the launch, adds it to a batch, and calls the driver.
 //!
 //! The usual launch is prepaid from its thread's credit and joins the open batch of its stream. It takes no lock, makes no
-//! system call and no allocation, and reads no clock but the cycle counter. If the credit does not suffice, the cost is unknown, or a batch has to be opened
-//! or closed, [`slow_path`](super::slow_path) and `ThreadState` do more.
+//! system call and no allocation, and reads no clock but the cycle counter. If the credit does not suffice, the cost is unknown,
+//! or a batch has to be opened or closed, [`slow_path`](super::slow_path) and `ThreadState` do more.
 
 use super::copies::unpaced;
 use super::slow_path::admit;

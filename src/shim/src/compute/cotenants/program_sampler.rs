@@ -14,7 +14,7 @@ use crate::slice::device::SliceDevice;
 use crate::slice::handle::Slice;
 use crate::slice::settings;
 use gpuslice_policy::compute::attribution::source::{Measured, Source, Why};
-use gpuslice_policy::compute::attribution::strangers::UnknownProcesses;
+use gpuslice_policy::compute::attribution::unknown_processes::UnknownProcesses;
 use gpuslice_policy::config::CoreMeter;
 use gpuslice_policy::time::{Monotonic, WallTime};
 use std::collections::BTreeSet;
@@ -26,7 +26,7 @@ const SAMPLE_EVERY: WallTime = WallTime::from_millis(1_000);
 #[derive(Debug, Default)]
 pub(crate) struct ProgramSampler {
     open: Option<UtilizationReader>,
-    strangers: UnknownProcesses,
+    unknown: UnknownProcesses,
     /// Instant at which something is due next.
     next: Monotonic,
 }
@@ -34,12 +34,12 @@ pub(crate) struct ProgramSampler {
 impl ProgramSampler {
     /// Closes NVML, and forgets the programs: they may have ended when NVML is asked again.
     pub(crate) fn close(&mut self) {
-        (self.open, self.strangers) = (None, UnknownProcesses::default());
+        (self.open, self.unknown) = (None, UnknownProcesses::default());
     }
 
     /// Adds processes of co-tenants that published intervals: number of the slice, and of the process in it.
     pub(crate) fn note_publishers(&mut self, publishers: BTreeSet<(u64, u32)>, now: Monotonic) {
-        self.strangers.note_members(publishers, now);
+        self.unknown.note_members(publishers, now);
     }
 
     /// Asks NVML, if that is due. Returns how the time of a slice without co-tenants is then measured. `None`: nothing is new, or
@@ -67,7 +67,7 @@ impl ProgramSampler {
         }
         let read = self.read_window(slice, gpu, now);
         self.next = self.next.max(next_call(now, read.err()));
-        let source = if self.strangers.are_there() { Source::Whole } else { Source::Events };
+        let source = if self.unknown.are_there() { Source::Whole } else { Source::Events };
         Some(Measured { source, why: read.err() })
     }
 
@@ -84,7 +84,7 @@ impl ProgramSampler {
         if let Some((_, uses)) = window? {
             let members = slice.region().processes();
             let members = members.iter().map(|member| (member.pid_namespace, member.pid));
-            self.strangers.look(&uses, members, now);
+            self.unknown.look(&uses, members, now);
         }
         Ok(())
     }

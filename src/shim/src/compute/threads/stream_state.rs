@@ -285,7 +285,7 @@ impl StreamState {
     /// Hands a batch with both events to the meter.
     ///
     /// A host that loses its processor between the close and the closing event lengthens the measurement. Example: a kernel runs
-    /// for 1 ms, and the host stands still for 5 ms. The time from the close to the return of the driver shows that.
+    /// for 1 ms, and the host is delayed for 5 ms. The time from the close to the return of the driver shows that.
     fn submit_measured(
         &mut self,
         measuring: &MeasuringState,

@@ -40,7 +40,7 @@ impl UnknownProcesses {
     }
 }
 
-/// Items seen in the last seconds, each with its last sight.
+/// Items seen in the last seconds, each with the instant at which it was last seen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct RecentItems<Number>(Vec<(Number, Monotonic)>);
 
