@@ -399,7 +399,7 @@ def ask_look_up(part):
 
 # The most decisive question comes first.
 QUESTIONS = [
-    Question("who is in a sample of NVML's", ask_samples, same, False, "src/policy/src/compute/attribution/strangers.rs, nvml_windows.rs",
+    Question("who is in a sample of NVML's", ask_samples, same, False, "src/policy/src/compute/attribution/unknown_processes.rs, nvml_windows.rs",
              "a window says who was seen last; parts come from many windows only"),
     Question("bytes of a process in NVML's list", ask_bytes, same, False, "src/shim/src/driver_calls/nvml/memory.rs",
              "contexts and code are charged by estimates, or with nothing"),
