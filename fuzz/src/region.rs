@@ -7,7 +7,7 @@ use std::{
 };
 
 use gpuslice_policy::compute::coupling::MeasuredBatch;
-use gpuslice_policy::compute::limiter::fair_queue::PATIENCE;
+use gpuslice_policy::compute::limiter::fair_queue::TURN_GRACE;
 use gpuslice_policy::compute::measuring::peer_intervals::Interval;
 use gpuslice_policy::time::{GpuTime, GpuTimeChange, Monotonic, WallTime};
 use gpuslice_region::{
@@ -175,7 +175,7 @@ fn read_all(region: &Region) {
         let device = view.device;
         let _ = (region.contexts(device), region.spilled(device));
         let _ = (
-            region.terms(device),
+            region.rate_limit(device),
             region.correction(device),
             region.measure_source(device),
             region.time_used(device),
@@ -244,7 +244,7 @@ fn use_step(member: &Member, devices: [Device; 2]) {
     assert!(member.is_coupled(device, NOW) && member.is_coupled(other, NOW));
     member.settle(device, GpuTimeChange::from_nanos(i64::MIN), NOW);
     let kept = member.acquire_since(device, TAKEN, NOW - MOST, NOW);
-    assert!(kept.is_ok() || kept.is_err_and(|until| until <= NOW + PATIENCE), "{kept:?}");
+    assert!(kept.is_ok() || kept.is_err_and(|until| until <= NOW + TURN_GRACE), "{kept:?}");
     let _ = (
         member.acquire_since(device, TAKEN, NOW, NOW),
         member.acquire_since(other, TAKEN, Monotonic::BEGIN, NOW),

@@ -53,8 +53,8 @@ struct Bounds {
 impl Bounds {
     fn of(limit: u64) -> Self {
         let share = Permille::new(limit as u16 * 10).expect("limits are below 100 %");
-        let terms = RateLimit::new(share, GpuTime::from_nanos(BURST));
-        let fair_turn = terms.wall(PROCESSES as u64 * lease::turn(terms));
+        let rate_limit = RateLimit::new(share, GpuTime::from_nanos(BURST));
+        let fair_turn = rate_limit.wall(PROCESSES as u64 * lease::turn(rate_limit));
         let first = BURST + KERNEL * PROCESSES as u64;
         Self { wait: 2 * fair_turn.nanos() / MS, first: (first * 10_000 / (1000 * MS)) as i64 }
     }

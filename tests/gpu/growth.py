@@ -15,7 +15,7 @@ ROWS = Fact(
 )
 GROWS = Fact(
     "a pool grows by no more than the request rounded up to 32 MiB",
-    "GROWTH in src/policy/src/pool/ledger.rs",
+    "POOL_GROWTH in src/policy/src/pool/ledger.rs",
     "a slice could pass its quota by the difference until the next reservation",
 )
 EMPTIES = Fact(
@@ -40,7 +40,7 @@ PHYSICAL = Fact(
 )
 HANDLES = Fact(
     "a retained handle has the same value, and a value is not used again while its memory is mapped",
-    "Tables in src/shim/src/hooks/memory/physical.rs, which allow for both",
+    "AllocationTable in src/shim/src/memory/physical.rs allows for both",
     "nothing: the tables would meet the other case",
 )
 ENDS = Fact(

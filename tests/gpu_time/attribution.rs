@@ -11,7 +11,7 @@ use crate::support::bench::{Bench, Host, driver_copy};
 use crate::support::living::Living;
 use crate::support::neighbours::{BUSY, IN_A_CONTAINER, begin, neighbour};
 use crate::support::{compiler, skip_without_rights};
-use gpuslice_policy::compute::attribution::correction::ONE;
+use gpuslice_policy::compute::attribution::correction::WHOLE_FACTOR;
 use gpuslice_policy::compute::attribution::source::{Measured, Source, Why};
 use gpuslice_region::{Monitor, Trust};
 use serde_json::Value;
@@ -78,7 +78,7 @@ fn until(bench: &Bench, is_so: impl Fn(Measured, u32) -> bool) {
 
 /// Returns the condition that nothing is taken off the measured time, and that it is measured as `expected`.
 fn is(expected: Measured) -> impl Fn(Measured, u32) -> bool {
-    move |measured, factor| measured == expected && factor == ONE
+    move |measured, factor| measured == expected && factor == WHOLE_FACTOR
 }
 
 /// Asserts that for eight seconds the slice reports no other program on the GPU.
@@ -88,7 +88,7 @@ fn is_alone_for_long(bench: &Bench) {
     let end = Instant::now() + Duration::from_secs(8);
     while Instant::now() < end {
         sleep(Duration::from_millis(20));
-        assert_eq!(told(bench), (EVENTS, ONE));
+        assert_eq!(told(bench), (EVENTS, WHOLE_FACTOR));
     }
 }
 
@@ -202,7 +202,7 @@ fn nvml_is_not_asked_where_events_alone_are_wanted() {
     until(&bench, is(EVENTS));
     for _ in 0..250 {
         sleep(Duration::from_millis(20));
-        assert_eq!(told(&bench), (EVENTS, ONE));
+        assert_eq!(told(&bench), (EVENTS, WHOLE_FACTOR));
     }
 }
 
@@ -226,7 +226,8 @@ fn slices_that_publish_beside_each_other_hold_their_shares_without_nvml() {
     let member = member(&bench);
     let mut other = begin(host(&bench, &BUSY).in_slice("other").set("SIMGPU_GROUP", "away").start());
     let is_replayed = |measured, factor| {
-        measured == Measured::by(Source::Replayed) && (ONE / 10..ONE * 9 / 10).contains(&factor)
+        measured == Measured::by(Source::Replayed)
+            && (WHOLE_FACTOR / 10..WHOLE_FACTOR * 9 / 10).contains(&factor)
     };
     until(&bench, is_replayed);
     let shares = [member.pid(), other.pid()].map(|pid| share(&bench, pid));
@@ -259,7 +260,8 @@ fn slices_of_different_folders_find_each_other_by_the_drivers_file() {
     let here = begin(apart(&bench, "here").start());
     let mut there = begin(apart(&bench, "there").start());
     until(&bench, |measured, factor| {
-        measured == Measured::by(Source::Replayed) && (ONE / 10..ONE * 9 / 10).contains(&factor)
+        measured == Measured::by(Source::Replayed)
+            && (WHOLE_FACTOR / 10..WHOLE_FACTOR * 9 / 10).contains(&factor)
     });
     let shares = [here.pid(), there.pid()].map(|pid| share(&bench, pid));
     assert!(shares.iter().all(|share| (33..=45).contains(share)), "{shares:?} %");
@@ -326,7 +328,8 @@ fn the_factor_of_a_process_that_dies_with_its_co_tenant_ends() {
     let mut elected = begin(apart(&bench, "here").start());
     let mut cotenant = begin(apart(&bench, "there").start());
     until(&bench, |measured, factor| {
-        measured == Measured::by(Source::Replayed) && (ONE / 10..ONE * 9 / 10).contains(&factor)
+        measured == Measured::by(Source::Replayed)
+            && (WHOLE_FACTOR / 10..WHOLE_FACTOR * 9 / 10).contains(&factor)
     });
     let _successor = begin(apart(&bench, "here").start());
     cotenant.kill();

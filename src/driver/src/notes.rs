@@ -7,7 +7,7 @@ use core::ptr;
 pub const NOTE: &[u8] = b"gpuslice\0";
 
 /// The start of a note: bytes of its name and of its text, and its kind. The name follows.
-const HEADER: usize = 12;
+const NOTE_HEADER: usize = 12;
 
 /// Calls `keep` with each copy of the preload library, in the loader's order.
 pub fn each_copy(mut keep: impl FnMut(Image)) {
@@ -38,8 +38,8 @@ fn names(mut segment: &[u8], align: usize) -> impl Iterator<Item = &[u8]> {
         let word =
             |at: usize| Some(u32::from_ne_bytes(segment.get(at..at.checked_add(4)?)?.try_into().ok()?));
         let [name_size, text_size] = [usize::try_from(word(0)?).ok()?, usize::try_from(word(4)?).ok()?];
-        let text = HEADER.checked_add(name_size)?.checked_next_multiple_of(align)?;
-        let name = segment.get(HEADER..HEADER.checked_add(name_size)?)?;
+        let text = NOTE_HEADER.checked_add(name_size)?.checked_next_multiple_of(align)?;
+        let name = segment.get(NOTE_HEADER..NOTE_HEADER.checked_add(name_size)?)?;
         let next = text.checked_add(text_size)?.checked_next_multiple_of(align)?;
         segment = segment.get(next..).unwrap_or_default();
         Some(name)

@@ -23,7 +23,7 @@ use parking_lot::Mutex;
 pub static SLOTS: [AtomicPtr<c_void>; COUNT] = [const { AtomicPtr::new(ptr::null_mut()) }; COUNT];
 
 /// The target of each call that no hook handles, by [`Symbol::index`]; null if it was not looked up.
-pub static DOORS: [AtomicPtr<c_void>; COUNT] = [const { AtomicPtr::new(ptr::null_mut()) }; COUNT];
+pub static JUMP_TARGETS: [AtomicPtr<c_void>; COUNT] = [const { AtomicPtr::new(ptr::null_mut()) }; COUNT];
 
 /// `DT_SONAME` of the driver's two libraries.
 const SONAMES: [&CStr; 2] = [c"libcuda.so.1", c"libnvidia-ml.so.1"];
@@ -56,25 +56,25 @@ pub fn address(symbol: Symbol) -> Option<NonNull<c_void>> {
 
 /// Directs all calls of the symbol to `target` from now on, those of the library and of the program.
 pub fn set(symbol: Symbol, target: NonNull<c_void>) {
-    for words in [&SLOTS, &DOORS] {
+    for words in [&SLOTS, &JUMP_TARGETS] {
         if let Some(word) = words.get(symbol.index()) {
             word.store(target.as_ptr(), Ordering::Relaxed);
         }
     }
 }
 
-/// Directs the program's calls of the symbol to `target` until [`forget_doors`].
-pub fn set_door(symbol: Symbol, target: NonNull<c_void>) {
-    if let Some(door) = DOORS.get(symbol.index()) {
-        door.store(target.as_ptr(), Ordering::Relaxed);
+/// Directs the program's calls of the symbol to `target` until [`forget_jump_targets`].
+pub fn set_jump_target(symbol: Symbol, target: NonNull<c_void>) {
+    if let Some(word) = JUMP_TARGETS.get(symbol.index()) {
+        word.store(target.as_ptr(), Ordering::Relaxed);
     }
 }
 
 /// Makes the program's next call of each function of an API look it up again.
-pub fn forget_doors(api: Api) {
+pub fn forget_jump_targets(api: Api) {
     for symbol in ALL.iter().filter(|symbol| symbol.api() == api) {
-        if let Some(door) = DOORS.get(symbol.index()) {
-            door.store(ptr::null_mut(), Ordering::Relaxed);
+        if let Some(word) = JUMP_TARGETS.get(symbol.index()) {
+            word.store(ptr::null_mut(), Ordering::Relaxed);
         }
     }
 }

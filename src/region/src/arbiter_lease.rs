@@ -37,15 +37,15 @@ use crate::{
 };
 
 /// The first eight bytes of the file, read as a little-endian number.
-const MAGIC: u64 = u64::from_le_bytes(*b"gpuchair");
+const LEASE_MAGIC: u64 = u64::from_le_bytes(*b"gpuchair");
 /// The version of its layout.
-const VERSION: u64 = 1;
+const LEASE_VERSION: u64 = 1;
 /// GPUs that the table has room for; a MIG instance is a GPU of its own.
 const ENTRIES: usize = 128;
 /// Bytes of the file.
-const SIZE: usize = 4096;
+const LEASE_BYTES: usize = 4096;
 /// Number of times that a process opens a file that is removed meanwhile, before it gives up.
-const OPENINGS: u32 = 4;
+const LEASE_OPENINGS: u32 = 4;
 
 /// Layout of the file.
 #[derive(Debug)]
@@ -66,7 +66,7 @@ struct LeaseEntry {
     holder: Word64,
 }
 
-const _: () = assert!(size_of::<LeaseTable>() <= SIZE);
+const _: () = assert!(size_of::<LeaseTable>() <= LEASE_BYTES);
 
 /// The arbiter leases of a directory, as one process sees them.
 #[derive(Debug)]
@@ -86,9 +86,9 @@ unsafe impl Sync for ArbiterLeases {}
 impl Drop for ArbiterLeases {
     fn drop(&mut self) {
         sigbus_guard::forget(self.table.cast());
-        // SAFETY: `ArbiterLeases::map` mapped these `SIZE` bytes. References into them borrow `self`, so none outlives
+        // SAFETY: `ArbiterLeases::map` mapped these `LEASE_BYTES` bytes. References into them borrow `self`, so none outlives
         // this drop.
-        unsafe { libc::munmap(self.table.as_ptr().cast(), SIZE) };
+        unsafe { libc::munmap(self.table.as_ptr().cast(), LEASE_BYTES) };
     }
 }
 
@@ -103,7 +103,7 @@ impl ArbiterLeases {
         let user = unsafe { libc::geteuid() };
         let path =
             folders::numbered(&folder.join(format!(".gpuslice-arbiter-{user}")), |owner| owner == user);
-        for _ in 0..OPENINGS {
+        for _ in 0..LEASE_OPENINGS {
             match map::open_file(&path, Rights::Write)? {
                 Some(file) => return Self::check(file, path, user),
                 None => create(&path)?,
@@ -119,8 +119,8 @@ impl ArbiterLeases {
         let _read = file.read_at(&mut start, 0).map_err(map::system(&path, "read it"))?;
         let wrong = match () {
             () if found.uid() != user => Some("belongs to another user"),
-            () if usize::try_from(found.len()) != Ok(SIZE) => Some("has another size"),
-            () if start.split_at(8) != (&MAGIC.to_ne_bytes(), &VERSION.to_ne_bytes()) => {
+            () if usize::try_from(found.len()) != Ok(LEASE_BYTES) => Some("has another size"),
+            () if start.split_at(8) != (&LEASE_MAGIC.to_ne_bytes(), &LEASE_VERSION.to_ne_bytes()) => {
                 Some("is of another kind or version")
             }
             () => None,
@@ -140,15 +140,15 @@ impl ArbiterLeases {
     fn map(file: &File, _checked: &Metadata) -> io::Result<NonNull<LeaseTable>> {
         let (rights, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
         // SAFETY: without `MAP_FIXED` the kernel chooses a free address, so the mapping replaces no other.
-        let start = unsafe { libc::mmap(ptr::null_mut(), SIZE, rights, kind, file.as_raw_fd(), 0) };
+        let start = unsafe { libc::mmap(ptr::null_mut(), LEASE_BYTES, rights, kind, file.as_raw_fd(), 0) };
         if start == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
         let start = NonNull::new(start).ok_or(io::ErrorKind::AddrNotAvailable)?;
-        if !sigbus_guard::protect(start, SIZE) {
+        if !sigbus_guard::protect(start, LEASE_BYTES) {
             // SAFETY: `munmap` needs a mapping without users: the code above has just made it, and no other code knows its
             // address.
-            unsafe { libc::munmap(start.as_ptr(), SIZE) };
+            unsafe { libc::munmap(start.as_ptr(), LEASE_BYTES) };
             return Err(io::ErrorKind::OutOfMemory.into());
         }
         Ok(start.cast())
@@ -157,12 +157,12 @@ impl ArbiterLeases {
     /// Tells whether other processes find this file.
     #[must_use]
     pub fn is_current(&self) -> bool {
-        self.table().magic.get() == MAGIC
+        self.table().magic.get() == LEASE_MAGIC
             && self.path.symlink_metadata().is_ok_and(|found| map::id_of(&found) == self.id)
     }
 
     /// Takes or renews the lease of a GPU. Returns whether this process has it. The holder renews it within
-    /// [`PATIENCE`](grant_word::PATIENCE). `now` is the monotonic clock, in nanoseconds.
+    /// [`ARBITER_SILENCE`](grant_word::ARBITER_SILENCE). `now` is the monotonic clock, in nanoseconds.
     ///
     /// Holder and time share one word, so a compare-and-swap cannot take a lease that was renewed meanwhile. A holder
     /// that was suspended for longer may find another process in its place, and both may have divided the GPU in
@@ -186,7 +186,7 @@ impl ArbiterLeases {
     /// Returns the entry of a GPU. `None`: the table is full, or the file was truncated.
     fn entry(&self, gpu: &Uuid) -> Option<&LeaseEntry> {
         let (table, wanted) = (self.table(), key(gpu));
-        if table.magic.get() != MAGIC {
+        if table.magic.get() != LEASE_MAGIC {
             return None;
         }
         // Entries are taken in order and never freed, so that all processes find the same one.
@@ -198,7 +198,7 @@ impl ArbiterLeases {
 
     /// Returns the mapped table.
     fn table(&self) -> &LeaseTable {
-        // SAFETY: the memory is page-aligned, `SIZE` bytes long, and mapped until `self` is dropped. `LeaseTable`
+        // SAFETY: the memory is page-aligned, `LEASE_BYTES` bytes long, and mapped until `self` is dropped. `LeaseTable`
         // consists of atomics, for which every bit pattern is valid and which other processes may write at any time.
         unsafe { self.table.as_ref() }
     }
@@ -209,9 +209,9 @@ fn create(path: &Path) -> Result<(), RegionError> {
     let file = map::unnamed(path)?;
     let fill = || {
         // The space is allocated now, so that a full disk is an error and not a signal.
-        space::take_space(&file, 0..SIZE)?;
-        file.write_all_at(&MAGIC.to_ne_bytes(), 0)?;
-        file.write_all_at(&VERSION.to_ne_bytes(), 8)
+        space::take_space(&file, 0..LEASE_BYTES)?;
+        file.write_all_at(&LEASE_MAGIC.to_ne_bytes(), 0)?;
+        file.write_all_at(&LEASE_VERSION.to_ne_bytes(), 8)
     };
     fill().map_err(map::system(path, "make it"))?;
     match map::link(&file, path) {
@@ -248,7 +248,7 @@ fn mixed(number: u64) -> u64 {
 #[allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 mod tests {
     use super::*;
-    use gpuslice_policy::arbiter::grant_word::PATIENCE;
+    use gpuslice_policy::arbiter::grant_word::ARBITER_SILENCE;
     use gpuslice_policy::time::literals::ns;
     use std::{fs, os::unix::fs::symlink};
 
@@ -280,14 +280,17 @@ mod tests {
         let folder = tempfile::tempdir_in("/dev/shm").unwrap();
         let (one, other) = (of(folder.path(), 1), of(folder.path(), 2));
         assert!(one.renew(&GPU, NOW));
-        assert!(!other.renew(&GPU, NOW + PATIENCE.part(2)));
-        assert!(one.renew(&GPU, NOW + PATIENCE.part(2)));
+        assert!(!other.renew(&GPU, NOW + ARBITER_SILENCE.part(2)));
+        assert!(one.renew(&GPU, NOW + ARBITER_SILENCE.part(2)));
         other.release(&GPU);
-        assert!(!other.renew(&GPU, NOW + PATIENCE), "no process gives back the lease of another");
+        assert!(!other.renew(&GPU, NOW + ARBITER_SILENCE), "no process gives back the lease of another");
         one.release(&GPU);
-        assert!(other.renew(&GPU, NOW + PATIENCE));
-        assert!(one.renew(&GPU, NOW + 2 * PATIENCE + ns(1 << 20)), "the other one is dead or stands still");
-        assert!(!other.renew(&GPU, NOW + 2 * PATIENCE + ns(1 << 20)));
+        assert!(other.renew(&GPU, NOW + ARBITER_SILENCE));
+        assert!(
+            one.renew(&GPU, NOW + 2 * ARBITER_SILENCE + ns(1 << 20)),
+            "the other one is dead or stands still"
+        );
+        assert!(!other.renew(&GPU, NOW + 2 * ARBITER_SILENCE + ns(1 << 20)));
     }
 
     #[test]
@@ -309,7 +312,7 @@ mod tests {
         symlink(&precious, &path).unwrap();
         assert!(wrong(folder.path()).contains("a symbolic link"));
         fs::remove_file(&path).unwrap();
-        for content in [Vec::new(), b"precious".to_vec(), vec![b'x'; SIZE]] {
+        for content in [Vec::new(), b"precious".to_vec(), vec![b'x'; LEASE_BYTES]] {
             fs::write(&path, &content).unwrap();
             assert!(wrong(folder.path()).contains("so no arbiter can be elected there"));
             assert_eq!(fs::read(&path).unwrap(), content);

@@ -29,7 +29,7 @@ const RUNTIME: &[u8] = b"libcudart.so.";
 const TRIED_RUNTIMES: [&[u8]; 2] = [b"12", b"13"];
 
 /// Most names of which the library warns.
-const NAMES: usize = 16;
+const MOST_NAMES: usize = 16;
 
 /// A name for which `cuGetProcAddress` returns an address of the driver's that the driver does not export.
 #[derive(Debug)]
@@ -95,7 +95,7 @@ pub(crate) fn looked_up(name: &CStr) {
 
 /// Warns once of `name`: nothing limits a call of it.
 fn warn(name: &CStr) {
-    static SAID: [AtomicU64; NAMES] = [const { AtomicU64::new(0) }; NAMES];
+    static SAID: [AtomicU64; MOST_NAMES] = [const { AtomicU64::new(0) }; MOST_NAMES];
     if settings::settings().is_none() {
         return;
     }

@@ -291,10 +291,10 @@ impl Time {
             return "nothing measured yet".to_owned();
         }
         let by = format!("measured by {}", self.measured);
-        if self.own_millionths >= correction::ONE {
+        if self.own_millionths >= correction::WHOLE_FACTOR {
             return by;
         }
-        let own = (u64::from(self.own_millionths) * 1000).div_ceil(correction::ONE.into());
+        let own = (u64::from(self.own_millionths) * 1000).div_ceil(correction::WHOLE_FACTOR.into());
         format!("{by}: {} of the measured time is its own", figures::percent(own))
     }
 }

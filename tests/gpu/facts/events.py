@@ -20,7 +20,7 @@ LONG_RUN = Fact(
 )
 CLOCKS = Fact(
     "events run with the host's clock: apart by at most 50 us over the second for which a base event is used",
-    "Offset in src/policy/src/compute/measuring/event_clock.rs",
+    "ClockOffset in src/policy/src/compute/measuring/event_clock.rs",
     "base events would have to be replaced more often",
 )
 OTHER_THREAD = Fact(

@@ -42,7 +42,7 @@ EARLY_ADDRESS = Fact(
 )
 GRAPH_UNIT = Fact(
     "the device's graph counter grows in units of at most 32 MiB, and keeps what it has until it is trimmed",
-    "UNIT in src/policy/src/sizes/graph.rs",
+    "GRAPH_UNIT in src/policy/src/sizes/graph.rs",
     "graphs could hold more than is charged",
 )
 SAME_HANDLE = Fact(

@@ -9,7 +9,7 @@ from watch import Watcher
 
 ROOM = Fact(
     "at least 512 launches wait behind a long kernel before one blocks",
-    "LEAST in src/policy/src/compute/limiter/queue_bound.rs: 20 ms of predicted work may wait",
+    "LEAST_BOUND in src/policy/src/compute/limiter/queue_bound.rs: 20 ms of predicted work may wait",
     "short kernels would block in the driver instead of in the gate; the bound would have to count launches as well",
 )
 ONE_AT_A_TIME = Fact(

@@ -399,7 +399,7 @@ def ask_look_up(part):
 
 # The most decisive question comes first.
 QUESTIONS = [
-    Question("who is in a sample of NVML's", ask_samples, same, False, "src/policy/src/compute/attribution/strangers.rs, nvml_windows.rs",
+    Question("who is in a sample of NVML's", ask_samples, same, False, "src/policy/src/compute/attribution/unknown_processes.rs, nvml_windows.rs",
              "a window says who was seen last; parts come from many windows only"),
     Question("bytes of a process in NVML's list", ask_bytes, same, False, "src/shim/src/driver_calls/nvml/memory.rs",
              "contexts and code are charged by estimates, or with nothing"),
@@ -411,7 +411,7 @@ QUESTIONS = [
              "each measured call holds the driver's lock for so long"),
     Question("a context, MiB", ask_context, within(0.1), False, "src/shim/src/hooks/code/context.rs",
              "contexts are charged too little where nothing can be measured"),
-    Question("an event, ns of the device", ask_events, within(0.2, 300), True, "LONG and FULL in src/policy/src/compute/measuring/when_alone.rs",
+    Question("an event, ns of the device", ask_events, within(0.2, 300), True, "LONG_KERNEL and FULL in src/policy/src/compute/measuring/when_alone.rs",
              "runs have to be as long as their events cost"),
     Question("a record of an event, ns for each further thread", ask_threads, within(0.5, 1000), True, "src/shim/src/driver_calls/events.rs",
              "fewer launches have to be measured where many threads launch"),
@@ -421,9 +421,9 @@ QUESTIONS = [
              "no call of the worker is held up, and launches need not poll in its place"),
     Question("free memory, us", ask_info, within(0.5, 100), True, "src/shim/src/memory/measurement.rs",
              "look-ups of code cannot be measured each time"),
-    Question("launches that wait in a stream", ask_depth, within(0.1), True, "LEAST in src/policy/src/compute/limiter/queue_bound.rs",
+    Question("launches that wait in a stream", ask_depth, within(0.1), True, "LEAST_BOUND in src/policy/src/compute/limiter/queue_bound.rs",
              "short kernels block in the driver, or may go further ahead"),
-    Question("a time slice, us", ask_slice, within(0.25), True, "SWITCH in src/policy/src/compute/measuring/verdict.rs",
+    Question("a time slice, us", ask_slice, within(0.25), True, "LONGEST_SWITCH in src/policy/src/compute/measuring/verdict.rs",
              "turns and latencies are longer or shorter than documented"),
     Question("functions that are handed out and not exported", ask_look_up, same, False, "src/shim/src/bypass.rs",
              "GPU work is refused, and the look-up needs another way"),

@@ -15,12 +15,12 @@ from watch import Watcher, overlap, turns
 
 WINDOW = Fact(
     "process utilisation comes in windows of a sixth of a second",
-    "WINDOW in src/policy/src/compute/attribution/nvml_only.rs",
+    "NVML_WINDOW in src/policy/src/compute/attribution/nvml_only.rs",
     "with GPU_CORE_METER=nvml estimates would follow sooner or later than they are meant to",
 )
 CLOCK = Fact(
     "its time stamps are the host's time of day, and at most a second old under load",
-    "LEAD and AHEAD in src/policy/src/compute/attribution/nvml_windows.rs",
+    "SAMPLE_CLOCK_SKEW in src/policy/src/compute/attribution/nvml_windows.rs",
     "samples could not be laid on the slice's line of time",
 )
 PART = Fact(

@@ -13,7 +13,7 @@ CONTAINS = Fact(
 )
 SWITCH = Fact(
     "changing from one process to the other takes at most 100 us",
-    "SWITCH in src/policy/src/compute/measuring/verdict.rs",
+    "LONGEST_SWITCH in src/policy/src/compute/measuring/verdict.rs",
     "what is thought to be idle between launches would be a switch",
 )
 APART = Fact(

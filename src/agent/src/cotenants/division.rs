@@ -5,7 +5,7 @@
 //! region. The processes leave the division to the agent until the agent has not looked for a tenth of a second.
 
 use super::slices::{CotenantSlice, CotenantSlices};
-use gpuslice_policy::arbiter::{Arbiter, MOST_SLICES, STEP, STEP_BESIDE_HIGH};
+use gpuslice_policy::arbiter::{ARBITER_STEP, Arbiter, MOST_SLICES, STEP_BESIDE_HIGH};
 use gpuslice_policy::config::Priority;
 use gpuslice_policy::time::{Monotonic, WallTime};
 use gpuslice_region::{Cotenant, Uuid, allocate_gpu};
@@ -48,7 +48,7 @@ impl Division {
                 region.device(&gpu).into_iter().for_each(|device| region.note_division(device, now));
             }
             if allocate_gpu(arbiter, &mut cotenants, &gpu, now) {
-                let own = if on_gpu.has_high { STEP_BESIDE_HIGH } else { STEP };
+                let own = if on_gpu.has_high { STEP_BESIDE_HIGH } else { ARBITER_STEP };
                 step = Some(step.map_or(own, |other: WallTime| other.min(own)));
             }
         }
@@ -111,11 +111,11 @@ mod tests {
                 puppet.member.set_queued(puppet.device, GpuTime::from_millis(20));
                 puppet.member.count_used(puppet.device, GpuTime::from_micros(500));
             }
-            let step = division.look(&mut slices, start + look * STEP);
-            assert_eq!(step, Some(STEP));
+            let step = division.look(&mut slices, start + look * ARBITER_STEP);
+            assert_eq!(step, Some(ARBITER_STEP));
         }
         assert!(is_divided(&a) && is_divided(&b));
-        let rates = [&a, &b].map(|puppet| puppet.member.terms(puppet.device).rate().get());
+        let rates = [&a, &b].map(|puppet| puppet.member.rate_limit(puppet.device).rate().get());
         assert!(rates.iter().all(|rate| (400..=600).contains(rate)), "{rates:?}");
     }
 

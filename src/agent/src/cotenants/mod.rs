@@ -11,7 +11,7 @@
 //! No slice writes into the region of another: the agent writes times, grants, and numbers of contexts that it chooses
 //! itself. A slice that publishes false times makes its neighbours count less time, as it can do in a common folder.
 //! Without the agent the slices go on and keep their own limits. Those that have the driver's library in common see each
-//! other by its locks. The others count each other's turns as their own.
+//! other by its locks. The others count each other's time slices as their own.
 
 mod contexts;
 mod division;
@@ -61,11 +61,11 @@ pub(crate) fn serve(places: &Receiver<Vec<RegionPlace>>, gpus: &Gpus) {
             Err(RecvTimeoutError::Disconnected) => return,
         }
         let now = now();
-        if is_due(&mut opened_at, IDLE, now) {
+        if reset_if_due(&mut opened_at, IDLE, now) {
             slices.open();
             programs.look(gpus, &mut slices, now);
         }
-        if is_due(&mut relayed_at, RELAY_EVERY, now) && relay(&mut slices, now) {
+        if reset_if_due(&mut relayed_at, RELAY_EVERY, now) && relay(&mut slices, now) {
             worked_at = now;
         }
         let step = division.look(&mut slices, now);
@@ -75,7 +75,7 @@ pub(crate) fn serve(places: &Receiver<Vec<RegionPlace>>, gpus: &Gpus) {
 }
 
 /// Returns true once `interval` has passed since `last`, and then sets `last` to the present.
-fn is_due(last: &mut Monotonic, interval: WallTime, now: Monotonic) -> bool {
+fn reset_if_due(last: &mut Monotonic, interval: WallTime, now: Monotonic) -> bool {
     let is_due = now.since(*last) >= interval;
     *last = if is_due { now } else { *last };
     is_due

@@ -1,12 +1,13 @@
 //! Tells slices of programs that use their GPU and publish nothing.
 //!
-//! Example: a container without the library runs beside two slices in private folders. The driver gives it turns, and the slices
-//! count them as their own. Slices of one folder [ask NVML](gpuslice_policy::compute::attribution::strangers) themselves.
-//! For slices that the agent relays to, the agent asks, once for the node, and writes the time of its finding into their regions.
+//! Example: a container without the library runs beside two slices in private folders. The driver gives it time slices, and the
+//! slices count them as their own. Slices of one folder [ask NVML](gpuslice_policy::compute::attribution::unknown_processes)
+//! themselves. For slices that the agent relays to, the agent asks, once for the node, and writes the time of its finding into
+//! their regions.
 
 use super::slices::{CotenantSlice, CotenantSlices};
 use crate::gpus::Gpus;
-use gpuslice_policy::compute::attribution::strangers::UnknownProcesses;
+use gpuslice_policy::compute::attribution::unknown_processes::UnknownProcesses;
 use gpuslice_policy::time::Monotonic;
 use gpuslice_region::Uuid;
 use std::collections::HashMap;

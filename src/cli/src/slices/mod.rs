@@ -12,7 +12,7 @@ use crate::output::ending::Ending;
 use crate::output::failure::{self, Failure};
 use crate::system;
 pub(crate) use access::{is_of_others, look_at, trust};
-use gpuslice_region::names::{self, PREFIX, RUN, folder};
+use gpuslice_region::names::{self, FILE_PREFIX, RUN, folder};
 use gpuslice_region::{RegionError, Removal, Trust, remove_if_unused};
 use gpuslice_slices::discovery::FoundRegion;
 use std::fs;
@@ -70,7 +70,7 @@ pub(crate) fn own_number() -> String {
 }
 
 fn in_folder(name: &str) -> PathBuf {
-    folder().join(format!("{PREFIX}{}-{RUN}{name}", system::user()))
+    folder().join(format!("{FILE_PREFIX}{}-{RUN}{name}", system::user()))
 }
 
 /// Tells whether no slice needs the region: no process lives in it and it owes nothing. A region that cannot

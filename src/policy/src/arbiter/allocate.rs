@@ -15,9 +15,9 @@
 use crate::config::{CorePolicy, Priority};
 
 /// The whole GPU, in the units of this module: millionths.
-pub const WHOLE: u64 = 1_000_000;
+pub const WHOLE_GPU: u64 = 1_000_000;
 /// The part that is kept for later classes.
-const KEPT: u64 = WHOLE / 10;
+const KEPT_PART: u64 = WHOLE_GPU / 10;
 /// Fraction bits of the time that weight 1 gets.
 const FINE: u32 = 20;
 /// The smallest and the largest weight.
@@ -36,14 +36,14 @@ pub struct Claim {
     pub limit: u64,
     /// The time that it would use if it got it.
     pub demand: u64,
-    /// True if it has had so much time until now that nothing is kept for it.
+    /// True if it has used enough time until now that nothing is kept for it.
     pub has_enough: bool,
 }
 
 /// Returns the part that is kept for each of `count` slices, in millionths of the GPU's time.
 #[must_use]
 pub fn least(count: usize) -> u64 {
-    KEPT.checked_div(u64::try_from(count).unwrap_or(u64::MAX)).unwrap_or(KEPT)
+    KEPT_PART.checked_div(u64::try_from(count).unwrap_or(u64::MAX)).unwrap_or(KEPT_PART)
 }
 
 /// The allocation of a slice, in millionths of the GPU's time.
@@ -92,7 +92,7 @@ pub fn allocate(claims: &[Claim]) -> Vec<AllocatedPart> {
     for same in classes.chunk_by(|one, other| one.0 == other.0) {
         let own = sum(same.iter().map(|(_, claimant)| claimant.kept()));
         later = later.saturating_sub(own);
-        let left = WHOLE.saturating_sub(spent).saturating_sub(later);
+        let left = WHOLE_GPU.saturating_sub(spent).saturating_sub(later);
         let claimants: Vec<&Claimant> = same.iter().map(|(_, claimant)| claimant).collect();
         let got = fill(&claimants, None, left.max(own));
         for (place, claimant) in claimants.iter().enumerate() {
@@ -129,7 +129,7 @@ fn class(claim: &Claim) -> u8 {
 }
 
 fn claimant(at: usize, claim: &Claim, least: u64) -> Claimant {
-    let limit = claim.limit.clamp(1, WHOLE);
+    let limit = claim.limit.clamp(1, WHOLE_GPU);
     let weight = match claim.policy {
         CorePolicy::Fixed => limit,
         _ => u64::from(claim.weight.clamp(WEIGHTS.0, WEIGHTS.1)),
@@ -148,7 +148,7 @@ fn fill(claimants: &[&Claimant], full: Option<usize>, left: u64) -> Vec<u64> {
         })
     };
     // Bisects for the highest level that fits. At the upper bound each slice has all that it needs.
-    let (mut low, mut high) = (0_u64, WHOLE << FINE);
+    let (mut low, mut high) = (0_u64, WHOLE_GPU << FINE);
     if sum(shares(high)) <= left {
         return shares(high).collect();
     }

@@ -7,14 +7,14 @@
 //!
 //! The demand of an idle slice is not predicted. Its rate leaves room for a start (see [`super`]).
 
-use super::allocate::WHOLE;
+use super::allocate::WHOLE_GPU;
 use crate::time::{GpuTime, Monotonic, WallTime};
 
 /// Time for which a slice that has waited counts with its full demand: 50 ms. It waits between two launches,
 /// so a look often finds it not waiting.
 const HOLD: WallTime = WallTime::from_millis(50);
 /// Length of a window of use: 40 ms. Two windows show that a slice has stopped.
-const WINDOW: WallTime = WallTime::from_millis(40);
+const USE_WINDOW: WallTime = WallTime::from_millis(40);
 /// Time before which a new window tells nothing: 10 ms.
 const YOUNG: WallTime = WallTime::from_millis(10);
 /// Time without progress after which work counts as that of a stopped process: 100 ms.
@@ -28,7 +28,7 @@ const PAUSE: WallTime = WallTime::from_micros(500);
 /// small kernels that come one by one.
 const PAUSES: WallTime = WallTime::from_millis(2);
 /// Time in which recent use is forgotten: one second.
-const LATELY: WallTime = WallTime::from_millis(1_000);
+const RECENT_USE: WallTime = WallTime::from_millis(1_000);
 
 /// GPU time by which a slice must exceed its kept part to have enough: 20 ms, and its debt on top. A
 /// slice with only its kept part gets it in whole kernels, and already waits for the debt of the last one.
@@ -80,7 +80,7 @@ pub struct DemandEstimator {
 }
 
 impl DemandEstimator {
-    /// Starts with the first sight of a slice. Its earlier use is unknown.
+    /// Starts with the first look at a slice. Its earlier use is unknown.
     #[must_use]
     pub const fn new(now: Monotonic, seen: &SliceFigures) -> Self {
         Self {
@@ -140,7 +140,7 @@ impl DemandEstimator {
         let [first, second] = self.queued;
         self.queued = [second, queued];
         if self.waited.is_some_and(|waited| now.since(waited) < HOLD) || (eager && self.is_at_work()) {
-            return WHOLE;
+            return WHOLE_GPU;
         }
         if eager {
             return 0;
@@ -173,7 +173,7 @@ impl DemandEstimator {
         self.lately
     }
 
-    /// Returns true if the slice has had so much that slices of high priority come first, even with full demand. Their
+    /// Returns true if the slice has used enough time that slices of high priority come first, even with full demand. Their
     /// requests follow each other closely at times.
     #[must_use]
     pub const fn has_enough(&self) -> bool {
@@ -186,10 +186,10 @@ impl DemandEstimator {
         let passed = now.since(began);
         let here = if passed < YOUNG { 0 } else { part(used.saturating_sub(from), passed) };
         let recent = here.max(self.before);
-        self.mean = mean((self.before, WINDOW), (here, passed.min(WINDOW)));
-        if passed >= WINDOW {
-            let weight = passed.min(LATELY);
-            self.lately = mean((self.lately, LATELY.saturating_sub(weight)), (here, weight));
+        self.mean = mean((self.before, USE_WINDOW), (here, passed.min(USE_WINDOW)));
+        if passed >= USE_WINDOW {
+            let weight = passed.min(RECENT_USE);
+            self.lately = mean((self.lately, RECENT_USE.saturating_sub(weight)), (here, weight));
             (self.window, self.before) = ((now, used), here);
         }
         recent
@@ -207,7 +207,7 @@ fn part(time: GpuTime, of: WallTime) -> u64 {
     if of.is_zero() {
         return 0;
     }
-    time.scaled(WHOLE, of.nanos()).map_or(WHOLE, GpuTime::nanos).min(WHOLE)
+    time.scaled(WHOLE_GPU, of.nanos()).map_or(WHOLE_GPU, GpuTime::nanos).min(WHOLE_GPU)
 }
 
 /// Returns the wall time in which a part in millionths adds up to `time`.
@@ -215,7 +215,7 @@ fn scale(time: GpuTime, part: u64) -> WallTime {
     if part == 0 {
         return WallTime::ZERO;
     }
-    time.wall_if_alone().scaled(WHOLE, part).unwrap_or(WallTime::MAX)
+    time.wall_if_alone().scaled(WHOLE_GPU, part).unwrap_or(WallTime::MAX)
 }
 
 #[cfg(test)]
@@ -224,7 +224,7 @@ mod tests {
     use crate::time::literals::{ms, ns, us};
 
     /// The kept part of each of two slices.
-    const LEAST: u64 = WHOLE / 20;
+    const LEAST: u64 = WHOLE_GPU / 20;
 
     /// Looks every 5 ms at the figures from `seen`. Returns the demands.
     fn needs(looks: u64, seen: impl Fn(u64) -> SliceFigures) -> Vec<u64> {
@@ -236,17 +236,17 @@ mod tests {
     fn a_slice_that_waits_needs_all_and_for_a_while_after() {
         let needs = needs(40, |look| SliceFigures { waits: look == 10, ..SliceFigures::default() });
         assert_eq!(needs[8], 0);
-        assert!(needs[9..19].iter().all(|need| *need == WHOLE), "{needs:?}");
+        assert!(needs[9..19].iter().all(|need| *need == WHOLE_GPU), "{needs:?}");
         assert_eq!(needs[19], 0);
         let throttled =
             self::needs(3, |look| SliceFigures { throttled: ns(look / 3), ..SliceFigures::default() });
-        assert_eq!(throttled, [0, 0, WHOLE]);
+        assert_eq!(throttled, [0, 0, WHOLE_GPU]);
     }
 
     #[test]
     fn a_slice_that_does_not_wait_needs_the_time_it_uses() {
         let needs = needs(40, |look| SliceFigures { used: ms(look * 2), ..SliceFigures::default() });
-        assert_eq!(needs[39], WHOLE * 2 / 5);
+        assert_eq!(needs[39], WHOLE_GPU * 2 / 5);
     }
 
     #[test]
@@ -255,7 +255,7 @@ mod tests {
             queued: if look > 5 { ms(20) } else { ns(0) },
             ..SliceFigures::default()
         });
-        assert_eq!([needs[5], needs[6], needs[7]], [0, 0, WHOLE]);
+        assert_eq!([needs[5], needs[6], needs[7]], [0, 0, WHOLE_GPU]);
         let now_and_then =
             self::needs(10, |look| SliceFigures { queued: ms(look % 2 * 20), ..SliceFigures::default() });
         assert!(now_and_then.iter().all(|need| *need == 0), "{now_and_then:?}");
@@ -264,7 +264,7 @@ mod tests {
     #[test]
     fn a_stopped_slice_needs_nothing_after_a_tenth_of_a_second() {
         let needs = needs(60, |look| SliceFigures { used: ms(look.min(30) * 5), ..SliceFigures::default() });
-        assert_eq!(needs[29], WHOLE);
+        assert_eq!(needs[29], WHOLE_GPU);
         assert!(needs[29 + 20..].iter().all(|need| *need == 0), "{needs:?}");
     }
 
@@ -278,7 +278,7 @@ mod tests {
             ..SliceFigures::default()
         };
         (1..=looks)
-            .map(|look| demand.look(us(look * 250), &seen(look), true, LEAST, ns(0)) == WHOLE)
+            .map(|look| demand.look(us(look * 250), &seen(look), true, LEAST, ns(0)) == WHOLE_GPU)
             .collect()
     }
 
@@ -325,7 +325,7 @@ mod tests {
             let mut has_enough = |look: u64| {
                 let seen = SliceFigures { used: ms((look / 10 + 1) * kernel), ..SliceFigures::default() };
                 let owes = us((10 - look % 10) * kernel * 100);
-                demand.look(us(look * kernel * part * 100), &seen, false, WHOLE / part, owes);
+                demand.look(us(look * kernel * part * 100), &seen, false, WHOLE_GPU / part, owes);
                 demand.has_enough()
             };
             assert!((1..500).all(|look| !has_enough(look)), "kernels of {kernel} ms, one of {part}");
@@ -358,7 +358,7 @@ mod tests {
                 LEAST,
                 ns(0)
             ),
-            WHOLE / 2
+            WHOLE_GPU / 2
         );
     }
 }

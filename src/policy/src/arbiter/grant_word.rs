@@ -4,16 +4,16 @@ use crate::compute::limiter::token_bucket::RateLimit;
 use crate::time::{GpuTime, Monotonic, WallTime};
 use crate::units::Permille;
 
-/// Time without a new grant after which a slice uses its own terms: 1 s.
-pub const STALE: WallTime = WallTime::from_millis(1_000);
+/// Time without a new grant after which a slice uses its own rate limit: 1 s.
+pub const GRANT_LASTS: WallTime = WallTime::from_millis(1_000);
 /// Silence after which an arbiter loses its lease: 100 ms.
-pub const PATIENCE: WallTime = WallTime::from_millis(100);
+pub const ARBITER_SILENCE: WallTime = WallTime::from_millis(100);
 
 /// The grant of a slice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Grant {
     /// Rate and burst.
-    pub terms: RateLimit,
+    pub rate_limit: RateLimit,
     /// Wall time by which the slice's word moves back. Otherwise the GPU would be idle.
     pub wall_credit: WallTime,
     /// The most work that a process of the slice may have queued.
@@ -21,15 +21,15 @@ pub struct Grant {
 }
 
 /// Bits of a rate.
-const RATE: u32 = 10;
+const RATE_BITS: u32 = 10;
 /// Bits of a span: a saved or queued time in units of 2^20 ns.
-const SPAN: u32 = 8;
+const SPAN_BITS: u32 = 8;
 /// The unit of spans and instants as a power of two in nanoseconds: 2^20 ns, about 1 ms.
-const UNIT: u32 = 20;
+const UNIT_BITS: u32 = 20;
 /// A span with all bits set: the slice's own value.
-const OWN: u64 = (1 << SPAN) - 1;
+const OWN_SPAN: u64 = (1 << SPAN_BITS) - 1;
 /// Bits of the holder's number. The instant is above them.
-const WHO: u32 = 24;
+const HOLDER_BITS: u32 = 24;
 
 /// Returns the word of a grant at the instant `now`: rate, burst, queue bound and instant in one word, so that they change
 /// together.
@@ -38,34 +38,36 @@ const WHO: u32 = 24;
 /// word of 0 grants nothing.
 #[must_use]
 pub fn encode(given: &Grant, now: Monotonic) -> u64 {
-    let span = |time: GpuTime| time.nanos().div_ceil(1 << UNIT).min(OWN);
-    let rate = u64::from(given.terms.rate().get()).max(1);
-    let at = (now.nanos() >> UNIT).max(1) << (RATE.saturating_add(2 * SPAN));
-    at | span(given.queue_bound) << (RATE.saturating_add(SPAN)) | span(given.terms.burst()) << RATE | rate
+    let span = |time: GpuTime| time.nanos().div_ceil(1 << UNIT_BITS).min(OWN_SPAN);
+    let rate = u64::from(given.rate_limit.rate().get()).max(1);
+    let at = (now.nanos() >> UNIT_BITS).max(1) << (RATE_BITS.saturating_add(2 * SPAN_BITS));
+    at | span(given.queue_bound) << (RATE_BITS.saturating_add(SPAN_BITS))
+        | span(given.rate_limit.burst()) << RATE_BITS
+        | rate
 }
 
-/// Returns the terms of a grant, whatever its age, and the queue bound of a process. The terms are at most `own`.
+/// Returns the rate limit of a grant, whatever its age, and the queue bound of a process. The rate limit is at most `own`.
 /// Without a grant they are `own`, and there is no bound.
 #[must_use]
 pub fn decode(word: u64, own: RateLimit) -> (RateLimit, Option<GpuTime>) {
-    let thousandths = u16::try_from(word & ((1 << RATE) - 1)).ok().and_then(Permille::new);
+    let thousandths = u16::try_from(word & ((1 << RATE_BITS) - 1)).ok().and_then(Permille::new);
     let Some(rate) = thousandths.filter(|rate| rate.get() > 0) else { return (own, None) };
-    let span = |bits: u32| match (word >> bits) & OWN {
-        OWN => GpuTime::MAX,
-        units => GpuTime::from_nanos(units << UNIT),
+    let span = |bits: u32| match (word >> bits) & OWN_SPAN {
+        OWN_SPAN => GpuTime::MAX,
+        units => GpuTime::from_nanos(units << UNIT_BITS),
     };
-    let burst = span(RATE).min(own.burst());
-    (RateLimit::new(rate.min(own.rate()), burst), Some(span(RATE.saturating_add(SPAN))))
+    let burst = span(RATE_BITS).min(own.burst());
+    (RateLimit::new(rate.min(own.rate()), burst), Some(span(RATE_BITS.saturating_add(SPAN_BITS))))
 }
 
-/// Returns true if the arbiter has been silent for so long that a word is invalid. A word of 0 is never stale.
+/// Returns true if the arbiter has been silent for [`GRANT_LASTS`], so that a word is invalid. A word of 0 is never stale.
 #[must_use]
 pub fn is_stale(word: u64, now: Monotonic) -> bool {
     let at = written_at(word);
-    word != 0 && (now.since(at) >= STALE || at > now.saturating_add(STALE))
+    word != 0 && (now.since(at) >= GRANT_LASTS || at > now.saturating_add(GRANT_LASTS))
 }
 
-/// Returns the terms that apply now: the [decoded](decode) ones, or `own` if the arbiter has been silent.
+/// Returns the rate limit that applies now: the [decoded](decode) one, or `own` if the arbiter has been silent.
 #[must_use]
 pub fn current(word: u64, own: RateLimit, now: Monotonic) -> (RateLimit, Option<GpuTime>) {
     decode(if is_stale(word, now) { 0 } else { word }, own)
@@ -75,36 +77,36 @@ pub fn current(word: u64, own: RateLimit, now: Monotonic) -> (RateLimit, Option<
 #[must_use]
 pub fn must_write(word: u64, new: u64, now: Monotonic) -> bool {
     // The content, without the instant.
-    let about = |word: u64| word << u64::BITS.saturating_sub(RATE.saturating_add(2 * SPAN));
-    about(word) != about(new) || is_stale(word, now.saturating_add(STALE.part(2)))
+    let about = |word: u64| word << u64::BITS.saturating_sub(RATE_BITS.saturating_add(2 * SPAN_BITS));
+    about(word) != about(new) || is_stale(word, now.saturating_add(GRANT_LASTS.part(2)))
 }
 
 /// Returns the instant of a grant.
 const fn written_at(word: u64) -> Monotonic {
-    Monotonic::from_nanos((word >> (RATE.saturating_add(2 * SPAN))) << UNIT)
+    Monotonic::from_nanos((word >> (RATE_BITS.saturating_add(2 * SPAN_BITS))) << UNIT_BITS)
 }
 
 /// Returns the word of the arbiter lease after `me` has asked for it. `None`: another process holds it.
 ///
 /// The caller writes it by compare-and-swap. If that succeeds, it is the arbiter until it has been silent for
-/// [`PATIENCE`]. `me` is any number that no other process has; the low 24 bits count. A free lease is 0.
+/// [`ARBITER_SILENCE`]. `me` is any number that no other process has; the low 24 bits count. A free lease is 0.
 #[must_use]
 pub fn claim_lease(word: u64, me: u64, now: Monotonic) -> Option<u64> {
-    let (me, who) = (number(me), word & ((1 << WHO) - 1));
-    let since = Monotonic::from_nanos((word >> WHO) << UNIT);
-    let is_silent = now.since(since) >= PATIENCE || since > now.saturating_add(PATIENCE);
-    (who == 0 || who == me || is_silent).then_some((now.nanos() >> UNIT) << WHO | me)
+    let (me, who) = (number(me), word & ((1 << HOLDER_BITS) - 1));
+    let since = Monotonic::from_nanos((word >> HOLDER_BITS) << UNIT_BITS);
+    let is_silent = now.since(since) >= ARBITER_SILENCE || since > now.saturating_add(ARBITER_SILENCE);
+    (who == 0 || who == me || is_silent).then_some((now.nanos() >> UNIT_BITS) << HOLDER_BITS | me)
 }
 
 /// Returns true if `me` holds the arbiter lease with this word.
 #[must_use]
 pub fn is_held_by(word: u64, me: u64) -> bool {
-    word & ((1 << WHO) - 1) == number(me)
+    word & ((1 << HOLDER_BITS) - 1) == number(me)
 }
 
 /// Returns the low bits of `me`; never the 0 of a free lease.
 fn number(me: u64) -> u64 {
-    (me & ((1 << WHO) - 1)).max(1)
+    (me & ((1 << HOLDER_BITS) - 1)).max(1)
 }
 
 #[cfg(test)]
@@ -114,40 +116,44 @@ mod tests {
     use proptest::prelude::*;
 
     /// One unit of spans.
-    const MS: u64 = 1 << UNIT;
+    const MS: u64 = 1 << UNIT_BITS;
     const NOW: Monotonic = Monotonic::from_nanos(1 << 50);
 
-    fn terms(thousandths: u16, burst: u64) -> RateLimit {
+    fn rate_limit(thousandths: u16, burst: u64) -> RateLimit {
         RateLimit::new(Permille::new(thousandths).unwrap(), ns(burst))
     }
 
     fn given(thousandths: u16, burst: u64, ahead: u64) -> Grant {
-        Grant { terms: terms(thousandths, burst), wall_credit: WallTime::ZERO, queue_bound: ns(ahead) }
+        Grant {
+            rate_limit: rate_limit(thousandths, burst),
+            wall_credit: WallTime::ZERO,
+            queue_bound: ns(ahead),
+        }
     }
 
     #[test]
     fn a_grant_is_in_force_for_a_second() {
         let word = encode(&given(250, 4 * MS, 50 * MS), NOW);
-        let own = terms(1000, 20 * MS);
-        for now in [NOW, NOW + STALE - ns(MS), NOW - ns(MS)] {
-            assert_eq!(current(word, own, now), (terms(250, 4 * MS), Some(ns(50 * MS))));
+        let own = rate_limit(1000, 20 * MS);
+        for now in [NOW, NOW + GRANT_LASTS - ns(MS), NOW - ns(MS)] {
+            assert_eq!(current(word, own, now), (rate_limit(250, 4 * MS), Some(ns(50 * MS))));
         }
-        assert_eq!(current(word, own, NOW + STALE), (own, None));
+        assert_eq!(current(word, own, NOW + GRANT_LASTS), (own, None));
         assert_eq!(current(0, own, NOW), (own, None));
         assert_eq!(
-            current(encode(&given(250, 0, 0), NOW + STALE + STALE), own, NOW),
+            current(encode(&given(250, 0, 0), NOW + GRANT_LASTS + GRANT_LASTS), own, NOW),
             (own, None),
             "of a time to come"
         );
         assert_eq!(
-            current(word, terms(100, MS), NOW),
-            (terms(100, MS), Some(ns(50 * MS))),
+            current(word, rate_limit(100, MS), NOW),
+            (rate_limit(100, MS), Some(ns(50 * MS))),
             "more than its own"
         );
-        assert_eq!(current(encode(&given(0, 0, 0), NOW), own, NOW), (terms(1, 0), Some(ns(0))));
+        assert_eq!(current(encode(&given(0, 0, 0), NOW), own, NOW), (rate_limit(1, 0), Some(ns(0))));
         assert_eq!(
             current(encode(&given(9, u64::MAX, u64::MAX), NOW), own, NOW),
-            (terms(9, 20 * MS), Some(GpuTime::MAX))
+            (rate_limit(9, 20 * MS), Some(GpuTime::MAX))
         );
     }
 
@@ -156,28 +162,32 @@ mod tests {
         let given = given(250, 4 * MS, 50 * MS);
         let word = encode(&given, NOW);
         let later = |passed: WallTime| must_write(word, encode(&given, NOW + passed), NOW + passed);
-        assert_eq!([ns(0), STALE.part(4), STALE.part(2)].map(later), [false, false, true]);
+        assert_eq!([ns(0), GRANT_LASTS.part(4), GRANT_LASTS.part(2)].map(later), [false, false, true]);
         assert!(must_write(word, encode(&self::given(251, 4 * MS, 50 * MS), NOW), NOW));
         assert!(must_write(0, word, NOW));
     }
 
     #[test]
     fn a_word_that_stands_grants_the_same_however_old_it_is() {
-        let (word, own) = (encode(&given(250, 4 * MS, 50 * MS), NOW), terms(1000, 20 * MS));
+        let (word, own) = (encode(&given(250, 4 * MS, 50 * MS), NOW), rate_limit(1000, 20 * MS));
         assert_eq!(decode(word, own), current(word, own, NOW));
-        assert!(!is_stale(word, NOW + STALE - ns(MS)) && is_stale(word, NOW + STALE) && !is_stale(0, NOW));
+        assert!(
+            !is_stale(word, NOW + GRANT_LASTS - ns(MS))
+                && is_stale(word, NOW + GRANT_LASTS)
+                && !is_stale(0, NOW)
+        );
         assert_eq!(decode(0, own), (own, None));
     }
 
     #[test]
     fn one_process_holds_the_lease_until_it_is_silent() {
         let word = claim_lease(0, 7, NOW).unwrap();
-        assert_eq!(claim_lease(word, 8, NOW + PATIENCE - ns(2 * MS)), None);
+        assert_eq!(claim_lease(word, 8, NOW + ARBITER_SILENCE - ns(2 * MS)), None);
         assert!(claim_lease(word, 7, NOW + ns(50 * MS)).is_some());
         assert!(is_held_by(word, 7) && !is_held_by(word, 8) && !is_held_by(0, 0));
-        let next = claim_lease(word, 8, NOW + PATIENCE).unwrap();
+        let next = claim_lease(word, 8, NOW + ARBITER_SILENCE).unwrap();
         assert_eq!(
-            claim_lease(next, 7, NOW + PATIENCE),
+            claim_lease(next, 7, NOW + ARBITER_SILENCE),
             None,
             "the first has lost it, even if it was only stopped"
         );
@@ -190,16 +200,16 @@ mod tests {
     proptest! {
         #[test]
         fn no_word_gives_more_than_the_slices_own(word in any::<u64>(), now in any::<u64>(), rate in 1_u16..=1000) {
-            let own = terms(rate, 20 * MS);
-            let (terms, _) = current(word, own, ns(now));
-            prop_assert!(terms.rate() <= own.rate() && terms.rate().get() > 0 && terms.burst() <= own.burst());
+            let own = rate_limit(rate, 20 * MS);
+            let (rate_limit, _) = current(word, own, ns(now));
+            prop_assert!(rate_limit.rate() <= own.rate() && rate_limit.rate().get() > 0 && rate_limit.burst() <= own.burst());
         }
 
         #[test]
         fn a_decoded_grant_is_the_encoded_one_within_a_millisecond(
-            rate in 1_u16..=1000, burst in 0..200 * MS, ahead in 0..200 * MS, now in STALE.nanos()..1 << 57,
+            rate in 1_u16..=1000, burst in 0..200 * MS, ahead in 0..200 * MS, now in GRANT_LASTS.nanos()..1 << 57,
         ) {
-            let own = terms(1000, u64::MAX);
+            let own = rate_limit(1000, u64::MAX);
             let (heard, queued) = current(encode(&given(rate, burst, ahead), ns(now)), own, ns(now));
             prop_assert_eq!(heard.rate().get(), rate);
             prop_assert!(heard.burst() >= ns(burst) && heard.burst() - ns(burst) < ns(MS));

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::allocate::{self, AllocatedPart, Claim, WHOLE, allocate};
+use super::allocate::{self, AllocatedPart, Claim, WHOLE_GPU, allocate};
 use super::budget::{Budget, Findings};
 use super::demand::{DemandEstimator, SliceFigures};
 use super::grant_word::Grant;
@@ -18,20 +18,20 @@ use crate::units::Permille;
 pub const MOST_SLICES: usize = 48;
 
 /// Time that a late look, or the first one, counts for at most: 4 ms.
-const LATE: WallTime = WallTime::from_millis(4);
+const LONGEST_STEP: WallTime = WallTime::from_millis(4);
 
 /// Queue bound of a slice beside one of high priority: 3 ms.
 ///
 /// Queued work shares the GPU with high-priority work until it ends. One measurement of small kernels spans 2 ms.
 /// With a bound of 2 ms the GPU would idle for a tenth of the time, until the end of the batch is seen.
-const SHORT: GpuTime = GpuTime::from_millis(3);
+const SHORT_QUEUE: GpuTime = GpuTime::from_millis(3);
 
 /// Burst of a slice beside one of high priority: 1 ms. Saved time is spent after
 /// high-priority work has arrived.
 const SHORT_BURST: GpuTime = GpuTime::from_millis(1);
 
 /// A rate that changes by less than one part in 64 stays.
-const STEADY: u16 = 64;
+const STEADY_PART: u16 = 64;
 
 /// The settings of a slice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -95,29 +95,29 @@ impl Arbiter {
         let parts = allocate(&claims);
         let found = self.found(now, slices, &demands, &parts);
         self.scale = self.budget.look(&found);
-        let full: Vec<Claim> = slices.iter().map(|slice| claim(&slice.settings, WHOLE)).collect();
+        let full: Vec<Claim> = slices.iter().map(|slice| claim(&slice.settings, WHOLE_GPU)).collect();
         let own = allocate(&full);
         self.at = now;
         let must_yield = |slice: &SharingSlice| slices.iter().any(|other| comes_first(other, slice));
         let both = parts.iter().zip(own.iter());
-        let terms: Vec<RateLimit> = slices
+        let rate_limits: Vec<RateLimit> = slices
             .iter()
             .zip(both)
             .map(|(slice, (part, own))| self.give(slice, part, own, must_yield(slice)))
             .collect();
         // A launch admitted while work of high priority is in flight would delay the work that follows.
         let is_held = |slice: &SharingSlice| found.eager && must_yield(slice);
-        let wall_credit = if found.idle() { earliest(slices, &terms, is_held) } else { WallTime::ZERO };
-        let given = |(slice, terms): (&SharingSlice, RateLimit)| Grant {
-            terms,
+        let wall_credit = if found.idle() { earliest(slices, &rate_limits, is_held) } else { WallTime::ZERO };
+        let given = |(slice, rate_limit): (&SharingSlice, RateLimit)| Grant {
+            rate_limit,
             wall_credit: if is_held(slice) {
                 WallTime::ZERO
             } else {
-                wall_credit.min(room(slice, &terms, found.passed))
+                wall_credit.min(room(slice, &rate_limit, found.passed))
             },
-            queue_bound: if must_yield(slice) { SHORT } else { queue_bound::MOST },
+            queue_bound: if must_yield(slice) { SHORT_QUEUE } else { queue_bound::MOST_BOUND },
         };
-        slices.iter().zip(terms).map(given).collect()
+        slices.iter().zip(rate_limits).map(given).collect()
     }
 
     /// Returns the demands of all slices. Slices that are gone are forgotten.
@@ -136,8 +136,9 @@ impl Arbiter {
             };
             let known = self.slices.entry(*id).or_insert_with(|| before.remove(id).unwrap_or_else(new));
             known.eager = eager;
-            let terms = known.given.unwrap_or_else(|| RateLimit::new(Permille::FULL, slice.settings.burst));
-            let owes = terms.gpu(figures.owed);
+            let rate_limit =
+                known.given.unwrap_or_else(|| RateLimit::new(Permille::FULL, slice.settings.burst));
+            let owes = rate_limit.gpu(figures.owed);
             demands.push(known.demand.look(now, figures, eager, least, owes));
         }
         demands
@@ -178,7 +179,7 @@ impl Arbiter {
             used: self.slices.values().map(|known| known.demand.mean()).fold(0, u64::saturating_add),
             starved: slices.iter().zip(parts).any(starved),
             eager: self.slices.values().any(|known| known.eager && known.demand.is_at_work()),
-            passed: now.since(self.at).min(LATE),
+            passed: now.since(self.at).min(LONGEST_STEP),
         }
     }
 
@@ -191,12 +192,12 @@ impl Arbiter {
 
     /// Returns the rate of a part with the present budget.
     fn rate(&self, settings: &SliceSettings, part: &AllocatedPart) -> Permille {
-        let scaled = part.could.saturating_mul(self.scale).checked_div(WHOLE).unwrap_or(0);
+        let scaled = part.could.saturating_mul(self.scale).checked_div(WHOLE_GPU).unwrap_or(0);
         let millionths = if settings.policy == CorePolicy::Fixed { part.could } else { scaled };
         rate(millionths).min(settings.limit).max(LEAST_RATE)
     }
 
-    /// Returns the terms of a part. If they are nearly the last ones, the last ones stay.
+    /// Returns the rate limit of a part. If it is nearly the last one, the last one stays.
     fn give(
         &mut self,
         slice: &SharingSlice,
@@ -218,7 +219,7 @@ impl Arbiter {
         let burst = burst.min(most);
         let near = |given: &RateLimit| {
             let by = given.rate().get().abs_diff(rate.get());
-            let is_near = by <= rate.get() / STEADY && given.burst() == burst;
+            let is_near = by <= rate.get() / STEADY_PART && given.burst() == burst;
             is_near && rate < limit && given.rate() <= limit
         };
         let given = known.given.filter(near).unwrap_or_else(|| RateLimit::new(rate, burst));
@@ -241,32 +242,33 @@ fn comes_first(slice: &SharingSlice, other: &SharingSlice) -> bool {
 /// Returns the wall time until the first waiting slice that can have a wall credit may go.
 fn earliest(
     slices: &[SharingSlice],
-    terms: &[RateLimit],
+    rate_limits: &[RateLimit],
     is_held: impl Fn(&SharingSlice) -> bool,
 ) -> WallTime {
-    let has_room = |slice: &SharingSlice, terms: &RateLimit| !room(slice, terms, WallTime::MAX).is_zero();
+    let has_room =
+        |slice: &SharingSlice, rate_limit: &RateLimit| !room(slice, rate_limit, WallTime::MAX).is_zero();
     let waiting = slices
         .iter()
-        .zip(terms)
-        .filter(|(slice, terms)| slice.figures.waits && !is_held(slice) && has_room(slice, terms));
+        .zip(rate_limits)
+        .filter(|(slice, rate_limit)| slice.figures.waits && !is_held(slice) && has_room(slice, rate_limit));
     waiting.map(|(slice, _)| slice.figures.owed).min().unwrap_or_default()
 }
 
 /// Returns true if a slice may have less than its limit because of others.
-fn is_steered(slice: &SharingSlice, terms: &RateLimit) -> bool {
-    slice.settings.policy != CorePolicy::Fixed && terms.rate() < slice.settings.limit
+fn is_steered(slice: &SharingSlice, rate_limit: &RateLimit) -> bool {
+    slice.settings.policy != CorePolicy::Fixed && rate_limit.rate() < slice.settings.limit
 }
 
 /// Returns the wall time by which the word of a slice may move back, `passed` after the last look. A limit
 /// holds whatever others leave; the whole GPU is no limit.
-fn room(slice: &SharingSlice, terms: &RateLimit, passed: WallTime) -> WallTime {
+fn room(slice: &SharingSlice, rate_limit: &RateLimit, passed: WallTime) -> WallTime {
     let SliceSettings { policy, limit, .. } = slice.settings;
     match (policy, limit.is_partial()) {
         (CorePolicy::Fixed, _) => WallTime::ZERO,
         (_, false) => slice.figures.owed,
         (_, true) => {
-            let more = u64::from(limit.get().saturating_sub(terms.rate().get()));
-            let rate = u64::from(terms.rate().get()).max(1);
+            let more = u64::from(limit.get().saturating_sub(rate_limit.rate().get()));
+            let rate = u64::from(rate_limit.rate().get()).max(1);
             passed.saturating_mul(more).part(rate).min(slice.figures.owed)
         }
     }
@@ -280,7 +282,7 @@ const LEAST_RATE: Permille = match Permille::new(1) {
 
 fn claim(settings: &SliceSettings, demand: u64) -> Claim {
     let SliceSettings { policy, limit, weight, priority, .. } = *settings;
-    let limit = u64::from(limit.get()).saturating_mul(WHOLE / 1000);
+    let limit = u64::from(limit.get()).saturating_mul(WHOLE_GPU / 1000);
     Claim { policy, priority, weight, limit, demand, has_enough: false }
 }
 

@@ -58,9 +58,9 @@
 //!
 //! # Schedule
 //!
-//! The worker thread of the elected process looks every [`STEP`], or every [`STEP_BESIDE_HIGH`], while a slice has
+//! The worker thread of the elected process looks every [`ARBITER_STEP`], or every [`STEP_BESIDE_HIGH`], while a slice has
 //! demand. Without demand it does not look. A look reads a few words of each region. It writes a word if the result has
-//! changed, or if the word will soon be [stale](grant_word::STALE). A rate that changes by less than 1/64 stays.
+//! changed, or if the word will soon be [stale](grant_word::GRANT_LASTS). A rate that changes by less than 1/64 stays.
 //!
 //! # Words
 //!
@@ -71,8 +71,8 @@
 //! | `policy`, `weight`, `priority` | as configured | the first process, `gpuslice set` |
 //! | `grant` | [`grant_word::encode`]: rate, burst, queue bound, time | the arbiter |
 //!
-//! [`grant_word::current`] gives the terms that a slice may use. The arbiter writes the word by compare-exchange. The
-//! region then converts the slice's debt or savings to the new terms. The gate uses the lower of its own queue bound and
+//! [`grant_word::current`] gives the rate limit that a slice may use. The arbiter writes the word by compare-exchange. The
+//! region then converts the slice's debt or savings to the new rate limit. The gate uses the lower of its own queue bound and
 //! the granted one ([`queue_bound`](crate::compute::limiter::queue_bound)). A wall credit is a refund of wall time without an
 //! owner, and wakes sleepers. If the word is stale, each slice has its own limit, and the driver's turns divide the GPU.
 //! So without an arbiter nothing is lent, nothing is kept, and nothing stops.
@@ -87,7 +87,7 @@
 //! The processes of all slices in one directory elect the arbiter. They map a file `arbiter` there, with one
 //! [`grant_word::claim_lease`] for each GPU, by UUID. A process asks for it at its first launch and at each tick of its
 //! worker. It releases it (0) when it has no work in flight. A killed or stopped process loses it after
-//! [`grant_word::PATIENCE`]. The next arbiter starts from the figures that it reads, within 300 ms in all. Until then the
+//! [`grant_word::ARBITER_SILENCE`]. The next arbiter starts from the figures that it reads, within 300 ms in all. Until then the
 //! last grants hold, so no slice starves. If two arbiters write at once, each write is only a rate, and the next look
 //! corrects it. A region that cannot be opened takes no part: its GPU time makes the GPU look smaller.
 
@@ -100,4 +100,4 @@ pub mod schedule;
 
 pub use grant_word::Grant;
 pub use look::{Arbiter, MOST_SLICES, SharingSlice, SliceSettings};
-pub use schedule::{STEP, STEP_BESIDE_HIGH};
+pub use schedule::{ARBITER_STEP, STEP_BESIDE_HIGH};

@@ -6,7 +6,7 @@
 use crate::time::{Monotonic, WallTime};
 
 /// Time between two looks of the arbiter while a slice has work: 1 ms.
-pub const STEP: WallTime = WallTime::from_millis(1);
+pub const ARBITER_STEP: WallTime = WallTime::from_millis(1);
 /// Time between two looks where a slice of high priority exists: 0.25 ms. Until the look after a request
 /// arrives, the others may start one more launch. Until the look after its end, the GPU is idle.
 pub const STEP_BESIDE_HIGH: WallTime = WallTime::from_micros(250);

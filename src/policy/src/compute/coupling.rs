@@ -22,7 +22,7 @@ use crate::time::{Monotonic, WallTime};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MeasuredBatch {
     /// Estimated duration without waiting.
-    pub plain: WallTime,
+    pub predicted: WallTime,
     /// Measured duration.
     pub length: WallTime,
     /// Earliest instant of its end.
@@ -60,45 +60,45 @@ pub struct PeerDevice {
 
 /// Tolerance of comparisons between two clocks: 1 ms. It covers the error of the clocks and the time
 /// of a launch.
-const SLACK: WallTime = WallTime::from_millis(1);
+const CLOCK_TOLERANCE: WallTime = WallTime::from_millis(1);
 /// Smallest part of the overrun for which the launch that ended it was throttled: one in eight. Other launches before
 /// it may have been throttled as well.
-const PART: u64 = 8;
+const CAUSE_PART: u64 = 8;
 /// Overrun from which a batch counts twice: 10 ms.
-const LONG: WallTime = WallTime::from_millis(10);
+const LONG_OVERRUN: WallTime = WallTime::from_millis(10);
 /// Evidence that couples two devices. A usual overrun that ended with a throttled launch is half of it, one that
 /// ended with an overdraft a quarter.
-const ENOUGH: u32 = 4;
+const COUPLING_EVIDENCE: u32 = 4;
 /// Time for which evidence counts: 10 s.
-const LATELY: WallTime = WallTime::from_millis(10_000);
+const EVIDENCE_LASTS: WallTime = WallTime::from_millis(10_000);
 /// Time for which devices stay coupled: one minute. After that new evidence is needed.
-pub const LASTS: WallTime = WallTime::from_millis(60_000);
+pub const COUPLING_LASTS: WallTime = WallTime::from_millis(60_000);
 /// Time from the end of a rank's work to its next launch: 50 ms. No device waits for a rank that takes longer.
 const PREPARES: WallTime = WallTime::from_millis(50);
 /// Time after which the end of a batch is known: 10 ms.
-const SEEN: WallTime = WallTime::from_millis(10);
+const END_KNOWN_AFTER: WallTime = WallTime::from_millis(10);
 /// Overrun beyond which a batch waits for no launch: one second. Kernels that never end are no reason
 /// for an overdraft.
-const PATIENCE: WallTime = WallTime::from_millis(1_000);
+const LONGEST_OVERRUN: WallTime = WallTime::from_millis(1_000);
 
 impl MeasuredBatch {
     /// Returns the time of the overrun. `None`: the batch took about as long as estimated.
     #[must_use]
     pub fn beyond(&self) -> Option<WallTime> {
-        let beyond = self.length.saturating_sub(self.plain);
-        (beyond > self.plain.part(2).saturating_add(SLACK)).then_some(beyond)
+        let beyond = self.length.saturating_sub(self.predicted);
+        (beyond > self.predicted.part(2).saturating_add(CLOCK_TOLERANCE)).then_some(beyond)
     }
 
     /// Returns true if a batch that has run for `length` by now may wait for a launch on another device.
     #[must_use]
     pub fn may_wait(&self) -> bool {
-        self.beyond().is_some_and(|beyond| beyond <= PATIENCE)
+        self.beyond().is_some_and(|beyond| beyond <= LONGEST_OVERRUN)
     }
 
     /// Returns the duration that the estimates learn if the batch waited: at most twice the estimate. The wait is not certain.
     #[must_use]
     pub fn believed(&self) -> WallTime {
-        self.length.min(self.plain.saturating_mul(2))
+        self.length.min(self.predicted.saturating_mul(2))
     }
 
     /// Returns true if the batch ended because a throttled launch on another device was admitted.
@@ -110,10 +110,13 @@ impl MeasuredBatch {
     pub fn ended_by(&self, kept: ThrottledLaunch) -> bool {
         let Some(beyond) = self.beyond() else { return false };
         let between = if kept.is_overdraft { WallTime::ZERO } else { lease::TURN.wall_if_alone() };
-        let ends = kept.until.saturating_add(self.plain).saturating_add(between).saturating_add(SLACK);
+        let ends =
+            kept.until.saturating_add(self.predicted).saturating_add(between).saturating_add(CLOCK_TOLERANCE);
         let meanwhile = kept.until.since(kept.since.max(self.until.saturating_sub(self.length)));
         let latest = self.until.saturating_add(self.after);
-        kept.until < latest.saturating_add(SLACK) && self.until < ends && meanwhile > beyond.part(PART)
+        kept.until < latest.saturating_add(CLOCK_TOLERANCE)
+            && self.until < ends
+            && meanwhile > beyond.part(CAUSE_PART)
     }
 }
 
@@ -127,16 +130,16 @@ pub struct CouplingEvidence {
 impl CouplingEvidence {
     /// Adds a batch that ended with a throttled launch of another device. Returns whether the evidence suffices.
     pub fn add(&mut self, ran: &MeasuredBatch, kept: ThrottledLaunch) -> bool {
-        if ran.until.since(self.first) > LATELY {
+        if ran.until.since(self.first) > EVIDENCE_LASTS {
             *self = Self { first: ran.until, count: 0 };
         }
-        let counts = match (kept.is_overdraft, ran.beyond() > Some(LONG)) {
-            (true, _) => ENOUGH / 4,
-            (false, false) => ENOUGH / 2,
-            (false, true) => ENOUGH,
+        let counts = match (kept.is_overdraft, ran.beyond() > Some(LONG_OVERRUN)) {
+            (true, _) => COUPLING_EVIDENCE / 4,
+            (false, false) => COUPLING_EVIDENCE / 2,
+            (false, true) => COUPLING_EVIDENCE,
         };
         self.count = self.count.saturating_add(counts);
-        self.count >= ENOUGH
+        self.count >= COUPLING_EVIDENCE
     }
 }
 
@@ -145,21 +148,21 @@ impl CouplingEvidence {
 #[must_use]
 pub fn should_publish(kept: ThrottledLaunch, last: ThrottledLaunch) -> bool {
     let (length, before) = (kept.until.since(kept.since), last.until.since(last.since));
-    length > SLACK.part(2) && (length >= before || kept.until.since(last.until) > SEEN)
+    length > CLOCK_TOLERANCE.part(2) && (length >= before || kept.until.since(last.until) > END_KNOWN_AFTER)
 }
 
 /// Returns true if devices that are coupled until `until` are coupled now. An instant too far ahead belongs to another
 /// boot, or is invalid.
 #[must_use]
 pub fn is_coupled(until: Monotonic, now: Monotonic) -> bool {
-    until > now && until.since(now) <= LASTS
+    until > now && until.since(now) <= COUPLING_LASTS
 }
 
 /// Returns the instant from which time may count as saved, where coupled devices have paid until `other.paid_until`. No device
 /// saves more than the others, except for the delay of a payment.
 #[must_use]
 pub fn saved(other: &PeerDevice, now: Monotonic) -> Monotonic {
-    other.paid_until.min(now).saturating_sub(SLACK)
+    other.paid_until.min(now).saturating_sub(CLOCK_TOLERANCE)
 }
 
 /// Returns the round of a device after a payment. `own` is its round before, `others` the greatest round of the coupled
@@ -196,7 +199,7 @@ mod tests {
 
     /// A batch of 5 ms that took 25 ms and ended at 100 ms.
     const BATCH: MeasuredBatch = MeasuredBatch {
-        plain: WallTime::from_millis(5),
+        predicted: WallTime::from_millis(5),
         length: WallTime::from_millis(25),
         until: Monotonic::from_nanos(100_000_000),
         after: WallTime::ZERO,
@@ -216,11 +219,15 @@ mod tests {
 
     #[test]
     fn far_longer_is_half_as_long_again_and_a_millisecond() {
-        let beyond = |plain, length| MeasuredBatch { plain, length, until: ns(0), after: ns(0) }.beyond();
+        let beyond =
+            |predicted, length| MeasuredBatch { predicted, length, until: ns(0), after: ns(0) }.beyond();
         assert_eq!(beyond(ms(4), ms(7)), None);
         assert_eq!(beyond(ms(4), ms::<WallTime>(7) + ns(1)), Some(ms::<WallTime>(3) + ns(1)));
         assert_eq!(beyond(ns(0), ms(1)), None);
-        assert_eq!([BATCH.believed(), MeasuredBatch { plain: ms(20), ..BATCH }.believed()], [ms(10), ms(25)]);
+        assert_eq!(
+            [BATCH.believed(), MeasuredBatch { predicted: ms(20), ..BATCH }.believed()],
+            [ms(10), ms(25)]
+        );
     }
 
     #[test]
@@ -232,10 +239,10 @@ mod tests {
         assert!(!ended_by(80, 101), "it had not gone yet");
         let just = |since| BATCH.ended_by(kept(since, ms(95)));
         assert!(just(ns(92_499_999)) && !just(ns(92_500_000)), "an eighth of 20 ms");
-        let last = MeasuredBatch { plain: ms(10), length: ms(30), ..BATCH };
+        let last = MeasuredBatch { predicted: ms(10), length: ms(30), ..BATCH };
         let before = kept(ns(0), ms(87));
         assert!(last.ended_by(before) && !MeasuredBatch { length: ms(13), ..last }.ended_by(before));
-        let ran = MeasuredBatch { plain: ms(1), length: ms(6), ..BATCH };
+        let ran = MeasuredBatch { predicted: ms(1), length: ms(6), ..BATCH };
         assert!(
             !ran.ended_by(kept(ns(0), ns(94_500_000))) && ran.ended_by(kept(ns(0), ms(95))),
             "it was kept before, not meanwhile"
@@ -258,7 +265,8 @@ mod tests {
 
     #[test]
     fn a_batch_far_longer_than_its_estimate_may_wait_for_a_second() {
-        let may_wait = |length| MeasuredBatch { plain: ms(4), length, until: ns(0), after: ns(0) }.may_wait();
+        let may_wait =
+            |length| MeasuredBatch { predicted: ms(4), length, until: ns(0), after: ns(0) }.may_wait();
         assert_eq!(
             [ms(7), ms::<WallTime>(7) + ns(1), ms(1004), ms::<WallTime>(1004) + ns(1)].map(may_wait),
             [false, true, true, false]
@@ -267,9 +275,13 @@ mod tests {
 
     #[test]
     fn two_overruns_within_ten_seconds_or_a_long_one_prove_coupling() {
-        let short = |until| MeasuredBatch { plain: ms(1), length: ms(4), until, after: ns(0) };
-        let long =
-            MeasuredBatch { plain: ms(1), length: ms::<WallTime>(11) + ns(1), until: ns(0), after: ns(0) };
+        let short = |until| MeasuredBatch { predicted: ms(1), length: ms(4), until, after: ns(0) };
+        let long = MeasuredBatch {
+            predicted: ms(1),
+            length: ms::<WallTime>(11) + ns(1),
+            until: ns(0),
+            after: ns(0),
+        };
         let (held, ahead) = (
             ThrottledLaunch::default(),
             ThrottledLaunch { is_overdraft: true, ..ThrottledLaunch::default() },
@@ -346,8 +358,8 @@ mod tests {
                 ns(0),
                 ns(9),
                 ns(10),
-                ns::<Monotonic>(10) + LASTS,
-                ns::<Monotonic>(11) + LASTS,
+                ns::<Monotonic>(10) + COUPLING_LASTS,
+                ns::<Monotonic>(11) + COUPLING_LASTS,
                 Monotonic::NEVER
             ]
             .map(|until| is_coupled(until, ns(10))),

@@ -31,8 +31,8 @@ pub fn is_published(seen: Monotonic, now: Monotonic) -> bool {
 /// owe time, and no more than the largest estimate, one second of GPU time. An overdraft is paid by its prediction and
 /// may run for far longer.
 #[must_use]
-pub fn may_overdraw(paid_until: Monotonic, now: Monotonic, terms: RateLimit) -> bool {
-    paid_until > now && paid_until <= now.saturating_add(terms.wall(estimate::MOST))
+pub fn may_overdraw(paid_until: Monotonic, now: Monotonic, rate_limit: RateLimit) -> bool {
+    paid_until > now && paid_until <= now.saturating_add(rate_limit.wall(estimate::MOST_PREPAID))
 }
 
 #[cfg(test)]
@@ -62,13 +62,13 @@ mod tests {
         assert!(!is_published(ns(0), ns(1)));
     }
 
-    fn terms(rate: u16, burst: u64) -> RateLimit {
+    fn rate_limit(rate: u16, burst: u64) -> RateLimit {
         RateLimit::new(Permille::new(rate).unwrap(), GpuTime::from_millis(burst))
     }
 
     #[test]
     fn a_slice_may_overdraw_while_it_owes_up_to_a_second_of_gpu_time() {
-        let may_overdraw = |until| may_overdraw(until, ms(100), terms(500, 20));
+        let may_overdraw = |until| may_overdraw(until, ms(100), rate_limit(500, 20));
         assert_eq!(
             [ms(100), ms::<Monotonic>(100) + ns(1), ms(2100), ms::<Monotonic>(2100) + ns(1)]
                 .map(may_overdraw),

@@ -36,7 +36,8 @@ pub(super) const SINGLE_KEYS: [&str; 11] = [
 ];
 
 /// Variables that are no settings: they tell the command line and the tests where files are.
-pub const PLACES: [&str; 4] = ["GPUSLICE_LIB", "GPUSLICE_SIMGPU", "GPUSLICE_TRUTH", "GPUSLICE_READ_LIB"];
+pub const FILE_VARIABLES: [&str; 4] =
+    ["GPUSLICE_LIB", "GPUSLICE_SIMGPU", "GPUSLICE_TRUTH", "GPUSLICE_READ_LIB"];
 
 /// One edit is allowed for this many letters of a name. So `GPU_MEM_UNIT`, which is three edits away from
 /// `GPU_MEM_LIMIT`, means something else, and `GPU_MEM_OVERSUBSCRIPTION` means `GPU_MEM_OVERSUBSCRIBE`.
@@ -56,7 +57,7 @@ pub fn settings() -> impl Iterator<Item = &'static str> {
 /// Returns true if some part of gpuslice reads a variable of this name.
 #[must_use]
 pub fn is_read(name: &str) -> bool {
-    is_setting(name) || name == CONFIG_FILE || PLACES.contains(&name)
+    is_setting(name) || name == CONFIG_FILE || FILE_VARIABLES.contains(&name)
 }
 
 /// Returns the name among `names` that a misspelt name probably means. `None`: none is near.

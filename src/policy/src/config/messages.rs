@@ -11,7 +11,7 @@ use super::faults::{Fault, SHOWN_BYTES, ValueError, quoted, shortened};
 use crate::units::Bytes;
 
 /// Beginning of every line.
-const PREFIX: &str = "gpuslice: ";
+const LINE_PREFIX: &str = "gpuslice: ";
 
 /// End of a line about a limit that cannot be enforced.
 const REFUSED: &str = "GPU work is refused.";
@@ -67,7 +67,7 @@ impl Malformed {
 
 impl fmt::Display for Malformed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{PREFIX}{} {}. {REFUSED}", self.said, self.error)
+        write!(f, "{LINE_PREFIX}{} {}. {REFUSED}", self.said, self.error)
     }
 }
 
@@ -130,7 +130,7 @@ impl Warning {
 
 impl fmt::Display for Warning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(PREFIX)?;
+        f.write_str(LINE_PREFIX)?;
         match self {
             Self::Misspelt { said, meant } => write!(
                 f,

@@ -1,10 +1,10 @@
 //! The steps of an allocation from a pool and of a free, in the order of the calls around the driver.
 
 use super::holes::{ALIGNMENT, FreeFor};
-use super::ledger::{GROWTH, LedgerEntry, PendingFree, PoolChange, PoolLedger};
+use super::ledger::{LedgerEntry, POOL_GROWTH, PendingFree, PoolChange, PoolLedger};
 
 /// Repetitions of a reading that another thread disturbed.
-const READINGS: u32 = 64;
+const POOL_READINGS: u32 = 64;
 
 /// Access of a pool's ledger to the driver and the quota. Sizes are in bytes.
 pub trait PoolDriver {
@@ -61,7 +61,7 @@ impl PendingAllocation {
 /// Risk: between two steps another thread may use the hole or the memory. Each step therefore checks
 /// the ledger again under its lock.
 pub fn begin(driver: &impl PoolDriver, bytes: u64, stream: usize) -> Option<PendingAllocation> {
-    let most = bytes.checked_next_multiple_of(GROWTH)?;
+    let most = bytes.checked_next_multiple_of(POOL_GROWTH)?;
     let bytes = bytes.checked_next_multiple_of(ALIGNMENT)?;
     let entry = driver.step(|ledger| ledger.begin(bytes));
     let reserve = || {
@@ -151,7 +151,7 @@ pub fn reconcile(driver: &impl PoolDriver) {
             is_current
         })
     };
-    let _was_read = (0..READINGS).any(|_| read_once());
+    let _was_read = (0..POOL_READINGS).any(|_| read_once());
 }
 
 /// Applies a change under the lock of the ledger. A refund must not overtake a charge that another thread has just
@@ -164,7 +164,7 @@ fn apply(driver: &impl PoolDriver, change: PoolChange) {
 }
 
 fn take_hole(driver: &impl PoolDriver, bytes: u64, stream: usize) -> bool {
-    for _ in 0..READINGS {
+    for _ in 0..POOL_READINGS {
         let version = driver.step(|ledger| ledger.version());
         let (Some(held), Some(used)) = (driver.held(), driver.used()) else { return false };
         if let Some(fits) = driver.step(|ledger| ledger.take_hole(version, (held, used), bytes, stream)) {

@@ -6,7 +6,7 @@
 use super::holes::{FreeFor, Holes};
 
 /// Smallest growth of a pool, in bytes: drivers of the 12 and 13 series take 32 MiB at a time from the device.
-pub const GROWTH: u64 = 32 << 20;
+pub const POOL_GROWTH: u64 = 32 << 20;
 
 /// The ledger of one pool.
 #[derive(Debug, Default)]
@@ -191,7 +191,7 @@ impl PoolLedger {
     }
 
     /// Admits an allocation without a reservation, if the pool surely has a hole for each request in flight, this one
-    /// included. `None`: the readings are no longer true.
+    /// included. `None`: the readings are out of date.
     ///
     /// A request is at most one piece. If a later call takes its hole, the pool grows by an amount that the later
     /// call has reserved (see `settle`).
@@ -209,7 +209,7 @@ impl PoolLedger {
         if used <= self.live {
             self.holes.settle();
         }
-        let fits = bytes <= GROWTH && self.holes.room(self.largest, stream) >= self.calls;
+        let fits = bytes <= POOL_GROWTH && self.holes.room(self.largest, stream) >= self.calls;
         self.unbacked = self.unbacked.saturating_add(u64::from(fits));
         Some(fits)
     }

@@ -21,4 +21,4 @@ pub use calls::{
     finish_free, reconcile, releasing,
 };
 pub use holes::ALIGNMENT;
-pub use ledger::{GROWTH, PendingFree, PoolLedger};
+pub use ledger::{POOL_GROWTH, PendingFree, PoolLedger};

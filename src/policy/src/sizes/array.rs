@@ -8,26 +8,26 @@
 //! Rows are rounded up to 512 bytes, and arrays to 64 KiB. These are the coarsest units of any driver.
 
 /// Unit of an array, in bytes.
-const GRANULE: u64 = 64 << 10;
+const ARRAY_GRANULE: u64 = 64 << 10;
 /// Unit of a row, in bytes.
 const ROW: u64 = 512;
 /// Rows of a block.
 const BLOCK_ROWS: u64 = 8;
 /// Largest number of blocks in a stack, in either direction.
-const STACK: u64 = 32;
+const STACK_BLOCKS: u64 = 32;
 /// Edge of a block of compressed texels.
-const COMPRESSED: u64 = 4;
+const COMPRESSED_EDGE: u64 = 4;
 /// Bytes of the largest texel of any format: four channels of 32 bits.
 const LARGEST_TEXEL: u64 = 16;
 
 /// `CUDA_ARRAY3D_LAYERED`: the depth counts layers.
-const LAYERED: u32 = 0x1;
+const LAYERED_FLAG: u32 = 0x1;
 /// `CUDA_ARRAY3D_CUBEMAP`: the depth counts faces.
-const CUBEMAP: u32 = 0x4;
+const CUBEMAP_FLAG: u32 = 0x4;
 /// `CUDA_ARRAY3D_SPARSE`: memory is mapped later, in parts.
-const SPARSE: u32 = 0x40;
+const SPARSE_FLAG: u32 = 0x40;
 /// `CUDA_ARRAY3D_DEFERRED_MAPPING`: memory is mapped later, as a whole.
-const DEFERRED: u32 = 0x80;
+const DEFERRED_FLAG: u32 = 0x80;
 
 /// Description of an array: a driver's descriptor in any of its forms.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -50,13 +50,13 @@ impl ArrayShape {
     /// Returns true if the creation of the array takes memory. Other arrays get memory from `cuMemCreate`.
     #[must_use]
     pub const fn takes_memory(&self) -> bool {
-        self.flags & (SPARSE | DEFERRED) == 0
+        self.flags & (SPARSE_FLAG | DEFERRED_FLAG) == 0
     }
 
     /// Returns the array with deferred mapping. A driver tells the size of such an array.
     #[must_use]
     pub const fn deferred(self) -> Self {
-        Self { flags: self.flags | DEFERRED, ..self }
+        Self { flags: self.flags | DEFERRED_FLAG, ..self }
     }
 
     /// Returns the upper bound of an array with `levels` mip levels, in bytes. A larger number of levels than possible counts as
@@ -65,11 +65,11 @@ impl ArrayShape {
     pub fn at_most(&self, levels: u32) -> u64 {
         let levels = levels.clamp(1, self.most_levels());
         let sum = (0..levels).map(|level| self.level(level)).fold(0, u64::saturating_add);
-        round_up(sum, GRANULE)
+        round_up(sum, ARRAY_GRANULE)
     }
 
     fn is_layered(&self) -> bool {
-        self.flags & (LAYERED | CUBEMAP) != 0
+        self.flags & (LAYERED_FLAG | CUBEMAP_FLAG) != 0
     }
 
     /// Returns the largest number of levels, down to a single texel. Layers are not halved.
@@ -104,8 +104,8 @@ impl ArrayShape {
             // Three values of 10 bits and one of 2.
             0x50 => (4, 1),
             // BC1 and BC4; then the other compressed ones.
-            0x91 | 0x92 | 0x97 | 0x98 => (8, COMPRESSED),
-            0x93..=0x96 | 0x99..=0x9e => (16, COMPRESSED),
+            0x91 | 0x92 | 0x97 | 0x98 => (8, COMPRESSED_EDGE),
+            0x93..=0x96 | 0x99..=0x9e => (16, COMPRESSED_EDGE),
             // Video of 8 bits, 4:2:0 and 4:2:2: no texel has more than two values on average.
             0x51 | 0x53 | 0x55 | 0x59 | 0x5b | 0xa2 | 0xa5 | 0xb0 => (2, 1),
             // Video of up to 16 bits, and 4:4:4 of 8 bits: four bytes.
@@ -131,7 +131,10 @@ impl ArrayShape {
 
 /// Returns the blocks of a stack that covers `blocks` blocks, or of all its stacks together.
 fn stacked(blocks: u64) -> u64 {
-    round_up(blocks, blocks.max(1).checked_next_power_of_two().map_or(STACK, |stack| stack.min(STACK)))
+    round_up(
+        blocks,
+        blocks.max(1).checked_next_power_of_two().map_or(STACK_BLOCKS, |stack| stack.min(STACK_BLOCKS)),
+    )
 }
 
 fn round_up(value: u64, multiple: u64) -> u64 {
@@ -159,14 +162,14 @@ mod tests {
 
     #[test]
     fn an_extent_of_zero_counts_as_one() {
-        assert_eq!(FLOAT.at_most(1), GRANULE);
+        assert_eq!(FLOAT.at_most(1), ARRAY_GRANULE);
         assert_eq!(image(1 << 20, 0).at_most(1), image(1 << 20, 1).at_most(1));
         assert_eq!(image(512, 512).at_most(1), ArrayShape { depth: 1, ..image(512, 512) }.at_most(1));
     }
 
     #[test]
     fn the_rest_of_the_last_stack_counts() {
-        assert_eq!(image(128, 8).at_most(1), GRANULE);
+        assert_eq!(image(128, 8).at_most(1), ARRAY_GRANULE);
         assert_eq!(image(1024, 17).at_most(1), 4096 * 32, "three blocks stand in a stack of four");
         assert_eq!(image(1024, 520).at_most(1), 4096 * 768, "65 blocks stand in three stacks of 32");
         assert_eq!(ArrayShape { depth: 65, ..image(1024, 256) }.at_most(1), 96 << 20, "three stacks deep");
@@ -174,7 +177,7 @@ mod tests {
 
     #[test]
     fn layers_and_faces_count_each_and_no_more() {
-        for flags in [LAYERED, CUBEMAP, LAYERED | CUBEMAP] {
+        for flags in [LAYERED_FLAG, CUBEMAP_FLAG, LAYERED_FLAG | CUBEMAP_FLAG] {
             assert_eq!(ArrayShape { depth: 6, flags, ..image(256, 256) }.at_most(1), 6 << 18);
             assert_eq!(
                 ArrayShape { depth: 6, flags, ..image(256, 256) }.at_most(2),
@@ -187,9 +190,9 @@ mod tests {
     fn a_mip_chain_counts_all_its_levels_and_no_more_than_there_can_be() {
         assert_eq!(image(1024, 1024).at_most(2), (4 << 20) + (1 << 20));
         assert_eq!(image(1024, 1024).at_most(11), image(1024, 1024).at_most(u32::MAX));
-        assert!(image(1024, 1024).at_most(11) > image(1024, 1024).at_most(10) - GRANULE);
+        assert!(image(1024, 1024).at_most(11) > image(1024, 1024).at_most(10) - ARRAY_GRANULE);
         assert_eq!(image(1024, 1024).at_most(0), image(1024, 1024).at_most(1));
-        let deep = ArrayShape { depth: 1 << 10, flags: LAYERED, ..image(2, 2) };
+        let deep = ArrayShape { depth: 1 << 10, flags: LAYERED_FLAG, ..image(2, 2) };
         assert_eq!(deep.at_most(2), deep.at_most(3));
     }
 
@@ -210,6 +213,6 @@ mod tests {
     fn sparse_and_deferred_arrays_take_nothing_when_they_are_made() {
         assert!(FLOAT.takes_memory());
         assert!(!FLOAT.deferred().takes_memory());
-        assert!(!ArrayShape { flags: SPARSE | LAYERED, ..FLOAT }.takes_memory());
+        assert!(!ArrayShape { flags: SPARSE_FLAG | LAYERED_FLAG, ..FLOAT }.takes_memory());
     }
 }

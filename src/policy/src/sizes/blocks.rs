@@ -17,7 +17,7 @@ pub const BLOCK: u64 = 2 << 20;
 /// Largest allocation that shares a block, in bytes.
 pub const LARGEST_SMALL: u64 = 1 << 20;
 /// Smallest slot of a block, in bytes.
-const LEAST: u64 = 512;
+const LEAST_SLOT: u64 = 512;
 /// Smallest slot of managed memory, in bytes; managed memory comes in pages.
 const LEAST_MANAGED: u64 = 64 << 10;
 
@@ -26,7 +26,7 @@ const LEAST_MANAGED: u64 = 64 << 10;
 pub fn taken(bytes: u64) -> u64 {
     match bytes {
         0 => 0,
-        1..=LARGEST_SMALL => slot(bytes, LEAST),
+        1..=LARGEST_SMALL => slot(bytes, LEAST_SLOT),
         _ => bytes.checked_next_multiple_of(BLOCK).unwrap_or(u64::MAX),
     }
 }
@@ -58,7 +58,7 @@ impl BlockFamily {
     /// Returns the family of an allocation. `None`: the allocation shares no block.
     #[must_use]
     pub fn of(context: usize, kind: Kind, bytes: u64) -> Option<Self> {
-        let least = if kind == Kind::Managed { LEAST_MANAGED } else { LEAST };
+        let least = if kind == Kind::Managed { LEAST_MANAGED } else { LEAST_SLOT };
         (1..=LARGEST_SMALL).contains(&bytes).then(|| Self { context, kind, slot: slot(bytes, least) })
     }
 

@@ -7,18 +7,18 @@
 /// The first bytes of an ELF image.
 const ELF: [u8; 4] = *b"\x7fELF";
 /// Bytes of an ELF image's header.
-pub const HEADER: usize = 64;
+pub const ELF_HEADER: usize = 64;
 /// The first bytes of a fat binary.
 const FAT: [u8; 4] = 0xba55_ed50_u32.to_le_bytes();
 /// The first bytes of the wrapper that a compiler puts around a fat binary.
 const WRAPPER: [u8; 4] = 0x4662_43b1_u32.to_le_bytes();
 
 /// Unit of device memory that the driver takes for code, in bytes.
-const GRANULE: u64 = 2 << 20;
+const CODE_GRANULE: u64 = 2 << 20;
 /// Largest growth of code on its way to the device. Images are compressed, and text is compiled.
-const GROWTH: u64 = 8;
+const MOST_CODE_GROWTH: u64 = 8;
 /// Further bytes of a module, for constants, local memory and the driver's tables.
-const REST: u64 = 8 << 20;
+const MODULE_REST: u64 = 8 << 20;
 
 /// Known properties of an image.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -75,20 +75,20 @@ impl CodeImage {
     /// has already.
     #[must_use]
     pub fn least(&self) -> u64 {
-        if self.variables < GRANULE { 0 } else { self.variables }
+        if self.variables < CODE_GRANULE { 0 } else { self.variables }
     }
 
     /// Returns the assumed size in bytes, if nothing can be measured.
     #[must_use]
     pub fn likely(&self) -> u64 {
         let sum = self.bytes.saturating_add(self.variables);
-        sum.checked_next_multiple_of(GRANULE).unwrap_or(u64::MAX)
+        sum.checked_next_multiple_of(CODE_GRANULE).unwrap_or(u64::MAX)
     }
 
     /// Returns the upper bound in bytes.
     #[must_use]
     pub fn most(&self) -> u64 {
-        self.bytes.saturating_mul(GROWTH).saturating_add(REST).saturating_add(self.variables)
+        self.bytes.saturating_mul(MOST_CODE_GROWTH).saturating_add(MODULE_REST).saturating_add(self.variables)
     }
 }
 
@@ -125,7 +125,7 @@ const PART_TEXT: u64 = 1;
 /// Kinds of parts in a fat binary: ELF.
 const PART_ELF: u64 = 2;
 /// Flags of compressed parts.
-const COMPRESSED: u64 = 0x2000 | 0x8000;
+const COMPRESSED_FLAGS: u64 = 0x2000 | 0x8000;
 
 /// Reads a fat binary: one code for several GPUs, of which the driver loads one. The variables are the largest sum of
 /// any part. Compressed parts are not read.
@@ -152,7 +152,7 @@ fn part_of_fat(bytes: &[u8]) -> Option<(Option<u64>, &[u8])> {
     let (_, content) = bytes.split_at_checked(usize::try_from(header).ok()?)?;
     let (content, after) = content.split_at_checked(usize::try_from(size).ok()?)?;
     let variables = match kind {
-        _ if flags & COMPRESSED != 0 => None,
+        _ if flags & COMPRESSED_FLAGS != 0 => None,
         PART_TEXT => Some(of_text(content)),
         PART_ELF => of_elf(content),
         _ => None,
@@ -238,14 +238,14 @@ mod tests {
                 let mut bytes = start.to_vec();
                 bytes.resize(length, 0xff);
                 let image = CodeImage::of(&bytes);
-                assert!(image.least() <= image.likely() && image.likely() <= image.most().max(GRANULE));
+                assert!(image.least() <= image.likely() && image.likely() <= image.most().max(CODE_GRANULE));
             }
         }
     }
 
     #[test]
     fn lengths_are_told_by_the_headers() {
-        let mut elf = [0_u8; HEADER];
+        let mut elf = [0_u8; ELF_HEADER];
         elf[0x28] = 100;
         (elf[0x3a], elf[0x3c]) = (64, 3);
         assert_eq!(elf_length(&elf), None);

@@ -12,16 +12,16 @@
 //! no more than the sum; and the driver took no more than the sum before.
 
 /// Mapping unit of graph memory: the size of a GPU's large page, in bytes.
-pub const PAGE: u64 = 2 << 20;
+pub const GRAPH_PAGE: u64 = 2 << 20;
 
 /// Largest unit in which the driver takes graph memory from the device, in bytes. Drivers of the 12 and 13 series use
 /// it. Two executables never use one unit at the same time.
-pub const UNIT: u64 = 32 << 20;
+pub const GRAPH_UNIT: u64 = 32 << 20;
 
-/// Number of possible units: powers of two from a page to [`UNIT`].
-const SIZES: usize = 5;
+/// Number of possible units: powers of two from a page to [`GRAPH_UNIT`].
+const UNIT_SIZES: usize = 5;
 
-const _: () = assert!(PAGE << (SIZES - 1) == UNIT);
+const _: () = assert!(GRAPH_PAGE << (UNIT_SIZES - 1) == GRAPH_UNIT);
 
 /// Returns the bytes of the pages that the ranges `(address, bytes)` touch. A page in several ranges counts once.
 ///
@@ -29,7 +29,7 @@ const _: () = assert!(PAGE << (SIZES - 1) == UNIT);
 /// same address. So this is the most that a graph can need.
 #[must_use]
 pub fn pages(ranges: &[(u64, u64)]) -> u64 {
-    let page = |address: u64| address / PAGE;
+    let page = |address: u64| address / GRAPH_PAGE;
     let mut spans: Vec<(u64, u64)> = ranges
         .iter()
         .filter(|(_, bytes)| *bytes > 0)
@@ -44,7 +44,7 @@ pub fn pages(ranges: &[(u64, u64)]) -> u64 {
             next = last.saturating_add(1);
         }
     }
-    count.saturating_mul(PAGE)
+    count.saturating_mul(GRAPH_PAGE)
 }
 
 /// The graph memory of a process on a device.
@@ -65,7 +65,7 @@ pub struct GraphPool {
 
 /// The same executables, counted in units of each size.
 #[derive(Debug, Default, Clone, Copy)]
-struct Sums([u64; SIZES]);
+struct Sums([u64; UNIT_SIZES]);
 
 /// A reading of the driver's figure in progress.
 #[derive(Debug)]
@@ -91,7 +91,7 @@ impl GraphPool {
 
     /// Returns the sum for the largest unit that the driver may use.
     fn of(&self, sums: Sums) -> u64 {
-        let mut sizes = sums.0.iter().enumerate().rev().map(|(size, sum)| (PAGE << size, *sum));
+        let mut sizes = sums.0.iter().enumerate().rev().map(|(size, sum)| (GRAPH_PAGE << size, *sum));
         let largest = sizes.find(|(unit, _)| self.seen.is_multiple_of(*unit));
         largest.map(|(_, sum)| sum).or_else(|| sums.0.first().copied()).unwrap_or(0)
     }
@@ -148,7 +148,7 @@ impl GraphPool {
 impl Sums {
     fn change(&mut self, to: impl Fn(u64, u64) -> u64) {
         for (size, sum) in self.0.iter_mut().enumerate() {
-            *sum = to(*sum, PAGE << size);
+            *sum = to(*sum, GRAPH_PAGE << size);
         }
     }
 
@@ -180,12 +180,12 @@ mod tests {
     fn addresses_that_are_used_twice_count_once() {
         let at = 1 << 40;
         assert_eq!(pages(&[(at, 64 * MIB), (at, 32 * MIB)]), 64 * MIB);
-        assert_eq!(pages(&[(at, 1), (at + 512, 1)]), PAGE);
+        assert_eq!(pages(&[(at, 1), (at + 512, 1)]), GRAPH_PAGE);
         assert_eq!(pages(&[(at + 16 * MIB, 16 * MIB), (at, 20 * MIB)]), 32 * MIB);
-        assert_eq!(pages(&[(at, 1), (at + PAGE, 1), (at, 0)]), 2 * PAGE);
-        assert_eq!(pages(&[(at + PAGE - 1, 2)]), 2 * PAGE);
+        assert_eq!(pages(&[(at, 1), (at + GRAPH_PAGE, 1), (at, 0)]), 2 * GRAPH_PAGE);
+        assert_eq!(pages(&[(at + GRAPH_PAGE - 1, 2)]), 2 * GRAPH_PAGE);
         assert_eq!(pages(&[]), 0);
-        assert_eq!(pages(&[(u64::MAX, u64::MAX)]), PAGE);
+        assert_eq!(pages(&[(u64::MAX, u64::MAX)]), GRAPH_PAGE);
     }
 
     #[test]
@@ -252,22 +252,22 @@ mod tests {
     #[test]
     fn small_executables_cost_a_unit_each_until_the_driver_is_seen_to_take_less() {
         let mut pool = GraphPool::default();
-        pool.begin(PAGE);
-        pool.begin(PAGE);
-        assert_eq!(pool.owed(), 2 * UNIT);
-        assert!(read(&mut pool, UNIT));
-        assert_eq!(pool.owed(), 2 * UNIT, "a whole unit says nothing");
-        assert!(read(&mut pool, PAGE));
-        assert_eq!(pool.owed(), 2 * PAGE);
-        pool.end(PAGE);
+        pool.begin(GRAPH_PAGE);
+        pool.begin(GRAPH_PAGE);
+        assert_eq!(pool.owed(), 2 * GRAPH_UNIT);
+        assert!(read(&mut pool, GRAPH_UNIT));
+        assert_eq!(pool.owed(), 2 * GRAPH_UNIT, "a whole unit says nothing");
+        assert!(read(&mut pool, GRAPH_PAGE));
+        assert_eq!(pool.owed(), 2 * GRAPH_PAGE);
+        pool.end(GRAPH_PAGE);
         assert!(read(&mut pool, 0));
-        assert_eq!(pool.owed(), PAGE);
+        assert_eq!(pool.owed(), GRAPH_PAGE);
     }
 
     #[test]
     fn a_unit_in_between_is_found_and_never_undercut() {
         let mut pool = GraphPool::default();
-        pool.begin(PAGE);
+        pool.begin(GRAPH_PAGE);
         for (reserved, owed) in [(16 * MIB, 16 * MIB), (24 * MIB, 24 * MIB), (64 * MIB, 64 * MIB)] {
             assert!(read(&mut pool, reserved));
             assert_eq!(pool.owed(), owed);
@@ -281,12 +281,12 @@ mod tests {
     #[test]
     fn more_than_can_be_explained_counts_all_the_same() {
         let mut pool = GraphPool::default();
-        pool.begin(UNIT);
-        assert!(read(&mut pool, 3 * UNIT));
-        assert_eq!(pool.owed(), 3 * UNIT);
-        assert!(read(&mut pool, UNIT));
-        assert_eq!(pool.owed(), 2 * UNIT);
+        pool.begin(GRAPH_UNIT);
+        assert!(read(&mut pool, 3 * GRAPH_UNIT));
+        assert_eq!(pool.owed(), 3 * GRAPH_UNIT);
+        assert!(read(&mut pool, GRAPH_UNIT));
+        assert_eq!(pool.owed(), 2 * GRAPH_UNIT);
         assert!(read(&mut pool, 0));
-        assert_eq!(pool.owed(), UNIT);
+        assert_eq!(pool.owed(), GRAPH_UNIT);
     }
 }

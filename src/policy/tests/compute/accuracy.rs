@@ -3,7 +3,7 @@
 use gpuslice_policy::time::{GpuTime, WallTime};
 
 use crate::gpu::NEVER;
-use crate::scenario::terms;
+use crate::scenario::rate_limit;
 use crate::workloads::{DEGRADED, Target, WORKLOADS, Workload};
 use crate::world::{Machine, World};
 
@@ -27,9 +27,10 @@ struct Figures {
 }
 
 fn world(workload: &Workload, limit: u64, limited: bool) -> World {
-    let terms: Vec<_> =
-        (workload.limits)(limit).into_iter().map(|limit| terms(limit * 10, workload.burst)).collect();
-    let mut world = World::new((workload.machine)(Machine::default()), &terms, (workload.build)(limit), SEED);
+    let rate_limits: Vec<_> =
+        (workload.limits)(limit).into_iter().map(|limit| rate_limit(limit * 10, workload.burst)).collect();
+    let mut world =
+        World::new((workload.machine)(Machine::default()), &rate_limits, (workload.build)(limit), SEED);
     world.limited = limited;
     world
 }

@@ -1,14 +1,14 @@
 //! An arbiter over the slices of a world.
 
 use gpuslice_policy::arbiter::demand::SliceFigures;
-use gpuslice_policy::arbiter::{Arbiter, STEP, STEP_BESIDE_HIGH, SharingSlice, SliceSettings};
-use gpuslice_policy::compute::limiter::fair_queue::OVERDUE;
+use gpuslice_policy::arbiter::{ARBITER_STEP, Arbiter, STEP_BESIDE_HIGH, SharingSlice, SliceSettings};
+use gpuslice_policy::compute::limiter::fair_queue::STOPPED_AFTER;
 use gpuslice_policy::config::{CorePolicy, Priority};
 use gpuslice_policy::time::{GpuTime, Monotonic, WallTime};
 use gpuslice_policy::units::Permille;
 
 use crate::program::Program;
-use crate::scenario::terms;
+use crate::scenario::rate_limit;
 use crate::shim::Wait;
 use crate::world::{Machine, Phase, World};
 use gpuslice_policy::time::literals::ns;
@@ -34,12 +34,14 @@ pub struct Shared {
 
 impl Shared {
     pub fn new(machine: Machine, settings: Vec<SliceSettings>, programs: Vec<(usize, Program)>) -> Self {
-        let limits: Vec<_> =
-            settings.iter().map(|slice| terms(slice.limit.get().into(), slice.burst.nanos() / MS)).collect();
+        let limits: Vec<_> = settings
+            .iter()
+            .map(|slice| rate_limit(slice.limit.get().into(), slice.burst.nanos() / MS))
+            .collect();
         let world = World::new(machine, &limits, programs, 11);
         let next = world.now;
         let has_high = settings.iter().any(|settings| settings.priority == Priority::High);
-        let every = if has_high { STEP_BESIDE_HIGH } else { STEP };
+        let every = if has_high { STEP_BESIDE_HIGH } else { ARBITER_STEP };
         Self { world, settings, arbiter: Some(Arbiter::default()), every, next, clock_offset: 0 }
     }
 
@@ -68,8 +70,8 @@ impl Shared {
             arbiter.look(ns(self.world.now.nanos().saturating_add_signed(self.clock_offset)), &slices);
         for (at, given) in given.into_iter().enumerate() {
             let slice = &mut self.world.slices[at];
-            if slice.terms != given.terms {
-                slice.change(given.terms, self.world.now);
+            if slice.rate_limit != given.rate_limit {
+                slice.change(given.rate_limit, self.world.now);
             }
             if !given.wall_credit.is_zero() {
                 slice.give(given.wall_credit, self.world.now);
@@ -84,7 +86,7 @@ impl Shared {
         let (world, slice) = (&self.world, &self.world.slices[at]);
         let own = || world.processes.iter().filter(|process| process.slice == at && process.is_alive());
         let waits = |phase: &Phase| match phase {
-            Phase::Asks { wait: Some(Wait::Word(until)), .. } => *until + OVERDUE > world.now,
+            Phase::Asks { wait: Some(Wait::Word(until)), .. } => *until + STOPPED_AFTER > world.now,
             _ => false,
         };
         let figures = SliceFigures {

@@ -1,7 +1,7 @@
 //! Tests the correction that a slice learns from the intervals that the slices of its GPU publish.
 
-use gpuslice_policy::compute::attribution::correction::{STEP, Split};
-use gpuslice_policy::compute::attribution::slicing::{BEHIND, Slicing};
+use gpuslice_policy::compute::attribution::correction::{REPLAY_STEP, Split};
+use gpuslice_policy::compute::attribution::slicing::{REPLAY_DELAY, Slicing};
 use gpuslice_policy::time::literals::us;
 use gpuslice_policy::time::{GpuTimeChange, Monotonic, WallTime};
 
@@ -22,7 +22,7 @@ impl Attribution {
     /// Makes the knowledge of each slice. The slices look at different times.
     pub fn all(slices: usize, now: Monotonic) -> Vec<Self> {
         let one = |at: usize| Self {
-            next: now + STEP + at as u64 * us::<WallTime>(1_700),
+            next: now + REPLAY_STEP + at as u64 * us::<WallTime>(1_700),
             slicing: Slicing::new(now),
             split: Split::default(),
             read: vec![0; slices],
@@ -43,7 +43,7 @@ impl World {
 
     fn attribute(&mut self, me: usize) {
         let attribution = &mut self.attributions[me];
-        attribution.next = self.now + STEP;
+        attribution.next = self.now + REPLAY_STEP;
         for (at, (slice, read)) in self.slices.iter().zip(&mut attribution.read).enumerate() {
             for place in (*read).max(slice.places.saturating_sub(PLACES))..slice.places {
                 let told = slice.ring[(place % PLACES) as usize].told_at(place, self.now);
@@ -51,7 +51,7 @@ impl World {
             }
             *read = slice.places;
         }
-        let to = self.now - BEHIND;
+        let to = self.now - REPLAY_DELAY;
         let part = attribution.slicing.advance(to);
         let (factor, difference) = attribution.split.learn(&part, to, self.now);
         let slice = &mut self.slices[me];

@@ -2,7 +2,7 @@
 
 use gpuslice_policy::compute::limiter::overdraft;
 use gpuslice_policy::compute::limiter::settlement::Settlement;
-use gpuslice_policy::compute::measuring::batch::{Batch, OLD, Spell};
+use gpuslice_policy::compute::measuring::batch::{Batch, OLDEST_BATCH, Spell};
 use gpuslice_policy::compute::measuring::event_clock::AT_FIRST;
 use gpuslice_policy::compute::measuring::when_alone::{self, Timing};
 use gpuslice_policy::time::{GpuTime, Monotonic, WallTime};
@@ -26,7 +26,7 @@ impl Shim {
             self.empty[stream].is_none()
                 && self.spells[stream].as_ref().is_some_and(|(since, _, spell)| {
                     let batch = self.open[stream].as_ref().map(|open| &open.batch);
-                    spell.may_have_ended(batch, now.since(*since), 2 * paid.estimate.plain)
+                    spell.may_have_ended(batch, now.since(*since), 2 * paid.estimate.duration)
                 })
         };
         if timing == Timing::Batched {
@@ -42,7 +42,7 @@ impl Shim {
                 self.close(other, now, gpu);
             }
         }
-        let is_old = self.open[stream].as_ref().is_some_and(|open| now.since(open.opened) >= OLD);
+        let is_old = self.open[stream].as_ref().is_some_and(|open| now.since(open.opened) >= OLDEST_BATCH);
         if timing == Timing::Single || is_old {
             self.close(stream, now, gpu);
         }
@@ -50,7 +50,7 @@ impl Shim {
             self.record(stream, timing, now, gpu);
             self.open[stream].as_mut().unwrap().known_idle = self.empty[stream].take().is_some();
         } else if self.empty[stream].is_none() {
-            self.open[stream].as_mut().unwrap().batch.idle(gap);
+            self.open[stream].as_mut().unwrap().batch.add_idle_between(gap);
         }
     }
 
@@ -75,14 +75,14 @@ impl Shim {
             self.spells[stream] = Some((now, self.outside, Spell::default()));
         }
         match self.empty[stream].take() {
-            Some(since) => open.batch.idle(now.since(since)),
+            Some(since) => open.batch.add_idle_between(now.since(since)),
             None if open.batch.is_empty() => {
                 let delay = if open.known_idle {
                     when_alone::delay(open.opened.since(self.closed[stream]), self.cost.get())
                 } else {
                     WallTime::ZERO
                 };
-                open.batch.lead(now.since(open.opened) - delay);
+                open.batch.set_idle_before_first(now.since(open.opened) - delay);
             }
             None => {}
         }
@@ -116,7 +116,7 @@ impl Shim {
             let all = spell.map(|(since, outside, spell)| {
                 spell.left(now.since(since) - (self.launched[stream] - outside))
             });
-            open.batch.waited(all.unwrap_or(inside));
+            open.batch.host_synchronised(all.unwrap_or(inside));
         }
         self.launched[stream] += inside;
     }
@@ -163,7 +163,7 @@ impl Shim {
             self.at_first = (0..AT_FIRST).map(|_| gpu.record(self.client, stream)).collect();
         }
         open.settlement = Settlement::new(open.batch.prepaid());
-        self.until[stream] = overdraft::done(self.until[stream], open.opened, open.batch.plain());
+        self.until[stream] = overdraft::done(self.until[stream], open.opened, open.batch.predicted());
         self.queued_work.add(open.batch.prepaid());
         self.ends = self.ends.max(now) + open.batch.prepaid().wall_if_alone();
         self.pending[stream].push_back(open);

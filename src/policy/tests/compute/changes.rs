@@ -5,7 +5,7 @@ use gpuslice_policy::time::{GpuTime, WallTime};
 
 use crate::faults::Fault;
 use crate::program::{Kind, Program};
-use crate::scenario::terms;
+use crate::scenario::rate_limit;
 use crate::world::{Machine, World};
 
 const US: GpuTime = GpuTime::from_micros(1);
@@ -13,7 +13,7 @@ const S: WallTime = WallTime::from_millis(1_000);
 
 fn world(thousandths: u64, programs: Vec<Program>) -> World {
     let programs = programs.into_iter().map(|program| (0, program)).collect();
-    World::new(Machine::default(), &[terms(thousandths, 20)], programs, 7)
+    World::new(Machine::default(), &[rate_limit(thousandths, 20)], programs, 7)
 }
 
 /// Returns the share over the next `time`, in thousandths.
@@ -29,7 +29,7 @@ fn a_new_share_holds_within_300_ms() {
         for (old, new) in [(50, 800), (800, 50), (300, 300), (950, 100), (10, 500)] {
             let mut world = world(old, vec![Program::new(vec![Kind::kernel(1, kernel)])]);
             share(&mut world, S);
-            world.inject(world.now, Fault::Terms(0, terms(new, 20)));
+            world.inject(world.now, Fault::RateLimit(0, rate_limit(new, 20)));
             share(&mut world, ms(300));
             let held = share(&mut world, S);
             assert!(held.abs_diff(new) <= 5, "{kernel}, from {old} to {new}: {held}");

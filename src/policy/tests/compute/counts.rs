@@ -26,7 +26,7 @@ impl Counts {
         [
             ("kernels of 400 ms that ended", self.long_kernels),
             ("clock jumps survived", self.jumps),
-            ("changes of terms", self.changes),
+            ("changes of the rate limit", self.changes),
             ("deaths", self.deaths),
             ("starvation judged", self.starvable),
             ("waits for the word", self.word_waits),

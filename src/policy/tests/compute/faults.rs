@@ -1,4 +1,4 @@
-//! Faults of a world: changes of terms, deaths, stops, clock jumps and NVML's samples.
+//! Faults of a world: changes of the rate limit, deaths, stops, clock jumps and NVML's samples.
 
 use gpuslice_policy::compute::attribution::nvml_windows::Sample;
 use gpuslice_policy::compute::limiter::refund;
@@ -10,8 +10,8 @@ use crate::world::{Phase, Process, World};
 /// A fault of the world.
 #[derive(Debug, Clone, Copy)]
 pub enum Fault {
-    /// The terms of a slice change.
-    Terms(usize, RateLimit),
+    /// The rate limit of a slice changes.
+    RateLimit(usize, RateLimit),
     /// A process is killed.
     Kill(usize),
     /// Other processes notice the death and reclaim.
@@ -34,9 +34,9 @@ pub struct Sampler {
 impl World {
     pub fn apply(&mut self, fault: Fault) {
         match fault {
-            Fault::Terms(slice, terms) => {
+            Fault::RateLimit(slice, rate_limit) => {
                 self.watch.counts.changes += 1;
-                self.slices[slice].change(terms, self.now);
+                self.slices[slice].change(rate_limit, self.now);
                 self.wake_sleepers(slice);
             }
             Fault::Jump(by) => {
@@ -69,7 +69,7 @@ impl World {
             return;
         }
         let slice = &mut self.slices[process.slice];
-        slice.asks[me].wants = GpuTime::ZERO;
+        slice.asks[me].requested = GpuTime::ZERO;
         let outstanding = core::mem::take(&mut process.shim.outstanding);
         let rest = refund::on_death(
             outstanding,

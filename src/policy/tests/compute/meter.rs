@@ -107,7 +107,7 @@ impl Shim {
         now: Monotonic,
         slice: &mut Slice,
     ) {
-        let start = self.offset.instant(start).unwrap() + timed.batch.gaps();
+        let start = self.offset.instant(start).unwrap() + timed.batch.idle();
         let start = start.max(timed.charged_to);
         if let Some(until) = settlement::running(start, now) {
             self.charge(timed, (start, until, true), now, slice);
@@ -187,12 +187,12 @@ impl Shim {
         let paid = timed.settlement.prepaid();
         let all = correction::apply(slice.overlap.part(verdict.length + verdict.events), slice.factor);
         let length = if timed.is_unknown { timed.settlement.charged() } else { all };
-        let served = &mut slice.asks[self.me].served;
+        let served = &mut slice.asks[self.me].virtual_service;
         *served = (*served + length).saturating_sub(paid);
         slice.got[self.me] = slice.got[self.me].saturating_add(all.less(paid));
         let outcome = timed.batch.outcome(charged, verdict.length);
         for part in timed.batch.parts() {
-            let changed = match verdict.lesson {
+            let changed = match verdict.update {
                 EstimateUpdate::Single => self.table.measure(&part.key, charged, (own, verdict.length)),
                 EstimateUpdate::Batch => self.table.measure_batch(part, &outcome),
                 EstimateUpdate::Gaps | EstimateUpdate::Nothing => [None; 2],
@@ -202,8 +202,8 @@ impl Shim {
                 self.unknown.done(&part.key);
             }
         }
-        if verdict.lesson == EstimateUpdate::Gaps {
-            self.sampler.gaps(1);
+        if verdict.update == EstimateUpdate::Gaps {
+            self.sampler.note_gaps(1);
         }
     }
 }

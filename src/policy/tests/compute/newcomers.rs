@@ -5,7 +5,7 @@ use gpuslice_policy::time::literals::{ms, us};
 
 use crate::faults::Fault;
 use crate::program::{Kind, Program};
-use crate::scenario::terms;
+use crate::scenario::rate_limit;
 use crate::world::{Machine, World};
 
 const S: WallTime = WallTime::from_millis(1_000);
@@ -20,7 +20,7 @@ fn served(limit: u64, seconds: u64) -> (u64, u64) {
     let lives = (seconds * S).count(LIFE) as usize;
     let count = STAY + COME * lives;
     let programs = (0..count).map(|_| (0, Program::new(vec![Kind::kernel(1, us(400))]))).collect();
-    let mut world = World::new(Machine::default(), &[terms(limit * 10, 20)], programs, 5);
+    let mut world = World::new(Machine::default(), &[rate_limit(limit * 10, 20)], programs, 5);
     // The wait of a process beside new ones has no bound.
     world.watch.is_off = true;
     let start = world.now;

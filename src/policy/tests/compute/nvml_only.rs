@@ -35,7 +35,7 @@ impl Shim {
         }
         nvml_only.course.add(now, 1, cost);
         let mut estimate = Estimate::default();
-        (estimate.charged, estimate.plain) = (cost, cost.wall_if_alone());
+        (estimate.charged, estimate.duration) = (cost, cost.wall_if_alone());
         Ok(self.pay(None, estimate))
     }
 }

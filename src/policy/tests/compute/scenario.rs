@@ -13,8 +13,8 @@ use crate::world::{Machine, World};
 
 const MS: GpuTime = GpuTime::from_millis(1);
 
-/// Returns terms with a share in thousandths and a burst in milliseconds.
-pub fn terms(thousandths: u64, burst: u64) -> RateLimit {
+/// Returns a rate limit with a share in thousandths and a burst in milliseconds.
+pub fn rate_limit(thousandths: u64, burst: u64) -> RateLimit {
     RateLimit::new(Permille::new(thousandths as u16).unwrap(), GpuTime::from_millis(burst))
 }
 
@@ -86,8 +86,8 @@ impl Family {
             let me = chance.between(0, processes) as usize;
             match chance.between(0, 4) {
                 0 => {
-                    let terms = terms(chance.between(10, 1000), chance.of(&[20, 200]));
-                    world.inject(at, Fault::Terms(chance.between(0, slices) as usize, terms));
+                    let rate_limit = rate_limit(chance.between(10, 1000), chance.of(&[20, 200]));
+                    world.inject(at, Fault::RateLimit(chance.between(0, slices) as usize, rate_limit));
                 }
                 1 => {
                     world.inject(at, Fault::Kill(me));
@@ -100,10 +100,10 @@ impl Family {
     }
 }
 
-/// Returns the terms of `slices` slices. Their sum is at most the whole GPU.
+/// Returns the rate limits of `slices` slices. Their sum is at most the whole GPU.
 pub fn shares(chance: &mut Chance, slices: usize) -> Vec<RateLimit> {
     (0..slices)
-        .map(|_| terms(chance.between(10, 1 + 1000 / slices as u64), chance.of(&[20, 20, 200])))
+        .map(|_| rate_limit(chance.between(10, 1 + 1000 / slices as u64), chance.of(&[20, 20, 200])))
         .collect()
 }
 

@@ -1,6 +1,6 @@
 //! Accuracy of slices that share a GPU under an arbiter: figures beside their targets.
 
-use gpuslice_policy::arbiter::{Arbiter, STEP, STEP_BESIDE_HIGH, SliceSettings};
+use gpuslice_policy::arbiter::{ARBITER_STEP, Arbiter, STEP_BESIDE_HIGH, SliceSettings};
 use gpuslice_policy::config::{CorePolicy, Priority};
 use gpuslice_policy::time::literals::ms;
 use gpuslice_policy::time::{GpuTime, WallTime};
@@ -255,7 +255,7 @@ fn death(table: &mut Table) {
 fn table_of_slices_that_share_a_gpu() {
     println!(
         "slices that share a GPU by an arbiter that looks every {} us, beside one of high priority every {} us",
-        STEP.nanos() / 1_000,
+        ARBITER_STEP.nanos() / 1_000,
         STEP_BESIDE_HIGH.nanos() / 1_000
     );
     let mut table = Table::default();

@@ -212,24 +212,24 @@ impl Shim {
         let waits = since + UNKNOWN_WAIT;
         if known.is_none() && !self.unknown.admits(&kind.key) && now < waits {
             self.close_all(now, gpu);
-            slice.asks[self.me].wants = GpuTime::ZERO;
+            slice.asks[self.me].requested = GpuTime::ZERO;
             return Err(Wait::Unknown(waits));
         }
         let estimate = known.unwrap_or_else(|| self.table.prior(&kind.key));
         let cost = estimate.charged;
         let (least, left) =
             (queue_bound::least(slice.queue_bound, slice.is_alone(self.me)), self.ends.since(now));
-        let is_at_end = least < queue_bound::LEAST && self.queued_work.admits_at_end(cost, left);
+        let is_at_end = least < queue_bound::LEAST_BOUND && self.queued_work.admits_at_end(cost, left);
         if !self.queued_work.admits_within(cost, least) && !is_at_end {
             self.close_all(now, gpu);
             // Others have their turns meanwhile.
-            slice.asks[self.me].wants = GpuTime::ZERO;
+            slice.asks[self.me].requested = GpuTime::ZERO;
             let left = self.ends.since(now) - queue_bound::AT_END;
-            let is_bounded = least < queue_bound::LEAST && !left.is_zero();
+            let is_bounded = least < queue_bound::LEAST_BOUND && !left.is_zero();
             return Err(Wait::Queue(if is_bounded { now + left } else { Monotonic::NEVER }));
         }
         if known.is_some() && self.lease.spend(cost) {
-            slice.asks[self.me].wants = GpuTime::ZERO;
+            slice.asks[self.me].requested = GpuTime::ZERO;
             return Ok(self.pay(known, estimate));
         }
         let owed = cost.saturating_sub(self.lease.left());
@@ -239,7 +239,7 @@ impl Shim {
             && slice.owe(self.me, owed, now)
         {
             self.overlap_debt = OverlapDebt::of(beside);
-            slice.asks[self.me].wants = GpuTime::ZERO;
+            slice.asks[self.me].requested = GpuTime::ZERO;
             self.outstanding += owed;
             self.lease.fill(owed);
             assert!(self.lease.spend(cost));
@@ -270,11 +270,11 @@ impl Shim {
         let ends = |stream: usize| {
             let open = self.open[stream].as_ref();
             open.map_or(self.until[stream], |open| {
-                overdraft::done(self.until[stream], open.opened, open.batch.plain())
+                overdraft::done(self.until[stream], open.opened, open.batch.predicted())
             })
         };
         let last = (0..self.until.len()).map(ends).max().unwrap();
-        let done = overdraft::done(ends(stream), now, estimate.plain);
+        let done = overdraft::done(ends(stream), now, estimate.duration);
         self.overlap_debt.go(estimate, done, last)
     }
 

@@ -3,7 +3,7 @@
 use gpuslice_policy::time::{GpuTime, WallTime};
 
 use crate::program::{Kind, Program};
-use crate::scenario::terms;
+use crate::scenario::rate_limit;
 use crate::world::{Machine, World};
 
 const S: WallTime = WallTime::from_millis(1_000);
@@ -44,7 +44,7 @@ const HARDEST: Set = &[(30, us(50_000), 2), (60, us(5_000), 2)];
 /// Returns the error of each slice in hundredths of points: of its mean over ten seconds, and of 95 % of its windows of one
 /// second.
 fn errors(machine: Machine, set: Set) -> Vec<(i64, i64)> {
-    let limits: Vec<_> = set.iter().map(|(share, ..)| terms(share * 10, 20)).collect();
+    let limits: Vec<_> = set.iter().map(|(share, ..)| rate_limit(share * 10, 20)).collect();
     let programs = |(slice, (_, kernel, count)): (usize, &(u64, GpuTime, u64))| {
         let program = Program::new(vec![Kind::kernel(slice as u64 + 1, *kernel)]);
         (0..*count).map(move |_| (slice, program.clone())).collect::<Vec<_>>()
@@ -78,8 +78,8 @@ fn table_of_slices_side_by_side() {
         // Lengths of known drivers, and others that lie between those that the replay begins with.
         for slice in [1_024, 2_250, 9_000, 10_000, 30_000] {
             for set in SETS {
-                // Ten seconds have 330 turns of 30 ms, and four contexts share them. A kernel of 50 ms ends in every second turn of
-                // its context at most, so the length of a turn is learned from little.
+                // Ten seconds have 330 time slices of 30 ms, and four contexts share them. A kernel of 50 ms ends in every second
+                // one of its context at most, so the length of a time slice is learned from little.
                 let most = if slice == 30_000 && set == HARDEST { 150 } else { 100 };
                 let machine =
                     Machine { slice: WallTime::from_micros(slice), renews, waits, ..Machine::default() };

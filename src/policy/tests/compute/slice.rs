@@ -17,7 +17,7 @@ pub const PLACES: u64 = 1024;
 
 #[derive(Debug)]
 pub struct Slice {
-    pub terms: RateLimit,
+    pub rate_limit: RateLimit,
     pub paid_until: Monotonic,
     /// The instant from which on time is free.
     free_from: Monotonic,
@@ -66,20 +66,20 @@ pub struct Slice {
 }
 
 impl Slice {
-    pub fn new(terms: RateLimit, processes: usize) -> Self {
+    pub fn new(rate_limit: RateLimit, processes: usize) -> Self {
         Self {
-            terms,
+            rate_limit,
             paid_until: Monotonic::BEGIN,
             free_from: Monotonic::BEGIN,
             overdrawn_until: Monotonic::BEGIN,
-            debt: Debt::new(terms),
+            debt: Debt::new(rate_limit),
             owed_at_take: 0,
             places: 0,
             ring: vec![IntervalEntry::default(); PLACES as usize],
             asks: vec![Ask::default(); processes],
             looks: vec![Monotonic::BEGIN; processes],
             virtual_time: GpuTime::ZERO,
-            factor: correction::ONE,
+            factor: correction::WHOLE_FACTOR,
             is_replayed: false,
             unattributed: false,
             overlap: Overlap::default(),
@@ -94,23 +94,26 @@ impl Slice {
             given: GpuTime::ZERO,
             refunded: false,
             throttled: WallTime::ZERO,
-            queue_bound: queue_bound::MOST,
+            queue_bound: queue_bound::MOST_BOUND,
         }
     }
 
     /// Returns true if no other process uses it.
     pub fn is_alone(&self, me: usize) -> bool {
-        self.asks.iter().enumerate().all(|(other, ask)| other == me || ask.served.is_zero())
+        self.asks.iter().enumerate().all(|(other, ask)| other == me || ask.virtual_service.is_zero())
     }
 
     /// Returns the smallest payment of a process.
     pub fn lease(&self, me: usize, now: Monotonic) -> GpuTime {
-        let others =
-            self.seen(now).enumerate().filter(|(other, ask)| *other != me && !ask.wants.is_zero()).count();
+        let others = self
+            .seen(now)
+            .enumerate()
+            .filter(|(other, ask)| *other != me && !ask.requested.is_zero())
+            .count();
         let situation = lease::Situation {
-            terms: self.terms,
+            rate_limit: self.rate_limit,
             is_coupled: false,
-            has_cotenants: self.factor < correction::ONE || self.unattributed,
+            has_cotenants: self.factor < correction::WHOLE_FACTOR || self.unattributed,
             waiting: others,
             is_alone: self.asks.len() == 1,
         };
@@ -119,33 +122,37 @@ impl Slice {
 
     /// Takes time for a process. On failure it returns the instant of the next try.
     pub fn take(&mut self, me: usize, amount: GpuTime, now: Monotonic) -> Result<(), Monotonic> {
-        if self.asks[me].wants.is_zero() {
-            let served =
-                fair_queue::start(self.asks[me].served, self.virtual_time, self.terms, self.seen(now));
-            self.asks[me].served = served;
+        if self.asks[me].requested.is_zero() {
+            let served = fair_queue::start(
+                self.asks[me].virtual_service,
+                self.virtual_time,
+                self.rate_limit,
+                self.seen(now),
+            );
+            self.asks[me].virtual_service = served;
         }
         self.looks[me] = Monotonic::BEGIN;
-        self.asks[me].wants = amount;
-        let served = self.asks[me].served;
+        self.asks[me].requested = amount;
+        let served = self.asks[me].virtual_service;
         let before = fair_queue::before(me, served, self.seen(now));
         let free_since = token_bucket::free_since(self.paid_until, self.free_from, now);
-        if let Some(until) = fair_queue::wait(free_since, before, now, self.terms) {
+        if let Some(until) = fair_queue::wait(free_since, before, now, self.rate_limit) {
             self.looks[me] = until;
             return Err(until);
         }
-        self.owed_at_take = self.owed_at_take.max(self.debt.owed(now, self.terms));
+        self.owed_at_take = self.owed_at_take.max(self.debt.owed(now, self.rate_limit));
         self.prepay(me, amount, now);
         self.dearest[me] = self.dearest[me].max(amount);
         self.virtual_time = self.virtual_time.max(served);
-        self.asks[me] = Ask { served: served + amount, wants: GpuTime::ZERO };
+        self.asks[me] = Ask { virtual_service: served + amount, requested: GpuTime::ZERO };
         Ok(())
     }
 
     /// Charges a process for time before it is used.
     fn prepay(&mut self, me: usize, amount: GpuTime, now: Monotonic) {
         let charge = GpuTimeChange::charge(amount);
-        self.set_paid_until(token_bucket::prepay(self.paid_until, now, amount, self.terms), now);
-        self.debt.settle(charge, now, self.terms);
+        self.set_paid_until(token_bucket::prepay(self.paid_until, now, amount, self.rate_limit), now);
+        self.debt.settle(charge, now, self.rate_limit);
         self.paid += i128::from(amount.nanos());
         self.taken[me] += amount;
         self.got[me] = self.got[me].saturating_add(charge);
@@ -163,18 +170,18 @@ impl Slice {
 
     /// Records the debt of a launch without credit. Returns false if the budget of overdrafts does not pay for it.
     pub fn owe(&mut self, me: usize, amount: GpuTime, now: Monotonic) -> bool {
-        let Some(until) = overdraft::admit(self.overdrawn_until, now, amount, self.terms) else {
+        let Some(until) = overdraft::admit(self.overdrawn_until, now, amount, self.rate_limit) else {
             return false;
         };
         self.overdrawn_until = until;
         self.prepay(me, amount, now);
-        self.asks[me].served += amount;
+        self.asks[me].virtual_service += amount;
         true
     }
 
     pub fn settle(&mut self, difference: GpuTimeChange, now: Monotonic) {
-        self.set_paid_until(token_bucket::settle(self.paid_until, now, difference, self.terms), now);
-        self.debt.settle(difference, now, self.terms);
+        self.set_paid_until(token_bucket::settle(self.paid_until, now, difference, self.rate_limit), now);
+        self.debt.settle(difference, now, self.rate_limit);
         self.paid += i128::from(difference.nanos());
         self.refunded |= difference.is_refund();
     }
@@ -182,15 +189,15 @@ impl Slice {
     /// Gives wall time away.
     pub fn give(&mut self, wall_credit: WallTime, now: Monotonic) {
         self.set_paid_until(self.paid_until - wall_credit, now);
-        self.debt.give(wall_credit, now, self.terms);
-        self.given += self.terms.gpu(wall_credit);
+        self.debt.give(wall_credit, now, self.rate_limit);
+        self.given += self.rate_limit.gpu(wall_credit);
         self.refunded = true;
     }
 
-    pub fn change(&mut self, terms: RateLimit, now: Monotonic) {
-        self.set_paid_until(token_bucket::change(self.paid_until, now, self.terms, terms), now);
-        self.debt.change(now, self.terms, terms);
-        self.terms = terms;
+    pub fn change(&mut self, rate_limit: RateLimit, now: Monotonic) {
+        self.set_paid_until(token_bucket::change(self.paid_until, now, self.rate_limit, rate_limit), now);
+        self.debt.change(now, self.rate_limit, rate_limit);
+        self.rate_limit = rate_limit;
         self.refunded = true;
     }
 

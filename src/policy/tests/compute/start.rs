@@ -4,7 +4,7 @@ use gpuslice_policy::compute::limiter::lease;
 use gpuslice_policy::time::{GpuTime, WallTime};
 
 use crate::program::{Kind, Program};
-use crate::scenario::terms;
+use crate::scenario::rate_limit;
 use crate::world::{Machine, Phase, World};
 use gpuslice_policy::time::literals::{ms, ns, us};
 
@@ -33,7 +33,7 @@ fn outcome(
 ) -> Outcome {
     let machine = Machine { held: (launches, late), ..Machine::default() };
     let programs = (0..processes).map(|_| (0, Program::new(vec![Kind::kernel(1, LENGTH)]))).collect();
-    let mut world = World::new(machine, &[terms(limit * 10, 20)], programs, seed);
+    let mut world = World::new(machine, &[rate_limit(limit * 10, 20)], programs, seed);
     // The kernels of a delayed host run before their durations are known.
     world.watch.is_off = launches > 0;
     let start = world.now;
@@ -69,11 +69,11 @@ fn processes_that_start_together_are_served_evenly_although_their_first_launches
     for (launches, late) in HELD {
         for limit in [10, 30, 80] {
             let name = format!("{limit} %, {launches} launches {late} us late");
-            let terms = terms(limit * 10, 20);
+            let rate_limit = rate_limit(limit * 10, 20);
             // A host that is delayed for less than a kernel may leave the first estimate at a quarter of the kernel.
             let misjudged = if late > 0 && us::<GpuTime>(late) < LENGTH { 2 } else { 1 };
-            let longest = misjudged * terms.wall(2 * PROCESSES * lease::turn(terms));
-            let first = terms.gpu(S) + BURST + PROCESSES * launches.max(1) * LENGTH;
+            let longest = misjudged * rate_limit.wall(2 * PROCESSES * lease::turn(rate_limit));
+            let first = rate_limit.gpu(S) + BURST + PROCESSES * launches.max(1) * LENGTH;
             let all: Vec<Outcome> =
                 (0..SEEDS).map(|seed| outcome(limit, PROCESSES, (launches, us(late)), (8, seed))).collect();
             let even = all.iter().map(|outcome| jain(&outcome.served)).min().unwrap();
@@ -99,15 +99,15 @@ fn a_process_whose_first_launches_return_late_keeps_to_its_share() {
     for (launches, late) in HELD {
         let outcome = outcome(10, 1, (launches, us(late)), (3, 7));
         let name = format!("{launches} launches {late} us late");
-        let terms = terms(100, 20);
-        let most = terms.gpu(S) + BURST + lease::MOST_ALONE + launches.max(1) * LENGTH;
+        let rate_limit = rate_limit(100, 20);
+        let most = rate_limit.gpu(S) + BURST + lease::MOST_ALONE + launches.max(1) * LENGTH;
         assert!(outcome.first_second <= most, "{name}: {outcome:?}");
         // Such a launch is charged for all time that it may have taken.
         assert!(
-            outcome.served[0] + launches * us::<GpuTime>(late) >= terms.gpu(3 * S),
+            outcome.served[0] + launches * us::<GpuTime>(late) >= rate_limit.gpu(3 * S),
             "{name}: {outcome:?}"
         );
-        let longest = terms.wall(2 * lease::MOST_ALONE + us(launches * late));
+        let longest = rate_limit.wall(2 * lease::MOST_ALONE + us(launches * late));
         assert!(outcome.wait <= longest, "{name}: {outcome:?}");
     }
 }

@@ -52,8 +52,12 @@ struct Had {
 }
 
 fn had(other: usize, slice: &Slice, now: Monotonic) -> Had {
-    let served =
-        fair_queue::start(slice.asks[other].served, slice.virtual_time, slice.terms, slice.seen(now));
+    let served = fair_queue::start(
+        slice.asks[other].virtual_service,
+        slice.virtual_time,
+        slice.rate_limit,
+        slice.seen(now),
+    );
     Had { taken: slice.taken[other], got: slice.got[other], served }
 }
 
@@ -62,7 +66,9 @@ fn had(other: usize, slice: &Slice, now: Monotonic) -> Had {
 fn most(other: usize, world: &World) -> GpuTime {
     let process = &world.processes[other];
     let dearest = world.slices[process.slice].dearest[other];
-    fair_queue::lag(1, world.slices[process.slice].terms) + 3 * process.program.longest().max(dearest) + ms(2)
+    fair_queue::lag(1, world.slices[process.slice].rate_limit)
+        + 3 * process.program.longest().max(dearest)
+        + ms(2)
 }
 
 impl Waiter {
@@ -123,7 +129,7 @@ impl Waiter {
             }
             return Ok(());
         }
-        let served = slice.asks[me].served;
+        let served = slice.asks[me].virtual_service;
         let siblings = |other: &usize| *other != me && world.processes[*other].slice == process.slice;
         let (mut passed, mut most_passed) = (GpuTime::ZERO, most(me, world));
         for other in (0..self.began.len()).filter(siblings) {

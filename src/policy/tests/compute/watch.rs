@@ -34,7 +34,7 @@ pub struct Watch {
     /// The instant of the last jump or stop, and its end.
     disturbed: Monotonic,
     jumps: Vec<Monotonic>,
-    /// A lesson that the GPU's ground truth contradicts.
+    /// An update of the estimates that the GPU's ground truth contradicts.
     wrong: Option<String>,
     /// True if the checks are off: where estimates are wrong on purpose, and where nothing measures a launch.
     pub is_off: bool,
@@ -142,8 +142,8 @@ impl Watch {
     /// slice was in debt.
     fn the_word_equals_the_payments(&self, at: usize, world: &World) -> Result<(), String> {
         let slice = &world.slices[at];
-        if !slice.debt.is(slice.paid_until, world.now, slice.terms) {
-            let owed = slice.debt.owed(world.now, slice.terms);
+        if !slice.debt.is(slice.paid_until, world.now, slice.rate_limit) {
+            let owed = slice.debt.owed(world.now, slice.rate_limit);
             return Err(format!("slice {at} owes {owed}, its word says {}", slice.paid_until.nanos()));
         }
         if slice.owed_at_take > i128::from(STEP.nanos()) {
@@ -185,8 +185,8 @@ impl Watch {
     fn physics(&mut self, at: usize, passed: WallTime, world: &World) -> Result<(), String> {
         let (slice, seen) = (&world.slices[at], &mut self.slices[at]);
         let own = || world.processes.iter().filter(|process| process.slice == at);
-        seen.entitled += u128::from(passed.nanos()) * u128::from(slice.terms.rate().get());
-        seen.burst = seen.burst.max(slice.terms.burst());
+        seen.entitled += u128::from(passed.nanos()) * u128::from(slice.rate_limit.rate().get());
+        seen.burst = seen.burst.max(slice.rate_limit.burst());
         let underpaid = own().map(|process| process.shim.underpaid());
         seen.underpaid = seen.underpaid.max(underpaid.fold(GpuTime::ZERO, GpuTime::saturating_add));
         let entitled = (seen.entitled / 1000) as i128 + i128::from(slice.given.nanos());
@@ -196,7 +196,7 @@ impl Watch {
         let several = own().filter(|process| process.program.streams > 1);
         let beside = several.map(|process| process.program.longest() + TOGETHER);
         let beside = beside.fold(GpuTime::ZERO, GpuTime::saturating_add);
-        let leases = own().count() as u64 * lease::turn(slice.terms);
+        let leases = own().count() as u64 * lease::turn(slice.rate_limit);
         let debt = longest + beside + seen.burst + seen.underpaid + leases;
         let bound = debt.nanos() + (STEP + self.jumped).nanos() + world.used(at) / 100;
         if world.slices[at].is_replayed || beyond - self.slices[at].least <= i128::from(bound) {

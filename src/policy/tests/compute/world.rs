@@ -105,7 +105,12 @@ pub struct World {
 
 impl World {
     /// Makes one program for each process, with the index of its slice.
-    pub fn new(machine: Machine, terms: &[RateLimit], programs: Vec<(usize, Program)>, seed: u64) -> Self {
+    pub fn new(
+        machine: Machine,
+        rate_limits: &[RateLimit],
+        programs: Vec<(usize, Program)>,
+        seed: u64,
+    ) -> Self {
         let now = Monotonic::from_nanos(1 << 44);
         let mut gpu = Gpu::new(machine.slice.nanos(), machine.switch.nanos());
         (gpu.renews, gpu.restarts, gpu.waits) = (machine.renews, machine.rings, machine.waits);
@@ -135,15 +140,16 @@ impl World {
                 }
             })
             .collect();
-        let mut slices: Vec<Slice> = terms.iter().map(|terms| Slice::new(*terms, count)).collect();
-        let (by_events, several) = (machine.meter == Meter::Events, terms.len() > 1);
+        let mut slices: Vec<Slice> =
+            rate_limits.iter().map(|rate_limit| Slice::new(*rate_limit, count)).collect();
+        let (by_events, several) = (machine.meter == Meter::Events, rate_limits.len() > 1);
         let replays = machine.rings && by_events && several;
         slices.iter_mut().for_each(|slice| {
             slice.is_replayed = replays;
             slice.unattributed = several && by_events && !replays;
         });
         let next = if by_events { Monotonic::NEVER } else { now + machine.nvml.0 };
-        let attributions = if replays { Attribution::all(terms.len(), now) } else { Vec::new() };
+        let attributions = if replays { Attribution::all(rate_limits.len(), now) } else { Vec::new() };
         Self {
             now,
             clock_offset: now.since(Monotonic::BEGIN),

@@ -1,6 +1,6 @@
 //! Properties of every division of a GPU, with random claims and figures.
 
-use gpuslice_policy::arbiter::allocate::{AllocatedPart, Claim, WHOLE, allocate};
+use gpuslice_policy::arbiter::allocate::{AllocatedPart, Claim, WHOLE_GPU, allocate};
 use gpuslice_policy::arbiter::demand::SliceFigures as Figures;
 use gpuslice_policy::arbiter::{Arbiter, Grant, SharingSlice, SliceSettings};
 use gpuslice_policy::config::{CorePolicy, Priority};
@@ -12,7 +12,7 @@ use proptest::prelude::*;
 use proptest::sample::select;
 
 /// Nanoseconds between two looks of the arbiter.
-const STEP: u64 = gpuslice_policy::arbiter::STEP.nanos();
+const STEP: u64 = gpuslice_policy::arbiter::ARBITER_STEP.nanos();
 
 fn policies() -> impl Strategy<Value = CorePolicy> {
     select(vec![CorePolicy::Fixed, CorePolicy::Equal, CorePolicy::BestEffort])
@@ -23,8 +23,8 @@ fn priorities() -> impl Strategy<Value = Priority> {
 }
 
 fn claims() -> impl Strategy<Value = Claim> {
-    let demand = prop_oneof![Just(0), Just(WHOLE), 0..WHOLE];
-    let limit = prop_oneof![Just(WHOLE), 1_000..=WHOLE];
+    let demand = prop_oneof![Just(0), Just(WHOLE_GPU), 0..WHOLE_GPU];
+    let limit = prop_oneof![Just(WHOLE_GPU), 1_000..=WHOLE_GPU];
     (policies(), priorities(), 1_u32..=1000, limit, demand, any::<bool>()).prop_map(
         |(policy, priority, weight, limit, demand, has_enough)| Claim {
             policy,
@@ -39,7 +39,7 @@ fn claims() -> impl Strategy<Value = Claim> {
 
 fn equal(weight: u32, demand: u64) -> Claim {
     let (policy, priority) = (CorePolicy::Equal, Priority::Normal);
-    Claim { policy, priority, weight, limit: WHOLE, demand, has_enough: false }
+    Claim { policy, priority, weight, limit: WHOLE_GPU, demand, has_enough: false }
 }
 
 fn allotted(claims: &[Claim]) -> Vec<u64> {
@@ -57,40 +57,46 @@ fn wanted(policy: CorePolicy, limit: u16, priority: Priority) -> SliceSettings {
 
 #[test]
 fn equal_slices_divide_by_weight_and_unneeded_time_goes_to_the_others() {
-    assert_eq!(allotted(&[equal(100, WHOLE), equal(300, WHOLE)]), [WHOLE / 4, WHOLE * 3 / 4]);
-    assert_eq!(allotted(&[equal(100, WHOLE), equal(300, WHOLE / 10)]), [WHOLE * 9 / 10, WHOLE / 10]);
-    let three = [equal(1, WHOLE), equal(1, WHOLE), equal(2, WHOLE / 5)];
-    assert_eq!(allotted(&three), [WHOLE * 2 / 5, WHOLE * 2 / 5, WHOLE / 5]);
+    assert_eq!(allotted(&[equal(100, WHOLE_GPU), equal(300, WHOLE_GPU)]), [WHOLE_GPU / 4, WHOLE_GPU * 3 / 4]);
+    assert_eq!(
+        allotted(&[equal(100, WHOLE_GPU), equal(300, WHOLE_GPU / 10)]),
+        [WHOLE_GPU * 9 / 10, WHOLE_GPU / 10]
+    );
+    let three = [equal(1, WHOLE_GPU), equal(1, WHOLE_GPU), equal(2, WHOLE_GPU / 5)];
+    assert_eq!(allotted(&three), [WHOLE_GPU * 2 / 5, WHOLE_GPU * 2 / 5, WHOLE_GPU / 5]);
 }
 
 #[test]
 fn an_idle_slice_could_have_its_part_at_once() {
-    let parts = allocate(&[equal(100, 0), equal(300, WHOLE)]);
-    assert_eq!(parts[0], AllocatedPart { allotted: 0, could: WHOLE / 4 });
-    assert_eq!(parts[1], AllocatedPart { allotted: WHOLE, could: WHOLE });
+    let parts = allocate(&[equal(100, 0), equal(300, WHOLE_GPU)]);
+    assert_eq!(parts[0], AllocatedPart { allotted: 0, could: WHOLE_GPU / 4 });
+    assert_eq!(parts[1], AllocatedPart { allotted: WHOLE_GPU, could: WHOLE_GPU });
 }
 
 #[test]
 fn fixed_comes_before_equal_and_best_effort_after_all() {
-    let fixed = Claim { policy: CorePolicy::Fixed, limit: WHOLE * 3 / 10, ..equal(1, WHOLE) };
-    let rest = Claim { policy: CorePolicy::BestEffort, priority: Priority::High, ..equal(1000, WHOLE) };
+    let fixed = Claim { policy: CorePolicy::Fixed, limit: WHOLE_GPU * 3 / 10, ..equal(1, WHOLE_GPU) };
+    let rest = Claim { policy: CorePolicy::BestEffort, priority: Priority::High, ..equal(1000, WHOLE_GPU) };
     assert_eq!(
-        allotted(&[rest, equal(1, WHOLE), fixed]),
-        [WHOLE / 30, WHOLE * 7 / 10 - WHOLE / 30, WHOLE * 3 / 10]
+        allotted(&[rest, equal(1, WHOLE_GPU), fixed]),
+        [WHOLE_GPU / 30, WHOLE_GPU * 7 / 10 - WHOLE_GPU / 30, WHOLE_GPU * 3 / 10]
     );
-    assert_eq!(allotted(&[rest, equal(1, 0), fixed])[0], WHOLE * 7 / 10);
+    assert_eq!(allotted(&[rest, equal(1, 0), fixed])[0], WHOLE_GPU * 7 / 10);
 }
 
 #[test]
 fn low_has_its_least_beside_high() {
-    let high = Claim { priority: Priority::High, ..equal(1000, WHOLE) };
-    let low = Claim { priority: Priority::Low, ..equal(1, WHOLE) };
-    assert_eq!(allotted(&[high, low]), [WHOLE * 19 / 20, WHOLE / 20]);
-    assert_eq!(allotted(&[high, Claim { demand: WHOLE / 100, ..low }]), [WHOLE * 99 / 100, WHOLE / 100]);
-    assert_eq!(allotted(&[high, Claim { demand: 0, ..low }]), [WHOLE, 0]);
-    assert_eq!(allotted(&[high, Claim { has_enough: true, ..low }]), [WHOLE, 0]);
-    let half = Claim { demand: WHOLE / 2, ..high };
-    assert_eq!(allotted(&[half, Claim { has_enough: true, ..low }]), [WHOLE / 2, WHOLE / 2]);
+    let high = Claim { priority: Priority::High, ..equal(1000, WHOLE_GPU) };
+    let low = Claim { priority: Priority::Low, ..equal(1, WHOLE_GPU) };
+    assert_eq!(allotted(&[high, low]), [WHOLE_GPU * 19 / 20, WHOLE_GPU / 20]);
+    assert_eq!(
+        allotted(&[high, Claim { demand: WHOLE_GPU / 100, ..low }]),
+        [WHOLE_GPU * 99 / 100, WHOLE_GPU / 100]
+    );
+    assert_eq!(allotted(&[high, Claim { demand: 0, ..low }]), [WHOLE_GPU, 0]);
+    assert_eq!(allotted(&[high, Claim { has_enough: true, ..low }]), [WHOLE_GPU, 0]);
+    let half = Claim { demand: WHOLE_GPU / 2, ..high };
+    assert_eq!(allotted(&[half, Claim { has_enough: true, ..low }]), [WHOLE_GPU / 2, WHOLE_GPU / 2]);
 }
 
 proptest! {
@@ -100,7 +106,7 @@ proptest! {
         let needed: u64 = claims.iter().map(demand).sum();
         let sum: u64 = got.iter().sum();
         // Rounding loses a millionth for each slice.
-        prop_assert!(sum <= WHOLE && sum + claims.len() as u64 >= needed.min(WHOLE), "{sum} of {needed}");
+        prop_assert!(sum <= WHOLE_GPU && sum + claims.len() as u64 >= needed.min(WHOLE_GPU), "{sum} of {needed}");
     }
 
     #[test]
@@ -113,7 +119,7 @@ proptest! {
 
     #[test]
     fn no_slice_starves(claims in vec(claims(), 1..20)) {
-        let least = WHOLE / 10 / claims.len() as u64;
+        let least = WHOLE_GPU / 10 / claims.len() as u64;
         for (claim, part) in claims.iter().zip(allocate(&claims)) {
             let kept = demand(claim).min(least);
             let is_fed = part.allotted >= kept && part.could > 0;
@@ -135,14 +141,14 @@ proptest! {
 
     #[test]
     fn more_weight_or_need_or_priority_is_never_less_time(
-        claims in vec(claims(), 1..12), weight in 1_u32..=1000, more in 0..WHOLE,
+        claims in vec(claims(), 1..12), weight in 1_u32..=1000, more in 0..WHOLE_GPU,
     ) {
         let before = allocate(&claims)[0];
         let mut heavier = claims.clone();
         heavier[0].weight = heavier[0].weight.max(weight);
         prop_assert!(allocate(&heavier)[0].allotted + 12 >= before.allotted);
         let mut hungrier = claims.clone();
-        hungrier[0].demand = (hungrier[0].demand + more).min(WHOLE);
+        hungrier[0].demand = (hungrier[0].demand + more).min(WHOLE_GPU);
         prop_assert!(allocate(&hungrier)[0].allotted + 12 >= before.allotted);
         let mut higher = claims.clone();
         higher[0].priority = Priority::High;
@@ -150,10 +156,10 @@ proptest! {
     }
 
     #[test]
-    fn a_slice_that_needs_more_takes_from_others_and_gives_to_none(claims in vec(claims(), 2..12), more in 0..WHOLE) {
+    fn a_slice_that_needs_more_takes_from_others_and_gives_to_none(claims in vec(claims(), 2..12), more in 0..WHOLE_GPU) {
         let before = allotted(&claims);
         let mut hungrier = claims.clone();
-        hungrier[0].demand = (hungrier[0].demand + more).min(WHOLE);
+        hungrier[0].demand = (hungrier[0].demand + more).min(WHOLE_GPU);
         for (at, got) in allotted(&hungrier).iter().enumerate().skip(1) {
             prop_assert!(*got <= before[at] + 12, "{at}: {got} of {}", before[at]);
         }
@@ -161,10 +167,10 @@ proptest! {
 
     #[test]
     fn equal_needs_are_met_in_the_ratio_of_weights(weights in vec(100_u32..=900, 1..17)) {
-        let claims: Vec<Claim> = weights.iter().map(|weight| equal(*weight, WHOLE)).collect();
+        let claims: Vec<Claim> = weights.iter().map(|weight| equal(*weight, WHOLE_GPU)).collect();
         let sum: u64 = weights.iter().map(|weight| u64::from(*weight)).sum();
         for (got, weight) in allotted(&claims).iter().zip(weights) {
-            prop_assert!(got.abs_diff(WHOLE * u64::from(weight) / sum) <= 17);
+            prop_assert!(got.abs_diff(WHOLE_GPU * u64::from(weight) / sum) <= 17);
         }
     }
 
@@ -187,9 +193,9 @@ proptest! {
             prop_assert_eq!(&given, &twin.look(ns(now), &slices), "the same looks give the same answers");
             prop_assert_eq!(given.len(), slices.len());
             for (slice, given) in slices.iter().zip(given) {
-                let rate = given.terms.rate().get();
+                let rate = given.rate_limit.rate().get();
                 prop_assert!(rate >= 1 && rate <= slice.settings.limit.get().max(1));
-                prop_assert!(given.terms.burst() <= slice.settings.burst && given.wall_credit <= slice.figures.owed);
+                prop_assert!(given.rate_limit.burst() <= slice.settings.burst && given.wall_credit <= slice.figures.owed);
                 prop_assert!(slice.settings.policy != CorePolicy::Fixed || given.wall_credit == ns(0));
             }
         }
@@ -204,10 +210,10 @@ proptest! {
             SharingSlice { id, settings: wanted(CorePolicy::Equal, limit, Priority::Normal), figures }
         });
         let first = arbiter.look(ns(1 << 40), &slices)[0];
-        prop_assert!(first.terms.gpu(first.wall_credit) <= ns(4 * STEP * u64::from(limit) / 1000));
+        prop_assert!(first.rate_limit.gpu(first.wall_credit) <= ns(4 * STEP * u64::from(limit) / 1000));
         let given = arbiter.look(ns((1 << 40) + passed), &slices)[0];
         // GPU time of the rate and the wall credit together.
-        let gpu = given.terms.gpu(ns::<WallTime>(passed) + given.wall_credit);
+        let gpu = given.rate_limit.gpu(ns::<WallTime>(passed) + given.wall_credit);
         prop_assert!(gpu <= ns(passed * u64::from(limit) / 1000 + 1), "{given:?}");
     }
 }
@@ -227,8 +233,8 @@ fn fixed_alone_is_left_as_it_is() {
             },
         });
         for (slice, given) in slices.iter().zip(arbiter.look(ns((1 << 40) + look * STEP), &slices)) {
-            assert_eq!((given.terms.rate(), given.wall_credit), (slice.settings.limit, ns(0)));
-            assert_eq!(given.terms.burst(), ms(20));
+            assert_eq!((given.rate_limit.rate(), given.wall_credit), (slice.settings.limit, ns(0)));
+            assert_eq!(given.rate_limit.burst(), ms(20));
         }
     }
 }
@@ -253,8 +259,8 @@ fn fixed_keeps_its_limit_where_less_than_the_gpu_is_divided() {
             );
         given = arbiter.look(ns((1 << 40) + look * STEP), &slices);
     }
-    assert_eq!(given[0].terms.rate().get(), 300);
-    assert!(given[1].terms.rate().get() < 300, "{given:?}");
+    assert_eq!(given[0].rate_limit.rate().get(), 300);
+    assert!(given[1].rate_limit.rate().get() < 300, "{given:?}");
 }
 
 /// Looks `looks` times at two slices, and returns the result. The first has this policy and priority. `figures` gives those of a
@@ -278,7 +284,7 @@ const HIGH: (CorePolicy, Priority) = (CorePolicy::Equal, Priority::High);
 fn a_borrower_saves_up_a_turn_and_other_slices_save_their_burst() {
     let borrows = |id, look| Figures { used: ns((1 - id) * look * STEP), ..Figures::default() };
     let given = looked_at(2000, EQUAL, borrows);
-    assert_eq!([given[0].terms.burst(), given[1].terms.burst()], [ms(4), ms(20)]);
+    assert_eq!([given[0].rate_limit.burst(), given[1].rate_limit.burst()], [ms(4), ms(20)]);
 }
 
 #[test]
@@ -287,12 +293,12 @@ fn others_queue_and_save_up_little_beside_high_priority_busy_or_not() {
     let idle = |_: u64, _: u64| Figures::default();
     for high in [looked_at(200, HIGH, used), looked_at(200, HIGH, idle)] {
         assert_eq!([high[0].queue_bound, high[1].queue_bound], [ms(50), ms(3)]);
-        assert_eq!([high[0].terms.burst(), high[1].terms.burst()], [ms(20), ms(1)]);
+        assert_eq!([high[0].rate_limit.burst(), high[1].rate_limit.burst()], [ms(20), ms(1)]);
     }
     let last = looked_at(200, (CorePolicy::BestEffort, Priority::High), used);
     assert_eq!(last[1].queue_bound, ms(50), "best-effort is last, whatever its priority");
     let equal = looked_at(200, EQUAL, used);
-    assert_eq!([equal[1].queue_bound, equal[1].terms.burst()], [ms(50), ms(20)]);
+    assert_eq!([equal[1].queue_bound, equal[1].rate_limit.burst()], [ms(50), ms(20)]);
 }
 
 #[test]
@@ -340,8 +346,8 @@ fn high_priority_takes_the_gpu_at_the_look_that_finds_it_busy_and_leaves_it_at_t
             ..Figures::default()
         }
     };
-    assert_eq!(looked_at(100, HIGH, figures(99))[1].terms.rate().get(), 50);
-    assert!(looked_at(100, HIGH, figures(98))[1].terms.rate().get() > 950);
+    assert_eq!(looked_at(100, HIGH, figures(99))[1].rate_limit.rate().get(), 50);
+    assert!(looked_at(100, HIGH, figures(98))[1].rate_limit.rate().get() > 950);
 }
 
 #[test]
@@ -353,7 +359,7 @@ fn the_part_kept_beside_high_priority_is_for_slices_that_have_not_had_far_more()
             0 => Figures { used: ns((look - 200) * STEP), queued: ms(6), ..Figures::default() },
             _ => Figures { used: ns(look.min(200) * STEP), waits: true, ..Figures::default() },
         };
-        looked_at(looks, HIGH, figures)[1].terms.rate().get()
+        looked_at(looks, HIGH, figures)[1].rate_limit.rate().get()
     };
     assert_eq!([rate(201), rate(400), rate(402), rate(1000)], [1, 1, 50, 50]);
     assert!(rate(200) > 950);
@@ -374,7 +380,7 @@ fn a_slice_that_waits_because_of_others_needs_is_no_sign_of_an_idle_gpu() {
         }
     };
     let given = looked_at(2006, (CorePolicy::Equal, Priority::High), figures);
-    assert_eq!(given[1].terms.rate().get(), 50);
+    assert_eq!(given[1].rate_limit.rate().get(), 50);
 }
 
 /// A slice with full demand beside a `fixed` slice whose use the test chooses.
@@ -395,7 +401,7 @@ impl Beside {
             let figures = Figures { used: ns(self.used), waits: true, queued: ms(3), ..Figures::default() };
             let own =
                 SharingSlice { id: 0, settings: wanted(CorePolicy::Equal, limit, Priority::Normal), figures };
-            rate = self.arbiter.look(ns(self.now), &[own, other])[0].terms.rate().get();
+            rate = self.arbiter.look(ns(self.now), &[own, other])[0].rate_limit.rate().get();
         }
         rate
     }

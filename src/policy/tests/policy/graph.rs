@@ -1,6 +1,6 @@
 //! Tests the reservation for graphs against a driver that keeps to its manual: it never holds more than is reserved.
 
-use gpuslice_policy::sizes::graph::{GraphPool, GraphReading, PAGE};
+use gpuslice_policy::sizes::graph::{GRAPH_PAGE, GraphPool, GraphReading};
 use proptest::prelude::*;
 
 /// A driver's graph pool. It takes memory from the device if the graphs in use need more than the pool holds.
@@ -43,7 +43,7 @@ enum Step {
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        (1_u64..40).prop_map(|pages| Step::Make(pages * PAGE)),
+        (1_u64..40).prop_map(|pages| Step::Make(pages * GRAPH_PAGE)),
         any::<usize>().prop_map(Step::Launch),
         any::<usize>().prop_map(Step::Done),
         any::<usize>().prop_map(Step::End),
@@ -117,7 +117,7 @@ proptest! {
         size in 0_u32..5,
         steps in prop::collection::vec(step(), 1..80),
     ) {
-        let mut driver = Driver { unit: PAGE << size, ..Driver::default() };
+        let mut driver = Driver { unit: GRAPH_PAGE << size, ..Driver::default() };
         let (mut pool, mut readings) = (GraphPool::default(), Vec::new());
         for step in &steps {
             run(&mut driver, &mut pool, &mut readings, step);

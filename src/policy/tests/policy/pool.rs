@@ -5,7 +5,7 @@
 //! the pool holds. The ledger never exceeds the quota, so no fitting allocation is refused.
 
 use gpuslice_policy::pool::holes::FreeFor;
-use gpuslice_policy::pool::{self, GROWTH, PoolDriver, PoolLedger};
+use gpuslice_policy::pool::{self, POOL_GROWTH, PoolDriver, PoolLedger};
 use shuttle::rand::{Rng, thread_rng};
 use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
 use shuttle::sync::{Arc, Mutex};
@@ -54,7 +54,7 @@ impl Driver {
                 return address;
             }
         }
-        let room = size.next_multiple_of(GROWTH);
+        let room = size.next_multiple_of(POOL_GROWTH);
         self.next += 1;
         let address = self.next << 40;
         let mut piece = BTreeMap::from([(address, (size, Use::Used))]);
@@ -210,7 +210,7 @@ fn run(world: &World, blocks: &Mutex<Vec<(u64, u64)>>, own: usize, calls: u32) {
 }
 
 fn storm() {
-    let quota = GROWTH * thread_rng().gen_range(2..5_u64);
+    let quota = POOL_GROWTH * thread_rng().gen_range(2..5_u64);
     let world = Arc::new(World {
         books: Mutex::new(PoolLedger::default()),
         driver: Mutex::new(Driver::default()),

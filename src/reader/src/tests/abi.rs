@@ -22,7 +22,7 @@ fn numbers() -> Vec<(String, u64)> {
         ("GPUSLICE_API_VERSION".to_owned(), API_VERSION.into()),
         ("GPUSLICE_NO_LIMIT".to_owned(), NO_LIMIT),
         ("GPUSLICE_WHOLE_SHARE".to_owned(), WHOLE_SHARE.into()),
-        ("GPUSLICE_WHOLE_FACTOR".to_owned(), correction::ONE.into()),
+        ("GPUSLICE_WHOLE_FACTOR".to_owned(), correction::WHOLE_FACTOR.into()),
     ];
     numbers.extend(NAMES.iter().map(|(name, number)| ((*name).to_owned(), u64::try_from(*number).unwrap())));
     let of_enumerations = [

@@ -11,7 +11,7 @@
 //! `coupling` and `peer_overdraft` of `gpuslice_policy::compute` decide both.
 
 use gpuslice_policy::compute::{
-    coupling::{self, LASTS, PeerDevice, ThrottledLaunch},
+    coupling::{self, COUPLING_LASTS, PeerDevice, ThrottledLaunch},
     peer_overdraft,
 };
 use gpuslice_policy::time::{GpuTime, Monotonic};
@@ -19,7 +19,7 @@ use gpuslice_policy::time::{GpuTime, Monotonic};
 #[cfg(all(test, loom))]
 use crate::sync::atomics::broken::{self, Break};
 use crate::{
-    compute::terms::load_repaired,
+    compute::rate_limit::load_repaired,
     layout::{Layout, compute_words::CouplingWords},
     sync::atomics::full_fence,
 };
@@ -101,9 +101,9 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         (since, now): (Monotonic, Monotonic),
     ) -> bool {
         let Some(time) = self.time(device) else { return false };
-        let (last_payment_at, terms) = (&time.coupling.0.last_payment_at, self.terms(device));
+        let (last_payment_at, rate_limit) = (&time.coupling.0.last_payment_at, self.rate_limit(device));
         if self.peer_overrun(device, now).is_none_or(|seen| seen <= last_payment_at.get())
-            || !peer_overdraft::may_overdraw(load_repaired(time, terms, now), now, terms)
+            || !peer_overdraft::may_overdraw(load_repaired(time, rate_limit, now), now, rate_limit)
             || self.is_busy(time)
             || !self.overdraw(device, slot, amount, now)
         {
@@ -142,7 +142,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         let time = self.time(device)?;
         let processes = || time.processes.iter().take(self.slot_high_water());
         Some(PeerDevice {
-            paid_until: load_repaired(time, self.terms(device), now),
+            paid_until: load_repaired(time, self.rate_limit(device), now),
             is_asked: processes().any(|process| process.waits(now)),
             is_busy: self.is_busy(time),
             ended: processes().map(|process| process.settled_at.get()).max().unwrap_or_default(),
@@ -165,10 +165,10 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         ThrottledLaunch { since: throttled_from.get(), until, is_overdraft: until == overdraft_at.get() }
     }
 
-    /// Couples two devices from now on, for the time `LASTS`.
+    /// Couples two devices from now on, for the time `COUPLING_LASTS`.
     pub(crate) fn couple(&self, devices: [usize; 2], now: Monotonic) {
         for time in devices.into_iter().filter_map(|device| self.time(device)) {
-            time.coupling.0.coupled_until.set(now.saturating_add(LASTS));
+            time.coupling.0.coupled_until.set(now.saturating_add(COUPLING_LASTS));
         }
     }
 }

@@ -5,7 +5,7 @@
 //! waits for the rest of those 2.7 s. A burst that was used is not granted again either, until the share has saved it
 //! up.
 //!
-//! The header keeps one entry for each device: `paid_until` and the terms by which it was paid. The process that
+//! The header keeps one entry for each device: `paid_until` and the rate limit by which it was paid. The process that
 //! initialises the region writes the entries. The process that adds a device takes its entry. A device that the next
 //! program does not use keeps its entry for a later program. The debt is GPU time, so at another share the same debt
 //! takes another time on the clock.
@@ -18,7 +18,7 @@ use gpuslice_policy::compute::limiter::token_bucket::{self, RateLimit};
 use gpuslice_policy::time::{Monotonic, WallTime};
 
 use crate::{
-    compute::terms::{latest_payable, load_clamped, terms, terms_of},
+    compute::rate_limit::{latest_payable, load_clamped, rate_limit, rate_limit_of},
     layout::{Debt, Layout},
     slots::identity::Boot,
 };
@@ -46,17 +46,17 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
             else {
                 continue;
             };
-            let terms = self.terms(device);
+            let rate_limit = self.rate_limit(device);
             // In this order: a process killed in between leaves an empty entry.
             debt.paid_until.clear();
             debt.uuid.iter().zip(uuid).for_each(|(word, value)| word.set(value));
-            debt.cores_permille.set(u32::from(terms.rate().get()));
-            debt.burst.set(terms.burst());
-            debt.paid_until.set(load_clamped(time, terms, now));
+            debt.cores_permille.set(u32::from(rate_limit.rate().get()));
+            debt.burst.set(rate_limit.burst());
+            debt.paid_until.set(load_clamped(time, rate_limit, now));
         }
     }
 
-    /// Takes over the debt of a device that is added, at the terms that the device has from now on. Needs the join
+    /// Takes over the debt of a device that is added, at the rate limit that the device has from now on. Needs the join
     /// lock, and that the device's words are clear.
     pub(crate) fn take_debt(&self, device: usize, now: Monotonic) {
         let (Some(time), Some(entry)) = (self.time.get(device), self.devices.get(device)) else { return };
@@ -64,7 +64,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         let Some(debt) = self.header.debts.iter().find(|debt| debt.is_of(uuid)) else { return };
         let (paid_until, old) = debt.read(now);
         if paid_until > Monotonic::BEGIN {
-            let new = terms_of(entry);
+            let new = rate_limit_of(entry);
             time.paid.0.change(now, |_| token_bucket::change(paid_until, now, old, new));
             // This comes after the device has the debt: a process killed in between leaves both, and the next process writes the
             // entry again.
@@ -78,13 +78,13 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         if self.is_of_another_boot(boot) {
             return WallTime::ZERO;
         }
-        let left = |(paid_until, terms): (Monotonic, RateLimit)| match paid_until {
+        let left = |(paid_until, rate_limit): (Monotonic, RateLimit)| match paid_until {
             Monotonic::BEGIN => WallTime::ZERO,
-            _ => paid_until.saturating_add(terms.wall(terms.burst())).since(now),
+            _ => paid_until.saturating_add(rate_limit.wall(rate_limit.burst())).since(now),
         };
         let devices = (0..self.device_count()).filter_map(|device| {
-            let terms = self.terms(device);
-            self.time(device).map(|time| (load_clamped(time, terms, now), terms))
+            let rate_limit = self.rate_limit(device);
+            self.time(device).map(|time| (load_clamped(time, rate_limit, now), rate_limit))
         });
         let kept = self.header.debts.iter().map(|debt| debt.read(now));
         devices.chain(kept).map(left).max().unwrap_or_default()
@@ -104,9 +104,9 @@ impl Debt {
         self.paid_until.get() > Monotonic::BEGIN && self.uuid.each_ref().map(|word| word.get()) == uuid
     }
 
-    /// Returns `paid_until`, limited to the largest debt, and the terms by which it was paid.
+    /// Returns `paid_until`, limited to the largest debt, and the rate limit by which it was paid.
     fn read(&self, now: Monotonic) -> (Monotonic, RateLimit) {
-        let terms = terms(self.cores_permille.get(), self.burst.get());
-        (self.paid_until.get().min(latest_payable(terms, now)), terms)
+        let rate_limit = rate_limit(self.cores_permille.get(), self.burst.get());
+        (self.paid_until.get().min(latest_payable(rate_limit, now)), rate_limit)
     }
 }

@@ -1,4 +1,4 @@
-//! The rate that an arbiter grants a slice, and the change of terms in the ledger.
+//! The rate that an arbiter grants a slice, and the change of the rate limit in the ledger.
 
 use gpuslice_policy::arbiter::grant_word;
 use gpuslice_policy::compute::limiter::token_bucket::{self, RateLimit};
@@ -7,24 +7,30 @@ use gpuslice_policy::time::{GpuTime, Monotonic};
 #[cfg(all(test, loom))]
 use crate::sync::atomics::broken::{self, Break};
 use crate::{
-    compute::terms::{latest_payable, terms, terms_of},
+    compute::rate_limit::{latest_payable, rate_limit, rate_limit_of},
     layout::Layout,
     sync::{atomics::full_fence, futex},
 };
 
 impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVICES, SLOTS, SHARES> {
-    /// Returns the terms of a device now: the grant of the arbiter while it is valid, else the slice's own terms. Nearly nothing
-    /// for a device that does not exist.
-    pub(crate) fn terms(&self, device: usize) -> RateLimit {
+    /// Returns the rate limit of a device now: the grant of the arbiter while it is valid, else the slice's own rate limit.
+    /// Nearly nothing for a device that does not exist.
+    pub(crate) fn rate_limit(&self, device: usize) -> RateLimit {
         let grant = self.time(device).map_or(0, |time| time.control.0.grant.get());
-        self.devices
-            .get(device)
-            .map_or_else(|| terms(1, GpuTime::ZERO), |entry| grant_word::decode(grant, terms_of(entry)).0)
+        self.devices.get(device).map_or_else(
+            || rate_limit(1, GpuTime::ZERO),
+            |entry| grant_word::decode(grant, rate_limit_of(entry)).0,
+        )
     }
 
-    /// Scales `paid_until` from the old terms to the new ones. The GPU time that the slice owes or has saved up stays
+    /// Scales `paid_until` from the old rate limit to the new one. The GPU time that the slice owes or has saved up stays
     /// the same. Wakes all sleepers, because their deadlines may be wrong now.
-    pub(crate) fn change_terms(&self, device: usize, (old, new): (RateLimit, RateLimit), now: Monotonic) {
+    pub(crate) fn change_rate_limit(
+        &self,
+        device: usize,
+        (old, new): (RateLimit, RateLimit),
+        now: Monotonic,
+    ) {
         let Some(time) = self.time(device) else { return };
         if old == new {
             return;
@@ -46,7 +52,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
     /// and that one takes its scaling back.
     pub(crate) fn set_grant(&self, device: usize, new: u64, now: Monotonic) {
         let (Some(time), Some(entry)) = (self.time(device), self.devices.get(device)) else { return };
-        let (grant, own) = (&time.control.0.grant, terms_of(entry));
+        let (grant, own) = (&time.control.0.grant, rate_limit_of(entry));
         let before = grant.get();
         let change = (grant_word::decode(before, own).0, grant_word::decode(new, own).0);
         #[cfg(all(test, loom))]
@@ -54,26 +60,26 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         #[cfg(not(all(test, loom)))]
         let falls = change.1.rate() < change.0.rate();
         if falls {
-            self.change_terms(device, change, now);
+            self.change_rate_limit(device, change, now);
         }
         let is_written = grant.replace(before, new);
         match (is_written, falls) {
-            (true, false) => self.change_terms(device, change, now),
-            (false, true) => self.change_terms(device, (change.1, change.0), now),
+            (true, false) => self.change_rate_limit(device, change, now),
+            (false, true) => self.change_rate_limit(device, (change.1, change.0), now),
             _ => {}
         }
     }
 
-    /// Removes a grant that is too old, and scales `paid_until` back to the slice's own terms.
+    /// Removes a grant that is too old, and scales `paid_until` back to the slice's own rate limit.
     ///
-    /// The grant stays valid until a process notices its age, so that all processes pay by the same terms. One process
+    /// The grant stays valid until a process notices its age, so that all processes pay by the same rate limit. One process
     /// wins the compare-and-swap, and only that one scales.
     pub(crate) fn expire_grant(&self, device: usize, now: Monotonic) {
         let Some(time) = self.time(device) else { return };
         let grant = time.control.0.grant.get();
         if grant_word::is_stale(grant, now) && time.control.0.grant.replace(grant, 0) {
-            let own = self.devices.get(device).map_or_else(|| terms(1, GpuTime::ZERO), terms_of);
-            self.change_terms(device, (grant_word::decode(grant, own).0, own), now);
+            let own = self.devices.get(device).map_or_else(|| rate_limit(1, GpuTime::ZERO), rate_limit_of);
+            self.change_rate_limit(device, (grant_word::decode(grant, own).0, own), now);
         }
     }
 }

@@ -19,7 +19,7 @@ use gpuslice_policy::time::{GpuTime, Monotonic, WallTime};
 /// The time between two samples.
 const SECOND: WallTime = WallTime::from_millis(1_000);
 /// The longest span of a report, in seconds. Its first sample is not the one that is overwritten next.
-const MOST: u64 = 62;
+const LONGEST_SPAN: u64 = 62;
 
 /// GPU time that a slice used on a device over a span that ends now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -93,10 +93,10 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         moment.note(second.saturating_add(1), || self.time_used(device));
     }
 
-    /// Returns the GPU time used on a device over `seconds` seconds, 1 to [`MOST`]. The span is up to one second longer if work
-    /// was under way then.
+    /// Returns the GPU time used on a device over `seconds` seconds, 1 to [`LONGEST_SPAN`]. The span is up to one second longer
+    /// if work was under way then.
     pub(crate) fn used_over(&self, device: usize, seconds: u64, now: Monotonic) -> RecentUsage {
-        let span = SECOND.saturating_mul(seconds.clamp(1, MOST));
+        let span = SECOND.saturating_mul(seconds.clamp(1, LONGEST_SPAN));
         // Counters are read after the sample: counts in between belong to the span.
         let base = self.time(device).and_then(|time| time.base(span, now));
         let Some((note, span)) = base else { return RecentUsage { span, ..RecentUsage::default() } };

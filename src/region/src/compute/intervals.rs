@@ -22,7 +22,7 @@ use crate::{
 /// Slots of a ring of busy intervals of a device.
 pub const INTERVAL_SLOTS: u64 = INTERVALS as u64;
 /// The bit of a packed word for work that goes on.
-const GOES_ON: u64 = 1 << 63;
+const PACKED_GOES_ON: u64 = 1 << 63;
 /// Lowest bit of the context in a packed word. The bits below it hold the length: up to 39 hours.
 const CONTEXT: u32 = 47;
 const LENGTH: u64 = (1 << CONTEXT) - 1;
@@ -51,15 +51,15 @@ impl IntervalSlot {
 /// Returns the length, context and flag of an interval in one word.
 fn packed_of(interval: &Interval) -> u64 {
     let length = interval.length().nanos().min(LENGTH);
-    let flag = if interval.goes_on { GOES_ON } else { 0 };
+    let flag = if interval.goes_on { PACKED_GOES_ON } else { 0 };
     flag | (u64::from(interval.context) << CONTEXT) | length
 }
 
 /// Returns the interval of two words.
 fn interval_of(start: Monotonic, packed: u64) -> Interval {
-    let context = u16::try_from((packed & !GOES_ON) >> CONTEXT).unwrap_or(0);
+    let context = u16::try_from((packed & !PACKED_GOES_ON) >> CONTEXT).unwrap_or(0);
     let end = start.saturating_add(WallTime::from_nanos(packed & LENGTH));
-    Interval { start, end, context, goes_on: packed & GOES_ON != 0 }
+    Interval { start, end, context, goes_on: packed & PACKED_GOES_ON != 0 }
 }
 
 /// Returns a word made of all bits of the other three. The factors are odd, so that no bit is lost: the golden ratio's and those

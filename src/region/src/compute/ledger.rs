@@ -23,7 +23,7 @@ use gpuslice_policy::compute::limiter::token_bucket;
 use gpuslice_policy::time::{GpuTime, GpuTimeChange, Monotonic, WallTime};
 
 use crate::{
-    compute::terms::{latest_payable, load_repaired},
+    compute::rate_limit::{latest_payable, load_repaired},
     layout::{
         Layout,
         compute_words::{DeviceTime, PaidWords, ProcessTime},
@@ -33,7 +33,7 @@ use crate::{
 };
 
 /// Tries of a payment against other processes that pay at the same instant. After that the caller tries again.
-const TRIES: u32 = 64;
+const PAYMENT_TRIES: u32 = 64;
 /// Bits of `DeviceEntry::sharing` that are zero if no other slice has a part in this slice's rate.
 const DIVIDES: u64 = 0xffff;
 /// The deadline of a process that tries once more before it sleeps. Any process that lowers `paid_until` wakes it.
@@ -43,7 +43,7 @@ impl ProcessTime {
     /// Tells whether the process waits for GPU time.
     pub(crate) fn waits(&self, now: Monotonic) -> bool {
         !self.requested_ns.get().is_zero()
-            && self.sleep_deadline.observe().saturating_add(fair_queue::OVERDUE) > now
+            && self.sleep_deadline.observe().saturating_add(fair_queue::STOPPED_AFTER) > now
     }
 }
 
@@ -86,22 +86,28 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
 
     /// Returns the conditions from which the size of a process's leases follows.
     pub(crate) fn lease_situation(&self, device: usize, slot: usize, now: Monotonic) -> lease::Situation {
-        let terms = self.terms(device);
+        let rate_limit = self.rate_limit(device);
         let is_coupled = self.is_coupled(device, now);
         let Some(time) = self.time(device).filter(|_| !is_coupled) else {
             let (has_cotenants, waiting, is_alone) = (false, 0, true);
-            return lease::Situation { terms, is_coupled, has_cotenants, waiting, is_alone };
+            return lease::Situation { rate_limit, is_coupled, has_cotenants, waiting, is_alone };
         };
         let others =
             || self.requests(time, now).enumerate().filter(|(other, _)| *other != slot).map(|(_, ask)| ask);
         let is_corrected =
-            correction::factor_of(time.control.0.correction_millionths.get()) < correction::ONE;
+            correction::factor_of(time.control.0.correction_millionths.get()) < correction::WHOLE_FACTOR;
         // Each turn costs the time of one switch if co-tenants cannot be observed, whatever its length.
         let measured = Measured::of_word(time.control.0.measure_source.get());
         let is_blind = measured.source.is_beside_programs() || measured.why.is_some();
-        let waiting = others().filter(|ask| !ask.wants.is_zero()).count();
-        let is_alone = waiting == 0 && others().all(|ask| ask.served.is_zero());
-        lease::Situation { terms, is_coupled, has_cotenants: is_corrected || is_blind, waiting, is_alone }
+        let waiting = others().filter(|ask| !ask.requested.is_zero()).count();
+        let is_alone = waiting == 0 && others().all(|ask| ask.virtual_service.is_zero());
+        lease::Situation {
+            rate_limit,
+            is_coupled,
+            has_cotenants: is_corrected || is_blind,
+            waiting,
+            is_alone,
+        }
     }
 
     /// Takes `amount` of GPU time for `slot`. `Err`: the instant at which to try again. The request then
@@ -124,10 +130,10 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         let Some((time, process)) = self.process_time(device, slot) else { return Ok(()) };
         self.expire_grant(device, now);
         if process.requested_ns.get().is_zero() {
-            let (terms, virtual_time) = (self.terms(device), time.virtual_time.0.get());
-            process
-                .virtual_service
-                .change(|served| fair_queue::start(served, virtual_time, terms, self.requests(time, now)));
+            let (rate_limit, virtual_time) = (self.rate_limit(device), time.virtual_time.0.get());
+            process.virtual_service.change(|served| {
+                fair_queue::start(served, virtual_time, rate_limit, self.requests(time, now))
+            });
         }
         process.requested_ns.set(amount.max(GpuTime::NANOSECOND));
         if self.pay(device, slot, amount, (since, now)).is_err() {
@@ -146,7 +152,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
     /// again.
     ///
     /// The compare-and-swap of `paid_until` is the payment. All other words follow it: a process killed in between
-    /// loses the time, and no time is refunded that was not paid. If other processes win [`TRIES`] times in a row, the
+    /// loses the time, and no time is refunded that was not paid. If other processes win [`PAYMENT_TRIES`] times in a row, the
     /// caller tries again at once.
     fn pay(
         &self,
@@ -157,16 +163,16 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
     ) -> Result<(), Monotonic> {
         let Some((time, process)) = self.process_time(device, slot) else { return Ok(()) };
         let others = self.coupling_state(device, since, now);
-        for _ in 0..TRIES {
-            let terms = self.terms(device);
-            let paid_until = load_repaired(time, terms, now);
+        for _ in 0..PAYMENT_TRIES {
+            let rate_limit = self.rate_limit(device);
+            let paid_until = load_repaired(time, rate_limit, now);
             let served = process.virtual_service.get();
             let before = fair_queue::before(slot, served, self.requests(time, now));
             let free_since = token_bucket::free_since(paid_until, time.paid.0.free_from.get(), now);
-            if let Some(until) = fair_queue::wait(free_since.max(others.wait), before, now, terms) {
+            if let Some(until) = fair_queue::wait(free_since.max(others.wait), before, now, rate_limit) {
                 return Err(until);
             }
-            let prepaid = token_bucket::prepay(paid_until.max(others.saved), now, amount, terms);
+            let prepaid = token_bucket::prepay(paid_until.max(others.saved), now, amount, rate_limit);
             if time.paid.0.until.replace(paid_until, prepaid) {
                 time.paid.0.note_free(prepaid, now);
                 // This comes after the payment: a process killed in between loses the time, and it is never refunded unpaid.
@@ -186,10 +192,10 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
     /// A process killed after the payment from the budget loses that part of the budget.
     pub(crate) fn overdraw(&self, device: usize, slot: usize, amount: GpuTime, now: Monotonic) -> bool {
         let Some((time, process)) = self.process_time(device, slot) else { return true };
-        let (budget, terms) = (&time.coupling.0.overdraft_paid_until, self.terms(device));
-        let is_paid = (0..TRIES).find_map(|_| {
+        let (budget, rate_limit) = (&time.coupling.0.overdraft_paid_until, self.rate_limit(device));
+        let is_paid = (0..PAYMENT_TRIES).find_map(|_| {
             let until = budget.get();
-            let next = overdraft::admit(until, now, amount, terms);
+            let next = overdraft::admit(until, now, amount, rate_limit);
             next.map_or(Some(false), |next| budget.replace(until, next).then_some(true))
         });
         if is_paid != Some(true) {
@@ -219,9 +225,9 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
     /// otherwise swallow the refund.
     pub(crate) fn settle_time(&self, device: usize, difference: GpuTimeChange, now: Monotonic) {
         let Some(time) = self.time(device) else { return };
-        let terms = self.terms(device);
-        let most = latest_payable(terms, now);
-        time.paid.0.change(now, |until| token_bucket::settle(until.min(most), now, difference, terms));
+        let rate_limit = self.rate_limit(device);
+        let most = latest_payable(rate_limit, now);
+        time.paid.0.change(now, |until| token_bucket::settle(until.min(most), now, difference, rate_limit));
         if difference.is_refund() {
             self.wake(device, now);
         }
@@ -231,7 +237,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
     /// may go on.
     pub(crate) fn credit_wall_time(&self, device: usize, wall: WallTime, now: Monotonic) {
         let Some(time) = self.time(device) else { return };
-        let most = latest_payable(self.terms(device), now);
+        let most = latest_payable(self.rate_limit(device), now);
         time.paid.0.change(now, |until| {
             let until = until.min(most);
             until.saturating_sub(wall.min(until.since(now)))
@@ -247,7 +253,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
     pub(crate) fn wake(&self, device: usize, now: Monotonic) {
         let Some(time) = self.time(device) else { return };
         full_fence();
-        let paid_until = load_repaired(time, self.terms(device), now);
+        let paid_until = load_repaired(time, self.rate_limit(device), now);
         self.wake_if_late(time, |until| token_bucket::wakes(until, paid_until, now));
     }
 
@@ -273,7 +279,8 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
     fn requests(&self, time: &DeviceTime<SLOTS>, now: Monotonic) -> impl Iterator<Item = Ask> + Clone {
         let processes = time.processes.iter().take(self.slot_high_water());
         processes.map(move |process| {
-            let ask = Ask { served: process.virtual_service.get(), wants: process.requested_ns.get() };
+            let ask =
+                Ask { virtual_service: process.virtual_service.get(), requested: process.requested_ns.get() };
             ask.of_one_that(process.sleep_deadline.observe(), now)
         })
     }

@@ -8,6 +8,6 @@ pub(crate) mod grants;
 pub(crate) mod history;
 pub(crate) mod intervals;
 pub(crate) mod ledger;
+pub(crate) mod rate_limit;
 pub(crate) mod reclaim;
 pub(crate) mod sampler_lease;
-pub(crate) mod terms;

@@ -10,7 +10,7 @@ use gpuslice_policy::time::{Monotonic, WallTime};
 use crate::{layout::Layout, layout::compute_words::SamplerWords};
 
 /// Bits of the lease word for the holder's slot plus 1. The other bits are the time, in units of 65.5 us.
-const WHO: u64 = 0xffff;
+const HOLDER_MASK: u64 = 0xffff;
 
 /// Takes or renews the lease for `slot`. Fails if another process has renewed it within `patience`.
 ///
@@ -22,25 +22,27 @@ const WHO: u64 = 0xffff;
 /// keeps the lease. Otherwise that thread would take its process for deposed, and forget what it has replayed.
 fn renew_lease(sampler: &SamplerWords, slot: usize, now: Monotonic, patience: WallTime) -> bool {
     let word = sampler.lease.get();
-    let (who, since) = (word & WHO, Monotonic::from_nanos(word & !WHO));
+    let (who, since) = (word & HOLDER_MASK, Monotonic::from_nanos(word & !HOLDER_MASK));
     let me = number(slot);
-    let is_silent = now.since(since) >= patience.max(WallTime::from_nanos(WHO)) || since > now;
+    let is_silent = now.since(since) >= patience.max(WallTime::from_nanos(HOLDER_MASK)) || since > now;
     let is_mine = who == me && since <= now;
     let is_free = who == 0 || is_mine || is_silent;
-    is_free && (sampler.lease.replace(word, (now.nanos() & !WHO) | me) || sampler.lease.get() & WHO == me)
+    is_free
+        && (sampler.lease.replace(word, (now.nanos() & !HOLDER_MASK) | me)
+            || sampler.lease.get() & HOLDER_MASK == me)
 }
 
 /// Ends the lease of a dead process.
 pub(crate) fn end_lease(sampler: &SamplerWords, slot: usize) {
     let word = sampler.lease.get();
-    if word & WHO == number(slot) {
+    if word & HOLDER_MASK == number(slot) {
         let _ = sampler.lease.replace(word, 0);
     }
 }
 
 /// Returns the slot as the holder bits of the lease word: plus 1, so that 0 is free.
 fn number(slot: usize) -> u64 {
-    u64::try_from(slot.saturating_add(1)).unwrap_or(WHO)
+    u64::try_from(slot.saturating_add(1)).unwrap_or(HOLDER_MASK)
 }
 
 impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVICES, SLOTS, SHARES> {
@@ -57,8 +59,9 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
 
     /// Returns the slice's own part of busy time, in millionths.
     pub(crate) fn correction(&self, device: usize) -> u32 {
-        self.time(device)
-            .map_or(correction::ONE, |time| correction::factor_of(time.control.0.correction_millionths.get()))
+        self.time(device).map_or(correction::WHOLE_FACTOR, |time| {
+            correction::factor_of(time.control.0.correction_millionths.get())
+        })
     }
 
     /// Counts an interval of `length`, of which `covered` was not covered by other intervals.

@@ -46,7 +46,7 @@ const LOCAL: [u64; 9] = [
     0x2fc1_2fc1,
 ];
 /// Names that are tried for one region if other users have taken the first ones.
-const NUMBERS: u32 = 16;
+const REGION_NUMBERS: u32 = 16;
 
 /// Returns the folder of this user's regions that no setting names.
 #[must_use]
@@ -123,7 +123,7 @@ fn file_system(file: &File) -> Option<u64> {
 /// processes use the same file even when an earlier name becomes free.
 pub(crate) fn numbered(path: &Path, is_trusted: impl Fn(u32) -> bool) -> PathBuf {
     let mut free = None;
-    for number in 1..=NUMBERS {
+    for number in 1..=REGION_NUMBERS {
         let mut name = path.as_os_str().to_owned();
         if number > 1 {
             name.push(format!("-{number}"));

@@ -19,7 +19,7 @@ use crate::{
 const TO_THE_END: libc::off_t = 0;
 
 /// Bytes of the mapping that keeps a description open. The kernel rounds them up to a page.
-const KEPT: usize = 1;
+const MAPPED_BYTES: usize = 1;
 
 /// An opening of the region file that is used for locks only. It is never mapped, so its description ends with its
 /// descriptor.
@@ -118,8 +118,8 @@ impl LifeLock {
 
     /// Releases the slot.
     pub(crate) fn end(self) {
-        // SAFETY: `keep` made this mapping of `KEPT` bytes, `self` is its only owner, and no code reads or writes it.
-        unsafe { libc::munmap(ptr::with_exposed_provenance_mut(self.page), KEPT) };
+        // SAFETY: `keep` made this mapping of `MAPPED_BYTES` bytes, `self` is its only owner, and no code reads or writes it.
+        unsafe { libc::munmap(ptr::with_exposed_provenance_mut(self.page), MAPPED_BYTES) };
     }
 }
 
@@ -137,15 +137,15 @@ fn keep_from_ageing(file: &File) {
 fn keep(file: &File) -> io::Result<usize> {
     let page =
         // SAFETY: without `MAP_FIXED` the kernel chooses a free address, so the mapping replaces no other.
-        unsafe { libc::mmap(ptr::null_mut(), KEPT, libc::PROT_NONE, libc::MAP_SHARED, file.as_raw_fd(), 0) };
+        unsafe { libc::mmap(ptr::null_mut(), MAPPED_BYTES, libc::PROT_NONE, libc::MAP_SHARED, file.as_raw_fd(), 0) };
     if page == libc::MAP_FAILED {
         return Err(io::Error::last_os_error());
     }
     // SAFETY: `madvise` needs a mapped range, which was just made. `MADV_DONTFORK` changes no memory of this process.
-    if unsafe { libc::madvise(page, KEPT, libc::MADV_DONTFORK) } == -1 {
+    if unsafe { libc::madvise(page, MAPPED_BYTES, libc::MADV_DONTFORK) } == -1 {
         let error = io::Error::last_os_error();
         // SAFETY: `munmap` needs a mapping without users: the code above has just made it, and no other code knows its address.
-        unsafe { libc::munmap(page, KEPT) };
+        unsafe { libc::munmap(page, MAPPED_BYTES) };
         return Err(error);
     }
     Ok(page.expose_provenance())

@@ -42,7 +42,7 @@ const MODE: u32 = 0o600;
 /// Permissions of a new region that processes of all users join.
 const MODE_FOR_ALL: u32 = 0o666;
 /// Bytes at the start of a file that identify it: magic, version, ready, size.
-const PREFIX: usize = 24;
+const IDENTITY_BYTES: usize = 24;
 /// [`SIZE`] in the type of the file system.
 const FILE_SIZE: u64 = SIZE as u64;
 
@@ -333,7 +333,7 @@ fn name_of(kind: &fs::FileType) -> Option<&'static str> {
 
 /// Checks the start of the file before it is mapped: touching a mapping beyond the end of a file raises `SIGBUS`.
 fn check_prefix(path: &Path, file: &File, len: u64) -> Result<(), RegionError> {
-    let mut prefix = [0_u8; PREFIX];
+    let mut prefix = [0_u8; IDENTITY_BYTES];
     let read = file.read_at(&mut prefix, 0).map_err(system(path, "read it"))?;
     let (magic, rest) = prefix.split_at(8);
     if magic != MAGIC.to_ne_bytes() {

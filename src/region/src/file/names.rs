@@ -19,9 +19,9 @@ use crate::file::{
 pub use folders::{FOLDER, ends_with_session, folder};
 
 /// Start of the file names of regions that no setting names. The user's number follows, or `all`.
-pub const PREFIX: &str = "gpuslice-";
+pub const FILE_PREFIX: &str = "gpuslice-";
 /// Takes the place of the user's number in the region of all users of a container.
-const ALL: &str = "all";
+const ALL_USERS: &str = "all";
 /// Follows the user's number in the regions of `gpuslice run`.
 pub const RUN: &str = "run-";
 /// The folder that a node agent mounts into a container for its region.
@@ -29,7 +29,7 @@ pub const MOUNTED: &str = "/run/gpuslice/region";
 /// The folder in which a node agent, or `gpuslice cdi`, makes a folder for each slice of the host.
 pub const SLOTS: &str = "/run/gpuslice/slots";
 /// The region's name in the folder of a slice.
-pub const REGION: &str = "region";
+pub const REGION_FILE: &str = "region";
 
 /// Regions that a name matches.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,11 +42,11 @@ pub enum NameMatch {
     Several(Vec<PathBuf>),
 }
 
-/// Returns the user's number in a region's name, or [`ALL`], and the rest of the name after it.
+/// Returns the user's number in a region's name, or [`ALL_USERS`], and the rest of the name after it.
 fn parts(region: &Path) -> Option<(&str, &str)> {
-    let (user, rest) = region.file_name()?.to_str()?.strip_prefix(PREFIX)?.split_once('-')?;
+    let (user, rest) = region.file_name()?.to_str()?.strip_prefix(FILE_PREFIX)?.split_once('-')?;
     let is_number = !user.is_empty() && user.bytes().all(|byte| byte.is_ascii_digit());
-    let is_usual = (is_number || user == ALL) && region.parent().is_some_and(folders::is_folder);
+    let is_usual = (is_number || user == ALL_USERS) && region.parent().is_some_and(folders::is_folder);
     is_usual.then_some((user, rest))
 }
 
@@ -69,7 +69,7 @@ pub fn is_of_run(region: &Path) -> bool {
 /// container one slice, and without it each user of a container has a slice.
 #[must_use]
 pub fn of_program(named: Option<PathBuf>, has_operator_file: bool) -> (PathBuf, Trust) {
-    let mounted = || Path::new(MOUNTED).is_dir().then(|| Path::new(MOUNTED).join(REGION));
+    let mounted = || Path::new(MOUNTED).is_dir().then(|| Path::new(MOUNTED).join(REGION_FILE));
     let chosen = named.or_else(mounted);
     if has_operator_file {
         return (chosen.unwrap_or_else(of_all_users), Trust::AllUsers);
@@ -87,7 +87,7 @@ pub fn of_program(named: Option<PathBuf>, has_operator_file: bool) -> (PathBuf, 
 fn of_all_users() -> PathBuf {
     let folder = Path::new(FIXED_FILE).parent().unwrap_or_else(|| Path::new("/"));
     let (device, inode) = numbers(folder);
-    Path::new(FOLDER).join(format!("{PREFIX}{ALL}-{device}-{inode}"))
+    Path::new(FOLDER).join(format!("{FILE_PREFIX}{ALL_USERS}-{device}-{inode}"))
 }
 
 /// Returns the number of a file's file system, and that of the file there; zeroes if it does not exist.
@@ -99,7 +99,7 @@ fn numbers(path: &Path) -> (u64, u64) {
 /// user has created a file there, the next numbered name.
 #[must_use]
 pub fn usual(user: u32, container: u64) -> PathBuf {
-    let path = folder().join(format!("{PREFIX}{user}-{container}"));
+    let path = folder().join(format!("{FILE_PREFIX}{user}-{container}"));
     folders::numbered(&path, |owner| owner == user || owner == 0)
 }
 
@@ -116,14 +116,14 @@ pub fn name_of(region: &Path) -> String {
 
 /// Returns the name of the slice that has this region in its folder in [`SLOTS`].
 fn slot_of(region: &Path) -> Option<&str> {
-    let folder = region.parent().filter(|_| region.file_name() == Some(OsStr::new(REGION)))?;
+    let folder = region.parent().filter(|_| region.file_name() == Some(OsStr::new(REGION_FILE)))?;
     folder.file_name()?.to_str().filter(|_| folder.parent() == Some(Path::new(SLOTS)))
 }
 
 /// Returns the regions in folders of slices below `slots`. A region is a file; a link there is none.
 fn regions_of_slots(slots: &Path) -> Vec<PathBuf> {
     let folders = fs::read_dir(slots).into_iter().flatten().flatten();
-    let regions = folders.map(|folder| folder.path().join(REGION));
+    let regions = folders.map(|folder| folder.path().join(REGION_FILE));
     regions.filter(|path| path.symlink_metadata().is_ok_and(|found| found.is_file())).collect()
 }
 
@@ -170,7 +170,7 @@ pub fn all() -> io::Result<Vec<PathBuf>> {
     for folder in folders::folders() {
         for entry in fs::read_dir(folder)? {
             let entry = entry?;
-            if entry.file_name().to_string_lossy().starts_with(PREFIX) {
+            if entry.file_name().to_string_lossy().starts_with(FILE_PREFIX) {
                 regions.push(entry.path());
             }
         }
@@ -186,7 +186,7 @@ pub fn all() -> io::Result<Vec<PathBuf>> {
 /// as in the library. A region that a node agent has mounted follows.
 fn around() -> impl Iterator<Item = PathBuf> {
     let variable = env::var_os(keys::REGION).map(PathBuf::from).filter(|path| path.is_absolute());
-    of_operator().or(variable).into_iter().chain([Path::new(MOUNTED).join(REGION)])
+    of_operator().or(variable).into_iter().chain([Path::new(MOUNTED).join(REGION_FILE)])
 }
 
 /// Returns the region to which an operator's file ties every program that is started here with the library, whatever the
@@ -261,7 +261,7 @@ mod tests {
         let (of_all, trust) = of_program(None, true);
         assert!(is_usual(&of_all) && !is_of_run(&of_all) && trust == Trust::AllUsers, "{}", of_all.display());
         assert!(
-            !of_all.display().to_string().contains(&format!("{PREFIX}{}-", user())),
+            !of_all.display().to_string().contains(&format!("{FILE_PREFIX}{}-", user())),
             "{}",
             of_all.display()
         );

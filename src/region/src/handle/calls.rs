@@ -17,9 +17,9 @@ use crate::{
 /// A call that begins: one call under way, and one in the total.
 const BEGIN: u64 = 1 << 32 | 1;
 /// One call under way.
-const ONE: u64 = 1;
+const ONE_CALL: u64 = 1;
 /// The bits of calls under way.
-const UNDER_WAY: u64 = u32::MAX as u64;
+const CALLS_UNDER_WAY: u64 = u32::MAX as u64;
 
 /// Calls of one kind, of one process or several.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -45,7 +45,7 @@ impl Calls {
     }
 
     fn of_word(word: u64) -> Self {
-        Self { under_way: word & UNDER_WAY, began: word >> 32 }
+        Self { under_way: word & CALLS_UNDER_WAY, began: word >> 32 }
     }
 }
 
@@ -58,7 +58,7 @@ impl Member {
 
     /// Ends a creation: the ledger has the context's size, or the creation failed.
     pub fn end_context_creation(&self) {
-        self.count(|slot| slot.context_creations.add(ONE.wrapping_neg()));
+        self.count(|slot| slot.context_creations.add(ONE_CALL.wrapping_neg()));
     }
 
     /// Counts a memory call, before its reservation, or before the driver frees anything. The caller calls
@@ -71,7 +71,7 @@ impl Member {
     /// Ends a memory call: the ledger and the driver agree on its bytes.
     #[inline]
     pub fn end_memory_call(&self) {
-        self.count(|slot| slot.memory_calls.add(ONE.wrapping_neg()));
+        self.count(|slot| slot.memory_calls.add(ONE_CALL.wrapping_neg()));
     }
 
     /// Returns the memory calls of this process. The fences order the reading between the caller's readings of ledger and device.

@@ -19,7 +19,7 @@ use crate::handle::{
 };
 
 /// Interval between two searches for dead members of a slice. A dead member's work does not count.
-const REAP_EVERY: WallTime = WallTime::from_millis(250);
+const REAP_COTENANT_EVERY: WallTime = WallTime::from_millis(250);
 
 /// One of the slices among which an arbiter divides GPUs.
 #[derive(Debug)]
@@ -52,7 +52,7 @@ impl Cotenant {
 
     /// Reclaims the work of dead processes, if that is due. `now` is the present instant.
     pub fn reap(&mut self, now: Monotonic) {
-        if now.since(self.reaped_at) >= REAP_EVERY {
+        if now.since(self.reaped_at) >= REAP_COTENANT_EVERY {
             self.reaped_at = now;
             let _noticed = self.monitor.reap_if_due(now);
         }
@@ -117,7 +117,8 @@ pub fn allocate_gpu(
         let (region, grant) = (cotenant.region(), grant_word::encode(&given, now));
         let before = region.grant(*device);
         // A slice that gets its own limit needs no grant.
-        let is_own = given.terms == region.own_terms(*device) && given.queue_bound >= queue_bound::MOST;
+        let is_own = given.rate_limit == region.own_rate_limit(*device)
+            && given.queue_bound >= queue_bound::MOST_BOUND;
         if (before != 0 || !is_own) && grant_word::must_write(before, grant, now) {
             region.set_grant(*device, grant, now);
         }

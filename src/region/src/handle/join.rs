@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// Number of times that a joining process opens a region that is removed meanwhile, before it gives up.
-const OPENINGS: u32 = 16;
+const REGION_OPENINGS: u32 = 16;
 
 /// A device that a process wants to use, and the limits with which the process was started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,7 +61,7 @@ impl Member {
         wanted: &[DeviceRequest],
     ) -> Result<(Self, Vec<Difference>), RegionError> {
         let path = &map::absolute(path)?;
-        for _ in 0..OPENINGS {
+        for _ in 0..REGION_OPENINGS {
             let Some(mapped) = map::open(path, trust)? else {
                 let members = detached::members_of(path);
                 if !members.is_empty() {

@@ -6,7 +6,7 @@ use gpuslice_policy::time::GpuTime;
 use gpuslice_policy::units::Bytes;
 
 use crate::{
-    compute::terms::{MOST_BURST, terms},
+    compute::rate_limit::{MOST_BURST, rate_limit},
     layout::{
         DeviceEntry, Header,
         constants::{NO_LIMIT, OVERSUBSCRIBED, WHOLE_SHARE},
@@ -80,7 +80,7 @@ impl Limits {
         .bounded()
     }
 
-    /// Writes the limits into a device entry. They take effect at once. Returns the terms before and after.
+    /// Writes the limits into a device entry. They take effect at once. Returns the rate limits before and after.
     pub(crate) fn write(self, header: &Header, entry: &DeviceEntry) -> (RateLimit, RateLimit) {
         let limits = self.bounded();
         let Self { memory, cores_permille, burst, sharing, oversubscribe } = limits;
@@ -96,12 +96,12 @@ impl Limits {
         entry.memory_limit.set(memory.unwrap_or(NO_LIMIT));
         entry.sharing.set(sharing.word());
         entry.oversubscribe.set(if oversubscribe { OVERSUBSCRIBED } else { 0 });
-        // By exchange: of two processes that change the terms at once, each returns the terms of the other, or those
+        // By exchange: of two processes that change the rate limit at once, each returns that of the other, or that
         // before both.
-        let before = terms(entry.cores_permille.swap(cores_permille), entry.burst.swap(burst));
+        let before = rate_limit(entry.cores_permille.swap(cores_permille), entry.burst.swap(burst));
         full_fence();
         mark();
-        (before, terms(cores_permille, burst))
+        (before, rate_limit(cores_permille, burst))
     }
 }
 

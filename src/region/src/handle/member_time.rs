@@ -7,7 +7,7 @@ use gpuslice_policy::time::{GpuTime, GpuTimeChange, Monotonic, WallTime};
 
 use crate::{
     handle::{device::Device, member::Member},
-    layout::compute_words::{ProcessTime, UNDER_WAY, UNPREDICTED},
+    layout::compute_words::{ProcessTime, UNPREDICTED, WORK_UNDER_WAY},
     sync::{clock, futex},
 };
 
@@ -61,8 +61,8 @@ impl Member {
     }
 
     /// Couples two devices, because their kernels wait for each other. For
-    /// [`LASTS`](gpuslice_policy::compute::coupling::LASTS) a payment on one of them waits until throttled launches on the
-    /// other are ready.
+    /// [`COUPLING_LASTS`](gpuslice_policy::compute::coupling::COUPLING_LASTS) a payment on one of them waits until throttled
+    /// launches on the other are ready.
     pub fn couple(&self, devices: [Device; 2], now: Monotonic) {
         self.layout().couple(devices.map(Device::index), now);
     }
@@ -202,26 +202,26 @@ impl Member {
 
     /// Publishes the predicted GPU time of this process's work under way.
     pub fn set_queued(&self, device: Device, time: GpuTime) {
-        let (marks, time) = (UNPREDICTED | UNDER_WAY, time.nanos());
+        let (marks, time) = (UNPREDICTED | WORK_UNDER_WAY, time.nanos());
         self.with_own(device, |process| process.queued_ns.change(|before| before & marks | time & !marks));
     }
 
     /// Publishes that work of this process may be under way. If the process dies, its prepaid time counts as used.
     pub fn begin_work(&self, device: Device) {
-        self.with_own(device, |process| process.queued_ns.change(|before| before | UNDER_WAY));
+        self.with_own(device, |process| process.queued_ns.change(|before| before | WORK_UNDER_WAY));
     }
 
     /// Publishes that no work of this process is under way. If the process dies, its prepaid time is refunded.
     pub fn end_work(&self, device: Device) {
         self.with_own(device, |process| {
-            process.queued_ns.change(|before| before & !(UNDER_WAY | UNPREDICTED))
+            process.queued_ns.change(|before| before & !(WORK_UNDER_WAY | UNPREDICTED))
         });
     }
 
     /// Publishes whether a launch without a prediction is under way. It may take longer than the
     /// [predicted](Self::set_queued) time.
     pub fn set_unpredicted(&self, device: Device, is_unpredicted: bool) {
-        let mark = if is_unpredicted { UNPREDICTED | UNDER_WAY } else { 0 };
+        let mark = if is_unpredicted { UNPREDICTED | WORK_UNDER_WAY } else { 0 };
         self.with_own(device, |process| process.queued_ns.change(|before| before & !UNPREDICTED | mark));
     }
 

@@ -7,7 +7,7 @@
 use std::{io, path::Path};
 
 use crate::{
-    compute::{history::RecentUsage, reclaim::TimeUsed, terms},
+    compute::{history::RecentUsage, rate_limit, reclaim::TimeUsed},
     file::{
         error::RegionError,
         locks::LockFile,
@@ -238,9 +238,10 @@ impl Reader {
         time.queued = time.queued.saturating_sub(dead.queued);
         let now = clock::now();
         let words = layout.time(device.index());
-        let terms = layout.terms(device.index());
-        let paid_until = words.map_or(Monotonic::BEGIN, |time| terms::load_clamped(time, terms, now));
-        let owed = if view.limits.is_paced() { terms.gpu(paid_until.since(now)) } else { GpuTime::ZERO };
+        let rate_limit = layout.rate_limit(device.index());
+        let paid_until =
+            words.map_or(Monotonic::BEGIN, |time| rate_limit::load_clamped(time, rate_limit, now));
+        let owed = if view.limits.is_paced() { rate_limit.gpu(paid_until.since(now)) } else { GpuTime::ZERO };
         Ok(DeviceFigures {
             device,
             uuid: view.uuid,

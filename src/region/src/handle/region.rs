@@ -23,7 +23,7 @@ use crate::{
 };
 
 /// Shortest time between two calls of [`Region::reap_if_due`] that reap.
-const REAP_EVERY: WallTime = WallTime::from_millis(50);
+const REAP_OWN_EVERY: WallTime = WallTime::from_millis(50);
 
 /// A device as the region describes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -157,7 +157,7 @@ impl Region {
         if let Some(entry) = layout.devices.get(device.0) {
             let grant = layout.time(device.0).map_or(0, |time| time.control.0.grant.swap(0));
             let (before, after) = limits.write(&layout.header, entry);
-            layout.change_terms(device.0, (grant_word::decode(grant, before).0, after), clock::now());
+            layout.change_rate_limit(device.0, (grant_word::decode(grant, before).0, after), clock::now());
         }
     }
 
@@ -306,7 +306,9 @@ impl Region {
     /// Those of [`reap`](Self::reap).
     pub fn reap_if_due(&self, now: Monotonic) -> Result<Option<Reaped>, RegionError> {
         let last = self.reaped_at.get();
-        if (last != Monotonic::BEGIN && now.since(last) < REAP_EVERY) || !self.reaped_at.replace(last, now) {
+        if (last != Monotonic::BEGIN && now.since(last) < REAP_OWN_EVERY)
+            || !self.reaped_at.replace(last, now)
+        {
             return Ok(None);
         }
         self.reap().map(Some)

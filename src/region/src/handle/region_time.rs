@@ -9,8 +9,8 @@ use crate::{
     compute::{
         history::RecentUsage,
         intervals::INTERVAL_SLOTS,
+        rate_limit::{load_repaired, rate_limit, rate_limit_of},
         reclaim::TimeUsed,
-        terms::{load_repaired, terms, terms_of},
     },
     handle::{device::Device, region::Region},
     layout::{
@@ -46,16 +46,16 @@ pub enum Origin {
 }
 
 impl Region {
-    /// Returns the slice's terms on a device now. Nearly nothing for a device that does not exist.
+    /// Returns the slice's rate limit on a device now. Nearly nothing for a device that does not exist.
     #[must_use]
-    pub fn terms(&self, device: Device) -> RateLimit {
-        self.layout().terms(device.index())
+    pub fn rate_limit(&self, device: Device) -> RateLimit {
+        self.layout().rate_limit(device.index())
     }
 
-    /// Returns the slice's terms on a device without a grant of the arbiter.
+    /// Returns the slice's rate limit on a device without a grant of the arbiter.
     #[must_use]
-    pub fn own_terms(&self, device: Device) -> RateLimit {
-        self.layout().devices.get(device.index()).map_or_else(|| terms(1, GpuTime::ZERO), terms_of)
+    pub fn own_rate_limit(&self, device: Device) -> RateLimit {
+        self.layout().devices.get(device.index()).map_or_else(|| rate_limit(1, GpuTime::ZERO), rate_limit_of)
     }
 
     /// Returns true if launches on a device need GPU time from the ledger. Then the share is less than the whole, or other slices
@@ -94,10 +94,10 @@ impl Region {
     }
 
     /// Tells whether the node agent divides the GPU: it has [looked](Self::note_division) within
-    /// [`PATIENCE`](grant_word::PATIENCE).
+    /// [`ARBITER_SILENCE`](grant_word::ARBITER_SILENCE).
     #[must_use]
     pub fn is_divided_by_agent(&self, device: Device, now: Monotonic) -> bool {
-        self.is_recent(device, |control| &control.divided_at, grant_word::PATIENCE, now)
+        self.is_recent(device, |control| &control.divided_at, grant_word::ARBITER_SILENCE, now)
     }
 
     /// Records that programs which publish nothing use the GPU at the instant `now`. The node agent calls it.
@@ -130,7 +130,7 @@ impl Region {
     /// Removes a grant that is too old. Returns the largest queue of a process, if the grant has one.
     pub fn expire_grant(&self, device: Device, now: Monotonic) -> Option<GpuTime> {
         self.layout().expire_grant(device.index(), now);
-        grant_word::decode(self.grant(device), self.own_terms(device)).1
+        grant_word::decode(self.grant(device), self.own_rate_limit(device)).1
     }
 
     /// Lets the slice go on `wall` earlier, if it owes that much: the GPU would be idle
@@ -152,7 +152,7 @@ impl Region {
     }
 
     /// Returns the slice's own part of the time between events, in parts of
-    /// [`ONE`](gpuslice_policy::compute::attribution::correction::ONE).
+    /// [`WHOLE_FACTOR`](gpuslice_policy::compute::attribution::correction::WHOLE_FACTOR).
     #[must_use]
     pub fn correction(&self, device: Device) -> u32 {
         self.layout().correction(device.index())
@@ -177,7 +177,9 @@ impl Region {
     pub fn paid_until(&self, device: Device) -> Monotonic {
         let layout = self.layout();
         let time = layout.time(device.index());
-        time.map_or(Monotonic::BEGIN, |time| load_repaired(time, layout.terms(device.index()), clock::now()))
+        time.map_or(Monotonic::BEGIN, |time| {
+            load_repaired(time, layout.rate_limit(device.index()), clock::now())
+        })
     }
 
     /// Returns the present source of measured GPU time. 0: not known. 1: events. 2: events beside programs that publish nothing.

@@ -26,7 +26,7 @@ mod position;
 use core::mem;
 use std::{collections::VecDeque, fs::File, io, path::Path};
 
-use gpuslice_policy::compute::{attribution::correction::LOCKED_BEHIND, measuring::peer_intervals::Interval};
+use gpuslice_policy::compute::{attribution::correction::LOCKED_DELAY, measuring::peer_intervals::Interval};
 use gpuslice_policy::time::{Monotonic, WallTime};
 
 use crate::{
@@ -36,7 +36,7 @@ use crate::{
     },
     handle::device::Uuid,
 };
-use position::{Bytes, GpuRanges, LANES, NUMBERS, interval_of, number_of};
+use position::{Bytes, GpuRanges, INTERVAL_NUMBERS, LANES, interval_of, number_of};
 
 /// Time between two looks at the directory: 100 ms.
 const LOOK_EVERY: WallTime = WallTime::from_millis(100);
@@ -160,7 +160,7 @@ impl IntervalLocks {
             let range = self.gpu.interval(lane, self.next, interval);
             locks::share(self.file()?, &range)?;
             self.held.push_back((now, range));
-            self.next = self.next.wrapping_add(1) % NUMBERS;
+            self.next = self.next.wrapping_add(1) % INTERVAL_NUMBERS;
         }
         Ok(())
     }
@@ -206,7 +206,7 @@ impl IntervalLocks {
 
     /// Releases the locks of intervals that every replay has passed.
     fn release(&mut self, now: Monotonic) -> io::Result<()> {
-        while self.held.front().is_some_and(|(locked_at, _)| now.since(*locked_at) > LOCKED_BEHIND) {
+        while self.held.front().is_some_and(|(locked_at, _)| now.since(*locked_at) > LOCKED_DELAY) {
             self.release_oldest()?;
         }
         Ok(())
@@ -274,9 +274,9 @@ impl IntervalLocks {
                 break;
             };
             new.push(interval_of(&range, now));
-            other.next = other.next.wrapping_add(1) % NUMBERS;
+            other.next = other.next.wrapping_add(1) % INTERVAL_NUMBERS;
         }
-        if new.is_empty() && now.since(other.read_at) > LOCKED_BEHIND {
+        if new.is_empty() && now.since(other.read_at) > LOCKED_DELAY {
             new = self.find_again(other, now)?;
         }
         for interval in new {
@@ -291,11 +291,11 @@ impl IntervalLocks {
     /// Finds the place of another slice in its lane, and returns the intervals that are not read yet. The slice is new, this
     /// process was late, or the other slice has elected another process, which counts anew.
     fn find_again(&self, other: &mut OtherSlice, now: Monotonic) -> io::Result<Vec<Interval>> {
-        let locks = locks_in(self.file()?, self.gpu.numbers(other.lane, 0..NUMBERS))?;
+        let locks = locks_in(self.file()?, self.gpu.numbers(other.lane, 0..INTERVAL_NUMBERS))?;
         let mut found: Vec<_> =
             locks.iter().map(|range| (interval_of(range, now), number_of(range))).collect();
         let has = |number| found.iter().any(|(_, known)| *known == number);
-        let after = |number: u64| number.wrapping_add(1) % NUMBERS;
+        let after = |number: u64| number.wrapping_add(1) % INTERVAL_NUMBERS;
         // The numbers are used in turn, so the newest is followed by none.
         let newest = found.iter().filter(|(_, number)| !has(after(*number))).max_by_key(|(last, _)| last.end);
         other.next = newest.map_or(other.next, |(_, number)| after(*number));

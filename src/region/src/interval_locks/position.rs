@@ -23,10 +23,10 @@ pub(super) const LANES: u64 = DIRECTORY;
 /// The lane in which all slices of the GPU have an entry.
 const DIRECTORY: u64 = 63;
 /// Numbers of intervals in a lane. They are used again in turn.
-pub(super) const NUMBERS: u64 = 256;
+pub(super) const INTERVAL_NUMBERS: u64 = 256;
 
 const NUMBER_BITS: u32 = 39;
-const LANE_BITS: u32 = NUMBER_BITS + NUMBERS.trailing_zeros();
+const LANE_BITS: u32 = NUMBER_BITS + INTERVAL_NUMBERS.trailing_zeros();
 const GPU_BITS: u32 = LANE_BITS + 6;
 
 /// Bits of a slice in a directory entry.
@@ -34,16 +34,16 @@ const SLICE: u64 = (1 << 38) - 1;
 /// Place of a lane's second range in the directory. No entry of a slice reaches it: see [`GpuRanges::programs`].
 const PROGRAMS: u64 = 3 << 37;
 /// Bits of the UUID in the length of a directory entry. The version of this encoding is above them.
-const REST: u64 = (1 << 32) - 1;
+const UUID_BITS: u64 = (1 << 32) - 1;
 /// Version of this encoding. Slices that use another one are not seen.
-const VERSION: u64 = 1;
+const ENCODING_VERSION: u64 = 1;
 
 const CONTEXT_BIT: u32 = 22;
-const GOES_ON: u64 = 1 << 21;
+const LOCK_GOES_ON: u64 = 1 << 21;
 /// Microseconds after which ends have the same bits again: 2.1 s.
-const AGAIN: u64 = 1 << 21;
+const END_PERIOD: u64 = 1 << 21;
 /// Longest interval, in microseconds: 0.26 s. The replay has passed what is older.
-const LONGEST: u64 = (1 << 18) - 1;
+const LONGEST_INTERVAL: u64 = (1 << 18) - 1;
 const NANOS: u64 = 1000;
 
 /// A range of bytes.
@@ -62,7 +62,7 @@ impl GpuRanges {
         let [a, b, c, d, e, f, g, h, ..] = uuid;
         let word = u64::from_be_bytes([a, b, c, d, e, f, g, h]);
         // A position is a signed number, so the highest bit stays free.
-        Self { base: (word >> (GPU_BITS + 1)) << GPU_BITS, rest: word & REST }
+        Self { base: (word >> (GPU_BITS + 1)) << GPU_BITS, rest: word & UUID_BITS }
     }
 
     const fn lane_start(self, lane: u64) -> u64 {
@@ -93,12 +93,13 @@ impl GpuRanges {
 
     /// Returns a range of the directory. Its length names the rest of the GPU's UUID, and the version.
     const fn in_directory(self, start: u64) -> Bytes {
-        start..start.saturating_add(1).saturating_add((VERSION << REST.count_ones()) | self.rest)
+        start
+            ..start.saturating_add(1).saturating_add((ENCODING_VERSION << UUID_BITS.count_ones()) | self.rest)
     }
 
     /// Returns the lane and the slice of an entry. `None`: the entry is for another GPU, or of another version.
     pub(super) fn slice_at(self, entry: &Bytes) -> Option<(u64, u64)> {
-        let lane = (entry.start >> NUMBER_BITS) & (NUMBERS - 1);
+        let lane = (entry.start >> NUMBER_BITS) & (INTERVAL_NUMBERS - 1);
         let slice = entry.start & SLICE;
         (lane < LANES && *entry == self.entry(lane, slice)).then_some((lane, slice))
     }
@@ -113,32 +114,32 @@ impl GpuRanges {
     /// Returns the range of an interval.
     pub(super) fn interval(self, lane: u64, number: u64, interval: &Interval) -> Bytes {
         let (start, end) = (interval.start.nanos() / NANOS, interval.end.nanos() / NANOS);
-        let flag = if interval.goes_on { GOES_ON } else { 0 };
-        let low = (u64::from(interval.context) << CONTEXT_BIT) | flag | (end % AGAIN);
+        let flag = if interval.goes_on { LOCK_GOES_ON } else { 0 };
+        let low = (u64::from(interval.context) << CONTEXT_BIT) | flag | (end % END_PERIOD);
         let start_of_range = self.numbers(lane, number..number).start | low;
-        let length = end.saturating_sub(start).min(LONGEST);
+        let length = end.saturating_sub(start).min(LONGEST_INTERVAL);
         start_of_range..start_of_range.saturating_add(1).saturating_add(length)
     }
 }
 
 /// Returns the number of an interval's range.
 pub(super) const fn number_of(range: &Bytes) -> u64 {
-    (range.start >> NUMBER_BITS) & (NUMBERS - 1)
+    (range.start >> NUMBER_BITS) & (INTERVAL_NUMBERS - 1)
 }
 
 /// Returns the interval of a range. Its end is that of all possible ones which is nearest to `now`, the monotonic clock.
 pub(super) fn interval_of(range: &Bytes, now: Monotonic) -> Interval {
     let low = range.start & ((1 << NUMBER_BITS) - 1);
-    let latest = (now.nanos() / NANOS).saturating_add(AGAIN / 2);
-    let age = latest.wrapping_sub(low) % AGAIN;
+    let latest = (now.nanos() / NANOS).saturating_add(END_PERIOD / 2);
+    let age = latest.wrapping_sub(low) % END_PERIOD;
     let end = latest.saturating_sub(age);
-    let length = range.end.saturating_sub(range.start).saturating_sub(1).min(LONGEST);
+    let length = range.end.saturating_sub(range.start).saturating_sub(1).min(LONGEST_INTERVAL);
     let at = |unit: u64| Monotonic::from_nanos(unit.saturating_mul(NANOS));
     Interval {
         start: at(end.saturating_sub(length)),
         end: at(end),
         context: u16::try_from((low >> CONTEXT_BIT) & u64::from(u16::MAX)).unwrap_or(0),
-        goes_on: low & GOES_ON != 0,
+        goes_on: low & LOCK_GOES_ON != 0,
     }
 }
 
@@ -156,11 +157,11 @@ mod tests {
         fn an_interval_is_read_as_it_was_written(
             uuid in any::<[u8; 16]>(),
             lane in 0..LANES,
-            number in 0..NUMBERS,
+            number in 0..INTERVAL_NUMBERS,
             (context, goes_on) in any::<(u16, bool)>(),
             now in 10_000_000_u64..1 << 50,
             age in 0..1_000_000_u64,
-            length in 0..=LONGEST,
+            length in 0..=LONGEST_INTERVAL,
         ) {
             let (gpu, end) = (GpuRanges::new(uuid), now - age);
             let interval =
@@ -200,6 +201,6 @@ mod tests {
         let interval = Interval { start: ns(5_000_000), end: ns(9_000_000_000), context: 3, goes_on: true };
         let range = GpuRanges::new([9; 16]).interval(5, 255, &interval);
         let read = interval_of(&range, ns(9_000_000_000));
-        assert_eq!(read, Interval { start: ns(9_000_000_000 - LONGEST * MICRO), ..interval });
+        assert_eq!(read, Interval { start: ns(9_000_000_000 - LONGEST_INTERVAL * MICRO), ..interval });
     }
 }

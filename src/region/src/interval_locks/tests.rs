@@ -108,7 +108,7 @@ fn locks_are_released_once_every_replay_has_passed_them() {
     let [mut a, mut b] = met(&Node::new());
     let now = START + 3 * LOOK_EVERY;
     exchange(&mut a, &[span(now, 0)], now);
-    let later = now + LOCKED_BEHIND + ns(1000);
+    let later = now + LOCKED_DELAY + ns(1000);
     exchange(&mut a, &[span(later, 0)], later);
     assert_eq!(a.held.len(), 1);
     // The first interval is gone. The reader goes on with the second one.
@@ -118,15 +118,15 @@ fn locks_are_released_once_every_replay_has_passed_them() {
 
 #[test]
 fn a_reader_goes_on_after_any_number_of_missed_intervals() {
-    for missed in 0..2 * NUMBERS {
+    for missed in 0..2 * INTERVAL_NUMBERS {
         let [mut a, mut b] = met(&Node::new());
         let mut now = START + 3 * LOOK_EVERY;
         for _ in 0..=missed {
-            now += LOCKED_BEHIND + ns(1000);
+            now += LOCKED_DELAY + ns(1000);
             exchange(&mut a, &[span(now, 0)], now);
         }
         assert_eq!(exchange(&mut b, &[], now), [(1, span(now, 0))], "{missed}");
-        assert_eq!(exchange(&mut b, &[], now + LOCKED_BEHIND + ns(1000)), [], "{missed}");
+        assert_eq!(exchange(&mut b, &[], now + LOCKED_DELAY + ns(1000)), [], "{missed}");
     }
 }
 
@@ -211,7 +211,7 @@ fn locks_of_others_that_mean_nothing_do_no_harm() {
     let [mut a, mut b] = met(&node);
     let hostile = OpenOptions::new().read(true).open(node.0.path()).unwrap();
     let gpu = a.gpu;
-    let wide = gpu.numbers(a.lane.unwrap(), 0..NUMBERS);
+    let wide = gpu.numbers(a.lane.unwrap(), 0..INTERVAL_NUMBERS);
     for range in [0..i64::MAX as u64, wide.clone(), gpu.directory(), wide.start + 5..wide.start + 6] {
         locks::share(&hostile, &range).unwrap();
         for round in 3..6 {

@@ -155,7 +155,7 @@ pub(crate) struct ProcessTime {
     pub(crate) unsettled_ns: Word64<GpuTime>,
     /// When the process last settled.
     pub(crate) settled_at: Word64<Monotonic>,
-    /// Predicted GPU time of work under way, in nanoseconds, with the bits [`UNPREDICTED`] and [`UNDER_WAY`].
+    /// Predicted GPU time of work under way, in nanoseconds, with the bits [`UNPREDICTED`] and [`WORK_UNDER_WAY`].
     pub(crate) queued_ns: Word64,
     /// Counters of this process and of earlier processes in the slot. Sums over slots therefore never fall.
     pub(crate) counts: UsageCounts,
@@ -172,12 +172,12 @@ pub(crate) const UNPREDICTED: u64 = 1 << 63;
 
 /// The bit of [`ProcessTime::queued_ns`] for work that may be under way, with a prediction or without, submitted in
 /// full or in part.
-pub(crate) const UNDER_WAY: u64 = 1 << 62;
+pub(crate) const WORK_UNDER_WAY: u64 = 1 << 62;
 
 impl ProcessTime {
     /// Returns the predicted GPU time of work under way.
     pub(crate) fn queued(&self) -> GpuTime {
-        GpuTime::from_nanos(self.queued_ns.get() & !(UNPREDICTED | UNDER_WAY))
+        GpuTime::from_nanos(self.queued_ns.get() & !(UNPREDICTED | WORK_UNDER_WAY))
     }
 }
 

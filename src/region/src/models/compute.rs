@@ -5,7 +5,7 @@ use loom::sync::Arc;
 
 use super::{DEVICE, NOW, SLOTS, World, beside, layout, model};
 use gpuslice_policy::arbiter::Grant;
-use gpuslice_policy::arbiter::grant_word::{STALE, encode};
+use gpuslice_policy::arbiter::grant_word::{GRANT_LASTS, encode};
 use gpuslice_policy::compute::limiter::token_bucket::RateLimit;
 use gpuslice_policy::compute::measuring::overlap::Overlap;
 use gpuslice_policy::time::literals::{ms, ns};
@@ -131,15 +131,15 @@ fn a_process_that_listens_only_after_a_refusal_sleeps_through_a_refund() {
 
 /// The whole share is given to a process that goes to sleep with a thousandth of it, for less than a nanosecond of GPU
 /// time.
-fn other_terms_come_while_one_goes_to_sleep(late: bool) {
+fn another_rate_limit_comes_while_one_goes_to_sleep(late: bool) {
     model(move || {
         let world = paid(0, [true; SLOTS]);
         world.layout.devices[DEVICE].cores_permille.set(1);
-        let old = world.layout.terms(DEVICE);
+        let old = world.layout.rate_limit(DEVICE);
         world.layout.time[DEVICE].paid.0.until.set(NOW + ns(999));
         let other = beside(&world, move |world| {
             world.layout.devices[DEVICE].cores_permille.set(WHOLE_SHARE);
-            world.layout.change_terms(DEVICE, (old, world.layout.terms(DEVICE)), NOW);
+            world.layout.change_rate_limit(DEVICE, (old, world.layout.rate_limit(DEVICE)), NOW);
         });
         world.take_or_sleep(1, ms(1), late);
         other.join().unwrap();
@@ -147,14 +147,14 @@ fn other_terms_come_while_one_goes_to_sleep(late: bool) {
 }
 
 #[test]
-fn no_process_sleeps_through_a_change_of_terms() {
-    other_terms_come_while_one_goes_to_sleep(false);
+fn no_process_sleeps_through_a_change_of_the_rate_limit() {
+    another_rate_limit_comes_while_one_goes_to_sleep(false);
 }
 
 #[test]
 #[should_panic(expected = "no wake came")]
-fn a_process_that_listens_only_after_a_refusal_sleeps_through_a_change_of_terms() {
-    other_terms_come_while_one_goes_to_sleep(true);
+fn a_process_that_listens_only_after_a_refusal_sleeps_through_a_change_of_the_rate_limit() {
+    another_rate_limit_comes_while_one_goes_to_sleep(true);
 }
 
 /// The owner of slot 0 died, having paid 4 of the 10 ms that are owed. Two others reap, and one of them may be killed.
@@ -196,15 +196,15 @@ fn credit_that_stays_in_the_word_of_the_dead_is_given_back_twice() {
 
 /// Returns a grant of `thousandths` of the GPU.
 fn word_of(thousandths: u16, now: Monotonic) -> u64 {
-    let terms = RateLimit::new(Permille::new(thousandths).unwrap(), GpuTime::from_nanos(0));
-    encode(&Grant { terms, wall_credit: WallTime::ZERO, queue_bound: GpuTime::MAX }, now)
+    let rate_limit = RateLimit::new(Permille::new(thousandths).unwrap(), GpuTime::from_nanos(0));
+    encode(&Grant { rate_limit, wall_credit: WallTime::ZERO, queue_bound: GpuTime::MAX }, now)
 }
 
 /// Two processes find that a grant of half of the GPU is too old. 10 ms of wall time are owed.
 fn two_members_notice_that_a_grant_is_stale() {
     model(|| {
         let world = paid(10, [true; SLOTS]);
-        world.layout.time[DEVICE].control.0.grant.set(word_of(500, NOW - STALE));
+        world.layout.time[DEVICE].control.0.grant.set(word_of(500, NOW - GRANT_LASTS));
         let other = beside(&world, |world| world.layout.expire_grant(DEVICE, NOW));
         world.layout.expire_grant(DEVICE, NOW);
         other.join().unwrap();
@@ -252,7 +252,7 @@ fn a_payment_where_the_rate_is_granted_first_may_count_it_twice() {
 fn one_tells_while_another_forgets() {
     model(|| {
         let world = paid(8, [true; SLOTS]);
-        world.layout.time[DEVICE].control.0.grant.set(word_of(500, NOW - STALE));
+        world.layout.time[DEVICE].control.0.grant.set(word_of(500, NOW - GRANT_LASTS));
         let other = beside(&world, |world| world.layout.expire_grant(DEVICE, NOW));
         let new = word_of(250, NOW);
         world.layout.set_grant(DEVICE, new, NOW);

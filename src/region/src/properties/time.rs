@@ -1,4 +1,4 @@
-//! Property tests of the compute ledger: it answers as a simple model does, after calls, deaths and changes of terms.
+//! Property tests of the compute ledger: it answers as a simple model does, after calls, deaths and changes of the rate limit.
 
 use gpuslice_policy::compute::limiter::fair_queue::{self, Ask};
 use gpuslice_policy::compute::limiter::overdraft;
@@ -26,7 +26,7 @@ enum Step {
     StopAsking(usize),
     Settle(i64),
     Settled(usize, u64),
-    Terms(u32, u64),
+    RateLimit(u32, u64),
     Count(usize, u64),
 }
 
@@ -42,14 +42,14 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (0..SLOTS).prop_map(Step::StopAsking),
         3 => prop_oneof![-20_000_000..20_000_000_i64, any::<i64>()].prop_map(Step::Settle),
         3 => (0..SLOTS, span()).prop_map(|(slot, prepaid)| Step::Settled(slot, prepaid)),
-        1 => (0..1200_u32, span()).prop_map(|(permille, burst)| Step::Terms(permille, burst)),
+        1 => (0..1200_u32, span()).prop_map(|(permille, burst)| Step::RateLimit(permille, burst)),
         2 => (0..SLOTS, 0..30 * MS).prop_map(|(slot, time)| Step::Count(slot, time)),
     ]
 }
 
 /// The expected words. The slice of `policy/tests/compute`, with deaths.
 struct Model {
-    terms: RateLimit,
+    rate_limit: RateLimit,
     paid_until: Monotonic,
     free_from: Monotonic,
     overdrawn_until: Monotonic,
@@ -65,22 +65,23 @@ struct Model {
 
 impl Model {
     fn take(&mut self, me: usize, amount: GpuTime) -> Result<(), Monotonic> {
-        if self.asks[me].wants.is_zero() {
-            let served = self.asks[me].served;
-            self.asks[me].served = fair_queue::start(served, self.virtual_time, self.terms, self.seen());
+        if self.asks[me].requested.is_zero() {
+            let served = self.asks[me].virtual_service;
+            self.asks[me].virtual_service =
+                fair_queue::start(served, self.virtual_time, self.rate_limit, self.seen());
         }
-        self.asks[me].wants = amount;
-        let served = self.asks[me].served;
+        self.asks[me].requested = amount;
+        let served = self.asks[me].virtual_service;
         let before = fair_queue::before(me, served, self.seen());
         let free_since = token_bucket::free_since(self.paid_until, self.free_from, self.now);
-        if let Some(until) = fair_queue::wait(free_since, before, self.now, self.terms) {
+        if let Some(until) = fair_queue::wait(free_since, before, self.now, self.rate_limit) {
             self.looks[me] = until;
             return Err(until);
         }
         self.looks[me] = ns(0);
-        self.set_paid_until(token_bucket::prepay(self.paid_until, self.now, amount, self.terms));
+        self.set_paid_until(token_bucket::prepay(self.paid_until, self.now, amount, self.rate_limit));
         self.virtual_time = self.virtual_time.max(served);
-        self.asks[me] = Ask { served: served + amount, wants: GpuTime::ZERO };
+        self.asks[me] = Ask { virtual_service: served + amount, requested: GpuTime::ZERO };
         self.outstanding[me] += amount;
         Ok(())
     }
@@ -111,11 +112,11 @@ impl Model {
     }
 
     fn settle(&mut self, difference: GpuTimeChange) {
-        self.set_paid_until(token_bucket::settle(self.paid_until, self.now, difference, self.terms));
+        self.set_paid_until(token_bucket::settle(self.paid_until, self.now, difference, self.rate_limit));
     }
 }
 
-fn terms(permille: u32, burst: u64) -> RateLimit {
+fn rate_limit(permille: u32, burst: u64) -> RateLimit {
     let rate = Permille::new(u16::try_from(permille.clamp(1, 1000)).unwrap()).unwrap();
     RateLimit::new(rate, MOST_DEBT.min(ns(burst)))
 }
@@ -126,7 +127,7 @@ fn start() -> (World, Model) {
     entry.cores_permille.set(500);
     entry.burst.set(ns(20 * MS));
     let model = Model {
-        terms: terms(500, 20 * MS),
+        rate_limit: rate_limit(500, 20 * MS),
         paid_until: Monotonic::BEGIN,
         free_from: Monotonic::BEGIN,
         overdrawn_until: Monotonic::BEGIN,
@@ -168,18 +169,18 @@ fn play(world: &World, model: &mut Model, step: Step) -> Result<(), TestCaseErro
         }
         Step::Owe(slot, amount) if lives[slot] => {
             let amount = ns(amount);
-            let paid = overdraft::admit(model.overdrawn_until, now, amount, model.terms);
+            let paid = overdraft::admit(model.overdrawn_until, now, amount, model.rate_limit);
             prop_assert_eq!(layout.overdraw(DEVICE, slot, amount, now), paid.is_some());
             if let Some(until) = paid {
                 model.overdrawn_until = until;
                 model.settle(GpuTimeChange::charge(amount));
-                model.asks[slot].served += amount;
+                model.asks[slot].virtual_service += amount;
                 model.outstanding[slot] += amount;
             }
         }
         Step::StopAsking(slot) if lives[slot] => {
             layout.withdraw_request(DEVICE, slot);
-            (model.asks[slot].wants, model.looks[slot]) = (GpuTime::ZERO, Monotonic::BEGIN);
+            (model.asks[slot].requested, model.looks[slot]) = (GpuTime::ZERO, Monotonic::BEGIN);
         }
         Step::Settle(difference) => {
             let difference = GpuTimeChange::from_nanos(difference);
@@ -193,15 +194,15 @@ fn play(world: &World, model: &mut Model, step: Step) -> Result<(), TestCaseErro
             model.outstanding[slot] = model.outstanding[slot].saturating_sub(prepaid);
             model.settled_at[slot] = now;
         }
-        Step::Terms(permille, burst) => {
-            let new = terms(permille, burst);
+        Step::RateLimit(permille, burst) => {
+            let new = rate_limit(permille, burst);
             layout.devices[DEVICE].cores_permille.set(permille);
             layout.devices[DEVICE].burst.set(ns(burst));
-            layout.change_terms(DEVICE, (model.terms, new), now);
-            if new != model.terms {
-                model.set_paid_until(token_bucket::change(model.paid_until, now, model.terms, new));
+            layout.change_rate_limit(DEVICE, (model.rate_limit, new), now);
+            if new != model.rate_limit {
+                model.set_paid_until(token_bucket::change(model.paid_until, now, model.rate_limit, new));
             }
-            model.terms = new;
+            model.rate_limit = new;
         }
         Step::Count(slot, time) if lives[slot] => {
             let time = ns(time);
@@ -217,7 +218,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(CASES) })]
 
     #[test]
-    fn any_sequence_of_payments_deaths_and_changes_of_terms_is_answered_as_the_model_answers(
+    fn any_sequence_of_payments_deaths_and_changes_of_the_rate_limit_is_answered_as_the_model_answers(
         steps in proptest::collection::vec(step(), 1..80)
     ) {
         let (world, mut model) = start();
@@ -225,14 +226,14 @@ proptest! {
             play(&world, &mut model, step)?;
             let layout = &world.layout;
             prop_assert_eq!(layout.time[DEVICE].paid.0.until.get(), model.paid_until);
-            prop_assert_eq!(layout.terms(DEVICE), model.terms);
+            prop_assert_eq!(layout.rate_limit(DEVICE), model.rate_limit);
             // Words of one device do not change those of another.
             prop_assert_eq!(layout.time_used(0), TimeUsed::default());
             prop_assert_eq!(layout.time_used(DEVICE).used, model.used);
             for slot in 0..SLOTS {
                 let process = &layout.time[DEVICE].processes[slot];
                 prop_assert_eq!(process.unsettled_ns.get(), model.outstanding[slot]);
-                let ask = Ask { served: process.virtual_service.get(), wants: process.requested_ns.get() };
+                let ask = Ask { virtual_service: process.virtual_service.get(), requested: process.requested_ns.get() };
                 prop_assert!(!model.taken[slot] || ask == model.asks[slot], "{:?} for {:?}", ask, model.asks[slot]);
             }
             prop_assert_eq!(layout.time[DEVICE].virtual_time.0.get(), model.virtual_time);

@@ -153,7 +153,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
     pub(crate) fn release_slot(&self, slot: usize, now: Monotonic) {
         self.reclaim_time(slot, now);
         #[cfg(all(test, loom))]
-        if broken::is_killed() {
+        if broken::take_kill() {
             return;
         }
         self.empty_slot(slot);

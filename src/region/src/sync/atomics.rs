@@ -4,7 +4,7 @@
 //! stronger order. The words do not publish other memory; code that needs more uses [`full_fence`], [`Published32`] or
 //! [`Published64`].
 
-#![allow(clippy::disallowed_types, reason = "this file is the door to the atomics")]
+#![allow(clippy::disallowed_types, reason = "only this file uses the atomics")]
 
 use core::marker::PhantomData;
 #[cfg(not(loom))]
@@ -448,7 +448,7 @@ pub(crate) mod broken {
         KILLS.set(true);
     }
 
-    pub(crate) fn is_killed() -> bool {
+    pub(crate) fn take_kill() -> bool {
         KILLS.replace(false)
     }
 }

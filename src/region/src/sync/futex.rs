@@ -9,7 +9,7 @@ use crate::sync::{atomics::WakeSeq, clock};
 use gpuslice_policy::time::{Monotonic, WallTime};
 
 /// The longest sleep. No process wakes a thread that sleeps on a lost region.
-const LONGEST: WallTime = WallTime::from_millis(1_000);
+const LONGEST_SLEEP: WallTime = WallTime::from_millis(1_000);
 
 /// Sleeps until another process calls [`wake_all`], the monotonic clock reaches `until`, or the thread handles a
 /// signal.
@@ -21,7 +21,7 @@ pub(crate) fn sleep(word: &WakeSeq, seen: u32, until: Monotonic) {
     if until <= now {
         return;
     }
-    let until = time_of(until.min(now.saturating_add(LONGEST)));
+    let until = time_of(until.min(now.saturating_add(LONGEST_SLEEP)));
     let (none, operation) = (ptr::null_mut::<u32>(), libc::FUTEX_WAIT_BITSET);
     // SAFETY: `FUTEX_WAIT_BITSET` reads the word and the time. The borrow of `word` keeps it mapped, and `until` lives
     // until after the call. If the file was truncated, the call fails.

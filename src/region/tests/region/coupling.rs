@@ -1,6 +1,6 @@
 //! Tests that devices are coupled if their kernels wait for each other.
 
-use gpuslice_policy::compute::coupling::{LASTS, MeasuredBatch, ThrottledLaunch};
+use gpuslice_policy::compute::coupling::{COUPLING_LASTS, MeasuredBatch, ThrottledLaunch};
 use gpuslice_policy::compute::limiter::lease;
 use gpuslice_policy::time::{Monotonic, WallTime};
 use gpuslice_region::{Device, DeviceRequest, Member, Trust, Uuid};
@@ -37,7 +37,7 @@ fn a_ready_launch_waits_for_a_throttled_one_on_a_coupled_device() {
     assert_eq!(second.acquire_since(devices[1], ms(1), NOW + ms(1), due), Ok(()), "both can go");
     assert_eq!(
         lease_size(&second, devices[1], due),
-        lease::LEAST,
+        lease::LEAST_LEASE,
         "nothing is left that goes without the other"
     );
     assert_eq!(first.acquire(devices[0], ms(1), due), Ok(()));
@@ -111,7 +111,7 @@ fn no_more_is_saved_up_than_others_in_step_have() {
 fn a_minute_later_each_goes_by_itself() {
     let folder = directory();
     let ([_first, second], devices) = held_back(&folder);
-    second.couple(devices, NOW - LASTS + ms(1));
+    second.couple(devices, NOW - COUPLING_LASTS + ms(1));
     assert!(second.is_coupled(devices[1], NOW) && !second.is_coupled(devices[1], NOW + ms(1)));
     assert_eq!(second.acquire(devices[1], ms(1), NOW + ms(1)), Ok(()));
 }
@@ -121,7 +121,7 @@ fn a_batch_that_a_launch_on_another_device_ended_names_that_device() {
     let folder = directory();
     let ([first, second], devices) = held_back(&folder);
     let due = NOW + ms(100);
-    let ran = MeasuredBatch { plain: ms(1), length: ms(60), until: due + ms(2), after: ns(0) };
+    let ran = MeasuredBatch { predicted: ms(1), length: ms(60), until: due + ms(2), after: ns(0) };
     assert_eq!(second.unblocked_by(devices[1], &ran), None);
     assert_eq!(first.acquire_since(devices[0], ms(1), NOW + ns(1), due), Ok(()));
     let kept = ThrottledLaunch { since: NOW + ns(1), until: due, is_overdraft: false };
@@ -140,7 +140,7 @@ fn a_throttled_launch_gets_an_overdraft_while_a_batch_on_another_device_overruns
     second.note_overrun(overdue, NOW + ms(2));
     let is_asking = || first.process_activity(held, NOW + ms(2)).any(|process| process.waits);
     assert!(is_asking() && ahead(2) && !is_asking());
-    let ran = MeasuredBatch { plain: ms(1), length: ms(6), until: NOW + ms(3), after: ns(0) };
+    let ran = MeasuredBatch { predicted: ms(1), length: ms(6), until: NOW + ms(3), after: ns(0) };
     let kept = ThrottledLaunch { since: NOW, until: NOW + ms(2), is_overdraft: true };
     assert_eq!(second.unblocked_by(overdue, &ran), Some((held, kept)));
     assert_eq!(first.acquire(held, ms(1), NOW + ms(2)), Err(NOW + ms(102)), "it is owed");

@@ -35,7 +35,7 @@ fn member(path: &Path, devices: &[DeviceRequest]) -> (Member, Vec<Device>) {
 /// Returns the GPU time that the slice owes on a device, in milliseconds.
 #[track_caller]
 fn owed(member: &Member, device: Device) -> u64 {
-    member.terms(device).gpu(member.paid_until(device).since(now())).count(ms(1))
+    member.rate_limit(device).gpu(member.paid_until(device).since(now())).count(ms(1))
 }
 
 /// Makes a slice that has run the kernel on its devices, and has no living process.
@@ -99,7 +99,7 @@ fn a_burst_that_was_used_is_not_granted_again() {
     // The burst is 40 s of GPU time, and the kernel uses 30 s.
     left_behind(&path, &[device(1, 100, 40_000)]);
     let (member, places) = member(&path, &[device(1, 100, 40_000)]);
-    let saved = member.terms(places[0]).gpu(now().since(member.paid_until(places[0]))).count(ms(1));
+    let saved = member.rate_limit(places[0]).gpu(now().since(member.paid_until(places[0]))).count(ms(1));
     assert!((10_000..11_000).contains(&saved), "{saved} ms of 10000 that are left");
     member.leave();
 }
@@ -189,7 +189,7 @@ fn busy_for(path: &Path, milliseconds: u64) -> (Member, Device) {
 /// Returns the GPU time in milliseconds for which a slice has paid since an instant.
 fn paid_since(path: &Path, began: u64) -> u64 {
     let (member, places) = member(path, &[device(1, 100, 0)]);
-    let paid = member.terms(places[0]).gpu(member.paid_until(places[0]).since(ns(began))).count(ms(1));
+    let paid = member.rate_limit(places[0]).gpu(member.paid_until(places[0]).since(ns(began))).count(ms(1));
     member.leave();
     paid
 }

@@ -1,6 +1,6 @@
 //! Tests that the words of the compute ledger have the values written to them, and none from before.
 
-use gpuslice_policy::compute::attribution::correction::ONE;
+use gpuslice_policy::compute::attribution::correction::WHOLE_FACTOR;
 use gpuslice_policy::compute::attribution::source::{Measured, Source};
 use gpuslice_policy::compute::limiter::lease;
 use gpuslice_policy::compute::measuring::peer_intervals::{Interval, IntervalEntry};
@@ -128,7 +128,7 @@ fn beside_neighbours_a_turn_is_leased() {
     let directory = directory();
     let path = directory.path().join("region");
     let ((first, device), (second, _)) = (join(&path, LIMIT), join(&path, LIMIT));
-    let turn = lease::turn(second.terms(device));
+    let turn = lease::turn(second.rate_limit(device));
     let least = || lease_size(&second, device, NOW);
     assert!(least() < turn, "alone");
     first.set_correction(device, 500_000);
@@ -138,7 +138,7 @@ fn beside_neighbours_a_turn_is_leased() {
         (500_000, turn),
         "beside slices that publish what they do"
     );
-    second.set_correction(device, ONE);
+    second.set_correction(device, WHOLE_FACTOR);
     assert!(least() < turn);
     second.set_measure_source(device, Measured::by(Source::Whole).word());
     assert_eq!(least(), turn, "beside other programs");

@@ -1,7 +1,7 @@
 //! Tests of grants: the rates that an arbiter writes into a slice's region.
 
 use gpuslice_policy::arbiter::Grant;
-use gpuslice_policy::arbiter::grant_word::{STALE, encode};
+use gpuslice_policy::arbiter::grant_word::{GRANT_LASTS, encode};
 use gpuslice_policy::compute::limiter::token_bucket::RateLimit;
 use gpuslice_policy::config::{CorePolicy, Priority};
 use gpuslice_policy::time::Monotonic;
@@ -20,8 +20,8 @@ const NOW: Monotonic = Monotonic::from_nanos(1 << 50);
 
 /// Makes a grant of `thousandths`, a burst of 20 ms, and at most `ahead` nanoseconds of queued work.
 fn word(thousandths: u16, ahead: u64, now: Monotonic) -> u64 {
-    let terms = RateLimit::new(Permille::new(thousandths).unwrap(), ms(20));
-    encode(&Grant { terms, wall_credit: ns(0), queue_bound: ns(ahead) }, now)
+    let rate_limit = RateLimit::new(Permille::new(thousandths).unwrap(), ms(20));
+    encode(&Grant { rate_limit, wall_credit: ns(0), queue_bound: ns(ahead) }, now)
 }
 
 /// Makes a member of a slice that owes 50 ms of GPU time: 100 ms of wall time.
@@ -37,19 +37,19 @@ fn a_grant_holds_until_it_is_stale_and_the_debt_stays_the_same() {
     let directory = directory();
     let (member, device) = in_debt(&directory.path().join("region"), ns(NOW.nanos()));
     member.set_grant(device, word(20, 4 << 20, ns(NOW.nanos())), NOW);
-    assert_eq!(member.terms(device).rate().get(), 20);
-    assert_eq!(member.own_terms(device).rate().get(), 500);
+    assert_eq!(member.rate_limit(device).rate().get(), 20);
+    assert_eq!(member.own_rate_limit(device).rate().get(), 500);
     assert_eq!(member.acquire(device, ms(1), NOW), Err(NOW + ms(2500)));
     member.set_grant(device, word(250, 0, ns(NOW.nanos())), NOW);
     assert_eq!(member.acquire(device, ms(1), NOW), Err(NOW + ms(200)));
     member.set_grant(device, word(20, 4 << 20, ns(NOW.nanos())), NOW);
     assert_eq!(member.acquire(device, ms(1), NOW), Err(NOW + ms(2500)));
-    assert_eq!(member.expire_grant(device, NOW + STALE - ns(1)), Some(ns(4 << 20)));
-    assert_eq!(member.terms(device).rate().get(), 20);
+    assert_eq!(member.expire_grant(device, NOW + GRANT_LASTS - ns(1)), Some(ns(4 << 20)));
+    assert_eq!(member.rate_limit(device).rate().get(), 20);
     // 30 ms of GPU time are still owed then, and paid at a half.
-    assert_eq!(member.acquire(device, ms(1), NOW + STALE), Err(NOW + STALE + ms(60)));
-    assert_eq!((member.grant(device), member.terms(device).rate().get()), (0, 500));
-    assert_eq!(member.expire_grant(device, NOW + STALE), None);
+    assert_eq!(member.acquire(device, ms(1), NOW + GRANT_LASTS), Err(NOW + GRANT_LASTS + ms(60)));
+    assert_eq!((member.grant(device), member.rate_limit(device).rate().get()), (0, 500));
+    assert_eq!(member.expire_grant(device, NOW + GRANT_LASTS), None);
 }
 
 #[test]
@@ -57,7 +57,7 @@ fn nothing_that_is_told_gives_more_than_the_slices_own() {
     let directory = directory();
     let (member, device) = in_debt(&directory.path().join("region"), ns(NOW.nanos()));
     member.set_grant(device, word(1000, u64::MAX, ns(NOW.nanos())), NOW);
-    assert_eq!(member.terms(device), member.own_terms(device));
+    assert_eq!(member.rate_limit(device), member.own_rate_limit(device));
     assert_eq!(member.expire_grant(device, NOW), Some(ns(u64::MAX)));
     assert_eq!(member.acquire(device, ms(1), NOW), Err(NOW + ms(100)));
 }
@@ -67,8 +67,8 @@ fn a_member_that_only_listens_notices_that_the_arbiter_is_silent() {
     let directory = directory();
     let (member, device) = in_debt(&directory.path().join("region"), ns(NOW.nanos()));
     member.set_grant(device, word(20, 0, ns(NOW.nanos())), NOW);
-    assert_eq!(member.expire_grant(device, NOW + STALE), None);
-    assert_eq!((member.grant(device), member.terms(device).rate().get()), (0, 500));
+    assert_eq!(member.expire_grant(device, NOW + GRANT_LASTS), None);
+    assert_eq!((member.grant(device), member.rate_limit(device).rate().get()), (0, 500));
 }
 
 #[test]
@@ -115,7 +115,7 @@ fn other_limits_end_an_earlier_grant() {
     member.set_grant(device, word(50, 0, now()), now());
     let sharing = Sharing { policy: CorePolicy::BestEffort, priority: Priority::Low, weight: 7 };
     member.set_limits(device, Limits { cores_permille: 800, sharing, ..member.limits(device) });
-    assert_eq!((member.grant(device), member.terms(device).rate().get()), (0, 800));
+    assert_eq!((member.grant(device), member.rate_limit(device).rate().get()), (0, 800));
     assert_eq!(member.limits(device).sharing, sharing);
     // 50 ms of GPU time, less the time that has passed.
     let owed = member.paid_until(device).since(now());

@@ -42,7 +42,7 @@ pub(crate) fn join(path: &Path, memory: u64) -> (Member, Device) {
 
 /// Returns the size of the next lease of a process with one thread.
 pub(crate) fn lease_size(member: &Member, device: Device, now: Monotonic) -> GpuTime {
-    lease::size_for(&member.lease_situation(device, now), 1, queue_bound::MOST)
+    lease::size_for(&member.lease_situation(device, now), 1, queue_bound::MOST_BOUND)
 }
 
 /// Another process. Killed when dropped.

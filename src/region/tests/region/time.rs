@@ -1,4 +1,4 @@
-//! Tests that processes keep to a share of GPU time while they sleep, are killed, and get other terms.
+//! Tests that processes keep to a share of GPU time while they sleep, are killed, and get another rate limit.
 //!
 //! The clock is an argument, so most tests run in virtual time. Only sleeps use the real clock.
 
@@ -6,7 +6,7 @@ use std::{fs::OpenOptions, os::unix::fs::FileExt as _, path::Path};
 
 use gpuslice_policy::compute::attribution::correction;
 use gpuslice_policy::compute::attribution::source::{Measured, Source, Why};
-use gpuslice_policy::compute::limiter::fair_queue::PATIENCE;
+use gpuslice_policy::compute::limiter::fair_queue::TURN_GRACE;
 use gpuslice_policy::compute::limiter::lease;
 use gpuslice_policy::compute::limiter::token_bucket::MOST_DEBT;
 use gpuslice_policy::compute::measuring::peer_intervals::Interval;
@@ -120,7 +120,7 @@ fn having_taken(path: &Path, time: GpuTime, now: Monotonic) -> (Member, Member, 
 /// Asserts that the first member gets time at an instant at which only one of the two can.
 fn assert_first_goes_first(first: &Member, second: &Member, device: Device, due: Monotonic) {
     assert_eq!(first.acquire(device, ms(1), NOW), Err(due));
-    assert_eq!(second.acquire(device, ms(1), due), Err(due + PATIENCE), "the first has had less");
+    assert_eq!(second.acquire(device, ms(1), due), Err(due + TURN_GRACE), "the first has had less");
     assert_eq!(first.acquire(device, ms(1), due), Ok(()));
 }
 
@@ -159,14 +159,14 @@ fn a_process_that_had_less_goes_first_and_is_not_waited_for_long() {
     let (first, second, device) = in_debt(&directory.path().join("region"), ns(NOW.nanos()));
     let due = NOW + ms(100);
     assert_eq!(second.acquire(device, ms(10), NOW), Err(due));
-    assert_eq!(first.acquire(device, ms(1), due), Err(due + PATIENCE), "after the second");
-    assert_eq!(lease_size(&first, device, NOW), lease::turn(first.terms(device)));
-    assert_eq!(first.acquire(device, ms(1), due + PATIENCE), Ok(()), "it is late");
-    assert_eq!(lease_size(&first, device, NOW), lease::turn(first.terms(device)));
+    assert_eq!(first.acquire(device, ms(1), due), Err(due + TURN_GRACE), "after the second");
+    assert_eq!(lease_size(&first, device, NOW), lease::turn(first.rate_limit(device)));
+    assert_eq!(first.acquire(device, ms(1), due + TURN_GRACE), Ok(()), "it is late");
+    assert_eq!(lease_size(&first, device, NOW), lease::turn(first.rate_limit(device)));
     second.withdraw_request(device);
     assert_eq!(lease_size(&first, device, NOW), lease::MOST_ALONE);
     assert_eq!(second.acquire(device, ms(1), due + ms(100)), Ok(()));
-    assert_eq!(lease_size(&first, device, NOW), lease::MOST);
+    assert_eq!(lease_size(&first, device, NOW), lease::MOST_LEASE);
     second.leave();
     assert_eq!(lease_size(&first, device, NOW), lease::MOST_ALONE);
 }
@@ -242,7 +242,7 @@ fn prepaid_time_of_a_killed_process_is_given_back_and_wakes_a_waiting_one() {
 }
 
 #[test]
-fn a_change_of_terms_by_another_process_wakes_a_sleeper_and_keeps_the_debt() {
+fn a_change_of_the_rate_limit_by_another_process_wakes_a_sleeper_and_keeps_the_debt() {
     let directory = directory();
     let path = directory.path().join("region");
     let (member, device) = join(&path, LIMIT);
@@ -265,7 +265,7 @@ fn a_change_of_terms_by_another_process_wakes_a_sleeper_and_keeps_the_debt() {
 }
 
 #[test]
-fn other_terms_that_are_set_again_change_nothing() {
+fn a_rate_limit_that_is_set_again_changes_nothing() {
     let directory = directory();
     let (first, _second, device) = in_debt(&directory.path().join("region"), now());
     let (wake_sequence, owed) = (first.wake_sequence(device), first.paid_until(device));
@@ -273,7 +273,7 @@ fn other_terms_that_are_set_again_change_nothing() {
     assert_eq!((first.wake_sequence(device), first.paid_until(device)), (wake_sequence, owed));
     first.set_limits(device, Limits { burst: ns(5), ..first.limits(device) });
     assert_ne!(first.wake_sequence(device), wake_sequence);
-    assert_eq!(first.terms(device).burst(), ns(5));
+    assert_eq!(first.rate_limit(device).burst(), ns(5));
 }
 
 #[test]
@@ -378,8 +378,8 @@ fn leases_are_larger_for_a_process_alone_and_where_each_request_costs_a_turn() {
     let path = directory.path().join("region");
     let (member, device) = join(&path, LIMIT);
     let (other, _) = join(&path, LIMIT);
-    let terms = member.terms(device);
-    let [alone, usual, turn] = [lease::MOST_ALONE, lease::MOST, lease::turn(terms)];
+    let rate_limit = member.rate_limit(device);
+    let [alone, usual, turn] = [lease::MOST_ALONE, lease::MOST_LEASE, lease::turn(rate_limit)];
     let sizes = || [&member, &other].map(|member| lease_size(member, device, NOW));
     assert_eq!(sizes(), [alone, alone], "no process has had anything");
     member.acquire(device, ms(100), NOW).unwrap();
@@ -389,9 +389,9 @@ fn leases_are_larger_for_a_process_alone_and_where_each_request_costs_a_turn() {
     other.withdraw_request(device);
     assert_ne!(sizes()[0], turn);
     // Co-tenants, seen by NVML or not observable.
-    member.set_correction(device, correction::ONE - 1);
+    member.set_correction(device, correction::WHOLE_FACTOR - 1);
     assert_eq!(sizes(), [turn, turn]);
-    member.set_correction(device, correction::ONE);
+    member.set_correction(device, correction::WHOLE_FACTOR);
     assert_eq!(sizes()[1], usual);
     member.set_measure_source(device, Measured { source: Source::Events, why: Some(Why::Mig) }.word());
     assert_eq!(sizes(), [turn, turn]);

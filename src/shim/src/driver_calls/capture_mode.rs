@@ -18,12 +18,12 @@ use gpuslice_driver::{Symbol, slot};
 static OPEN: AtomicU32 = AtomicU32::new(0);
 
 /// Counts a capture that is about to begin. Called before the driver begins it.
-pub(crate) fn begins() {
+pub(crate) fn note_begin() {
     OPEN.fetch_add(1, Ordering::Relaxed);
 }
 
 /// Counts a capture that has ended or did not begin. Called after the driver ended it.
-pub(crate) fn ended() {
+pub(crate) fn note_end() {
     let less = |count: u32| count.checked_sub(1);
     let _before = OPEN.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
 }

@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 
 /// Events of a context that are kept ready while work is under way: those of 32 runs. Because a program opens fewer runs between
 /// two polls of the worker, its threads create no events.
-const READY: usize = 64;
+const READY_EVENTS: usize = 64;
 
 /// A timing event of the library.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,12 +79,12 @@ impl Events {
         kept.map_or_else(|| within(context, create).unwrap_or(Err(status::INVALID_CONTEXT)), Ok)
     }
 
-    /// Creates events until [`READY`] are kept ready for a context, which is current. Errors are ignored: a launch that finds no
-    /// event meets them.
+    /// Creates events until [`READY_EVENTS`] are kept ready for a context, which is current. Errors are ignored: a launch that
+    /// finds no event meets them.
     pub(crate) fn refill(&self, number: u64) {
         let lacks = |pools: &EventPools| {
             let pool = pools.all.iter().find(|pool| pool.number == number);
-            pool.map_or(0, |pool| READY.saturating_sub(pool.free.len()))
+            pool.map_or(0, |pool| READY_EVENTS.saturating_sub(pool.free.len()))
         };
         let lacking = lacks(&self.pools.lock());
         (0..lacking).map_while(|_| create().ok()).for_each(|event| self.put(number, event));

@@ -15,7 +15,7 @@ const CHILD: c_uint = 4;
 /// `CU_GRAPH_NODE_TYPE_MEM_ALLOC`.
 const ALLOCATION: c_uint = 10;
 /// `CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT`.
-const RESERVED_CURRENT: c_uint = 2;
+const GRAPH_RESERVED_CURRENT: c_uint = 2;
 
 /// An allocation node of a graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,7 +108,7 @@ pub(crate) fn reserved(device: CUdevice) -> Option<u64> {
     // SAFETY: the function needs an output as wide as the attribute: `value` is 64 bits wide, as the attribute is. The driver
     // checks the device.
     let code =
-        with_relaxed_capture_mode(|| unsafe { ask(device, RESERVED_CURRENT, (&raw mut value).cast()) });
+        with_relaxed_capture_mode(|| unsafe { ask(device, GRAPH_RESERVED_CURRENT, (&raw mut value).cast()) });
     (code == status::SUCCESS).then_some(value)
 }
 

@@ -9,10 +9,10 @@ use gpuslice_driver::slot;
 use gpuslice_driver::types::{CUdevice, CUmemoryPool, status};
 
 /// `CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT`.
-const RESERVED_CURRENT: c_uint = 5;
+const POOL_RESERVED_CURRENT: c_uint = 5;
 
 /// `CU_MEMPOOL_ATTR_USED_MEM_CURRENT`.
-const USED_CURRENT: c_uint = 7;
+const POOL_USED_CURRENT: c_uint = 7;
 
 /// Returns the pool from which stream-ordered allocations of a device come.
 pub(crate) fn current_pool(device: CUdevice) -> Option<usize> {
@@ -28,12 +28,12 @@ pub(crate) fn default_pool(device: CUdevice) -> Option<usize> {
 
 /// Returns the bytes that a pool holds of its device's memory.
 pub(crate) fn pool_reserved(pool: usize) -> Option<u64> {
-    pool_attribute(pool, RESERVED_CURRENT)
+    pool_attribute(pool, POOL_RESERVED_CURRENT)
 }
 
 /// Returns the bytes of a pool that allocations hold.
 pub(crate) fn pool_used(pool: usize) -> Option<u64> {
-    pool_attribute(pool, USED_CURRENT)
+    pool_attribute(pool, POOL_USED_CURRENT)
 }
 
 fn pool_attribute(pool: usize, attribute: c_uint) -> Option<u64> {

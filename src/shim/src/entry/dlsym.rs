@@ -160,14 +160,14 @@ impl Request {
             let behind = behind_us(symbol, found);
             return Some(if behind.is_null() && is_default { self.near_caller(symbol) } else { behind });
         }
-        (known_driver(found) || is_driver(found, symbol)).then(|| exports::entry(symbol))
+        (known_driver(found) || record_driver(found, symbol)).then(|| exports::entry(symbol))
     }
 
     /// Returns the library's entry if a driver library was opened together with the caller, only for the caller and its
     /// companions. If it was not, the last look-up fails, so that `dlerror` reports it.
     #[cold]
     fn near_caller(&self, symbol: Symbol) -> *const c_void {
-        if is_driver(self.found_near_caller(symbol), symbol) {
+        if record_driver(self.found_near_caller(symbol), symbol) {
             return exports::entry(symbol);
         }
         in_scope(symbol, libc::RTLD_NEXT).cast_const()
@@ -262,10 +262,10 @@ pub(crate) fn known_driver(address: *const c_void) -> bool {
     SEEN.iter().filter_map(OnceBox::get).any(|image| image.contains(address))
 }
 
-/// Returns true if an address lies in a driver library. At its first sight the library is recorded and pinned: entries lead to
-/// its functions from now on, so it must not be unloaded.
+/// Returns true if an address lies in a driver library. When it is first found, the library is recorded and pinned: entries lead
+/// to its functions from now on, so it must not be unloaded.
 #[cold]
-fn is_driver(address: *const c_void, symbol: Symbol) -> bool {
+fn record_driver(address: *const c_void, symbol: Symbol) -> bool {
     if address.is_null() {
         return false;
     }

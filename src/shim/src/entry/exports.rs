@@ -1,7 +1,8 @@
 //! Exported entries: the table of symbols, expanded.
 //!
-//! A row without a hook becomes a jump through its door. A row with a hook becomes a function that finds the real function and
-//! passes it to the hook together with the arguments. All exported names but `dlsym`, `dlvsym` and `dlopen` are made here.
+//! A row without a hook becomes a jump to its target in `slot::JUMP_TARGETS`. A row with a hook becomes a function that finds the
+//! real function and passes it to the hook together with the arguments. All exported names but `dlsym`, `dlvsym` and `dlopen` are
+//! made here.
 #![allow(
     non_snake_case,
     clippy::wildcard_imports,
@@ -19,12 +20,12 @@ use crate::hooks::work::{
 use crate::os::reentrancy;
 use core::arch::naked_asm;
 use core::ptr;
-use gpuslice_driver::slot::{self, DOORS};
+use gpuslice_driver::slot::{self, JUMP_TARGETS};
 use gpuslice_driver::table::{ALL, COUNT};
 use gpuslice_driver::types::*;
 use gpuslice_driver::{Api, Symbol, functions};
 
-/// Size of a door in bytes.
+/// Size of a jump target in bytes.
 const WORD: usize = size_of::<usize>();
 
 macro_rules! entries {
@@ -52,7 +53,7 @@ macro_rules! entry {
                 "2:",
                 "mov r11d, {index}",
                 "jmp {first}",
-                slots = sym DOORS,
+                slots = sym JUMP_TARGETS,
                 offset = const Symbol::$name.index() * WORD,
                 index = const Symbol::$name.index(),
                 first = sym first_call,
@@ -123,7 +124,7 @@ pub(crate) fn entry(symbol: Symbol) -> *const c_void {
     ENTRIES.get(symbol.index()).map_or(ptr::null(), |entry| entry.0)
 }
 
-/// Finds the real function of an entry whose door is empty, then jumps to it with the caller's unchanged arguments. The
+/// Finds the real function of an entry without a jump target, then jumps to it with the caller's unchanged arguments. The
 /// symbol's index comes in `r11`, which a call may destroy.
 #[unsafe(naked)]
 unsafe extern "C" fn first_call() {
@@ -175,7 +176,7 @@ extern "C" fn find(index: usize) -> *const c_void {
     if is_nvml(symbol) && initialization::is_hidden_from(symbol) {
         return uninitialized as *const c_void;
     }
-    slot::set_door(symbol, real);
+    slot::set_jump_target(symbol, real);
     real.as_ptr().cast_const()
 }
 

@@ -41,7 +41,7 @@ impl ContextContents {
     fn end(self, memory: &Memory) {
         memory.graphs.context_ended(memory, self.executables.into_values());
         self.arrays.into_values().for_each(|array| array.end(memory, |piece| unpin(memory, piece)));
-        // This comes before the bytes go back, because an heir is charged first.
+        // This comes before the bytes go back, because the next payer is charged first.
         self.shared.into_iter().for_each(|(_, ending)| ending.end(memory));
         self.addresses.into_iter().for_each(|(address, charge)| charge.end(memory, address));
         self.spilled.into_values().for_each(|block| block.end(memory));

@@ -3,17 +3,14 @@
 use crate::driver_calls::nvml::memory;
 use crate::driver_calls::{contexts, devices};
 use crate::os::clock::now;
-use crate::os::messages;
+use crate::os::messages::{self, MESSAGE_PAUSE};
 use crate::slice::handle::Slice;
 use core::fmt;
 use gpuslice_policy::config::{LogLevel, gpu_uuid_text};
-use gpuslice_policy::time::{Monotonic, WallTime};
+use gpuslice_policy::time::Monotonic;
 use gpuslice_policy::units::Bytes;
 use gpuslice_region::Device;
 use parking_lot::Mutex;
-
-/// Time for which no further message about a device is printed: programs try again and again.
-const QUIET: WallTime = WallTime::from_millis(60_000);
 
 /// Instant of the last message, for each device.
 #[derive(Debug, Default)]
@@ -21,10 +18,10 @@ pub(crate) struct DeviceFullMessages(Mutex<Vec<(Device, Monotonic)>>);
 
 impl DeviceFullMessages {
     /// Returns true if a message about a device is due. Then none is due for a while.
-    fn is_due(&self, device: Device, now: Monotonic) -> bool {
+    fn claim_message(&self, device: Device, now: Monotonic) -> bool {
         let mut said = self.0.lock();
         match said.iter_mut().find(|(of, _)| *of == device) {
-            Some((_, at)) if now.since(*at) < QUIET => return false,
+            Some((_, at)) if now.since(*at) < MESSAGE_PAUSE => return false,
             Some((_, at)) => *at = now,
             None => said.push((device, now)),
         }
@@ -77,7 +74,7 @@ pub(crate) fn note(device_full_messages: &DeviceFullMessages, slice: &Slice, dev
     }
     slice.member().count_device_denial(device);
     let Some(place) = slice.place_of_device(device) else { return };
-    if !device_full_messages.is_due(device, now()) {
+    if !device_full_messages.claim_message(device, now()) {
         return;
     }
     let here = contexts::current_device() == Some(place.handle);

@@ -21,7 +21,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Most readings of the driver's counter in a row. One is repeated if an executable ended meanwhile.
-const READINGS: u32 = 64;
+const COUNTER_READINGS: u32 = 64;
 
 /// Executables of this process that take memory, and the driver's pools for them.
 #[derive(Debug, Default)]
@@ -193,16 +193,16 @@ impl Graphs {
     }
 
     /// Returns the bytes of a device that are charged for graphs and that the driver has not taken yet.
-    pub(crate) fn ahead(&self, device: Device) -> u64 {
+    pub(crate) fn charged_in_advance(&self, device: Device) -> u64 {
         if !self.any.load(Ordering::Relaxed) {
             return 0;
         }
         let pools = self.all();
-        let ahead = |pool: &Arc<GraphMemory>| {
+        let in_advance = |pool: &Arc<GraphMemory>| {
             let charged = pool.ledger.lock().charged;
             charged.saturating_sub(graphs::reserved(pool.place.handle).unwrap_or(charged))
         };
-        pools.iter().filter(|pool| pool.place.device == device).map(ahead).sum()
+        pools.iter().filter(|pool| pool.place.device == device).map(in_advance).sum()
     }
 
     fn all(&self) -> Vec<Arc<GraphMemory>> {
@@ -258,7 +258,7 @@ impl GraphMemory {
 
     /// Brings the charge to the bytes that the driver's counter proves. If the counter cannot be read, everything stays charged.
     fn read(&self, slice: &Slice) {
-        for _ in 0..READINGS {
+        for _ in 0..COUNTER_READINGS {
             let reading = self.ledger.lock().sums.begin_reading();
             let Some(reserved) = graphs::reserved(self.place.handle) else { return };
             let mut ledger = self.ledger.lock();

@@ -16,7 +16,7 @@ use gpuslice_policy::time::Monotonic;
 use gpuslice_region::{Device, LEAVING, pause};
 
 /// Pause between two looks of a wait. Guessed: a tenth of the time that memory of a dead process takes by most reports.
-const STEP: Duration = Duration::from_millis(50);
+const LEAVING_PAUSE: Duration = Duration::from_millis(50);
 
 /// Waits until `bytes` may fit, because memory that leaves the device is back. The driver has given `given` of these bytes
 /// already. Returns false if no memory leaves the device, or if the bytes do not fit even without it.
@@ -56,7 +56,7 @@ fn until_back(slice: &Slice, device: Device, given: u64) {
     let _waiting = Waiting::within_call(slice.member());
     let end = now().saturating_add(LEAVING);
     while slice.region().leaving(device) > 0 && !is_back(slice, place, given) && now() < end {
-        reentrancy::leave_during(|| pause(STEP));
+        reentrancy::leave_during(|| pause(LEAVING_PAUSE));
     }
     // Memory that has left for long enough still counts until the region looks for it.
     let _ended = slice.region().reap();
@@ -90,6 +90,6 @@ pub(crate) fn retry(slice: &Slice, device: Device, until: Option<Monotonic>) -> 
     if now >= until || !enter_or(may_help, false) {
         return None;
     }
-    enter_or(|| reentrancy::leave_during(|| pause(STEP)), ());
+    enter_or(|| reentrancy::leave_during(|| pause(LEAVING_PAUSE)), ());
     Some(until)
 }

@@ -8,7 +8,7 @@ use core::ffi::{CStr, c_char};
 use core::sync::atomic::{AtomicU64, Ordering};
 
 /// Number of look-ups that are remembered. If two of them share a place, the later one has it, and the earlier is measured again.
-const PLACES: usize = 1024;
+const REMEMBERED_LOOK_UPS: usize = 1024;
 
 /// Look-ups that loaded all code that they can load.
 #[derive(Debug)]
@@ -16,7 +16,7 @@ pub(crate) struct LoadedSymbols(Box<[AtomicU64]>);
 
 impl Default for LoadedSymbols {
     fn default() -> Self {
-        Self(core::iter::repeat_with(AtomicU64::default).take(PLACES).collect())
+        Self(core::iter::repeat_with(AtomicU64::default).take(REMEMBERED_LOOK_UPS).collect())
     }
 }
 
@@ -85,6 +85,6 @@ impl LoadedSymbols {
     }
 
     fn place(&self, key: LookUpKey) -> Option<&AtomicU64> {
-        usize::try_from(key.0 >> 40).ok().and_then(|number| self.0.get(number % PLACES))
+        usize::try_from(key.0 >> 40).ok().and_then(|number| self.0.get(number % REMEMBERED_LOOK_UPS))
     }
 }

@@ -2,11 +2,11 @@
 //!
 //! A framework makes hundreds of look-ups at its start. Free memory costs microseconds, but milliseconds on some drivers in
 //! containers. NVML takes milliseconds, and all processes of the machine wait meanwhile. So each of the two sources has a budget:
-//! [`BURST`], and one part in [`PART`] of the time since the first question. One question may exceed it. Look-ups beyond the
+//! [`BURST`], and one part in [`NVML_PART`] of the time since the first question. One question may exceed it. Look-ups beyond the
 //! budget of NVML are charged by free memory. Look-ups beyond the budget of free memory are not measured. The next comparison
 //! with NVML settles both.
 
-use crate::driver_calls::nvml::initialization::PART;
+use crate::driver_calls::nvml::initialization::NVML_PART;
 use crate::os::clock::now;
 use crate::os::time_word::TimeWord;
 use gpuslice_policy::time::{Monotonic, WallTime};
@@ -17,7 +17,7 @@ const BURST: WallTime = WallTime::from_millis(10);
 /// The budget of a process for one source.
 #[derive(Debug, Default)]
 pub(crate) struct LookUpBudget {
-    /// Instant at which the time spent so far is one part in [`PART`] of the time since the first question.
+    /// Instant at which the time spent so far is one part in [`NVML_PART`] of the time since the first question.
     paid_at: TimeWord<Monotonic>,
 }
 
@@ -36,12 +36,12 @@ impl LookUpBudget {
     }
 
     fn is_spent_at(&self, now: Monotonic) -> bool {
-        self.paid_at.get().since(now) >= BURST.saturating_mul(PART)
+        self.paid_at.get().since(now) >= BURST.saturating_mul(NVML_PART)
     }
 
     /// Spends the time between two instants.
     fn spend(&self, began: Monotonic, ended: Monotonic) {
-        let cost = ended.since(began).saturating_mul(PART);
+        let cost = ended.since(began).saturating_mul(NVML_PART);
         let later = |paid_at: Monotonic| Some(paid_at.max(began).saturating_add(cost));
         // The function always returns a value, so the change never fails.
         let _before = self.paid_at.change(later);
@@ -78,7 +78,8 @@ mod tests {
     fn measuring_takes_the_burst_and_its_part_of_the_time_whatever_it_costs() {
         for cost in [5, 100, 4_500, 8_000].map(WallTime::from_micros) {
             for duration in [SECOND.part(10), SECOND, SECOND.saturating_mul(10)] {
-                let (spent, bound) = (spent_in(duration, cost), BURST.saturating_add(duration.part(PART)));
+                let (spent, bound) =
+                    (spent_in(duration, cost), BURST.saturating_add(duration.part(NVML_PART)));
                 let range = bound.saturating_sub(cost)..=bound.saturating_add(cost);
                 assert!(range.contains(&spent), "{cost:?} for {duration:?}: {spent:?} of {bound:?}");
             }

@@ -76,7 +76,7 @@ impl CallMeasurement {
     /// one took.
     pub(crate) fn begin_look_up(memory: &'static Memory) -> Option<Self> {
         let baselines = &memory.baselines;
-        if baselines.free_memory.is_spent() && Self::is_put_off(memory) {
+        if baselines.free_memory.is_spent() && Self::leave_to_nvml(memory) {
             return None;
         }
         if baselines.has_unmeasured() && !baselines.nvml.is_spent() {
@@ -88,7 +88,7 @@ impl CallMeasurement {
 
     /// Leaves the memory of a call in the current context to a later comparison with NVML. Returns false if there is none to
     /// come, because NVML does not know this process.
-    fn is_put_off(memory: &Memory) -> bool {
+    fn leave_to_nvml(memory: &Memory) -> bool {
         let here = memory.place_of_current().zip(memory.owner_of_current());
         here.is_some_and(|(place, context)| memory.baselines.note_unmeasured(place.device, context))
     }
@@ -237,7 +237,7 @@ pub(crate) fn complete_figures(memory: &'static Memory, own: u64) {
 #[cold]
 #[inline(never)]
 fn complete_figures_now(memory: &'static Memory, own: u64) {
-    if !memory.has_any_quota() || !memory.baselines.is_time_to_try() {
+    if !memory.has_any_quota() || !memory.baselines.claim_attempt() {
         return;
     }
     let here = |place: SliceDevice| Some((place, memory.baselines.of(place.device)?));

@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 /// Time for which NVML is not asked after it has not answered.
 const SILENT: WallTime = WallTime::from_millis(1_000);
 /// Time between two attempts to complete the figures before an allocation.
-const AGAIN: WallTime = WallTime::from_millis(100);
+const COMPLETE_EVERY: WallTime = WallTime::from_millis(100);
 
 /// Last figures of NVML for a device, and the changes since.
 #[derive(Debug, Clone, Copy)]
@@ -176,9 +176,9 @@ impl Baselines {
     }
 
     /// Returns true if the caller has to complete the figures: one thread is enough, now and then.
-    pub(crate) fn is_time_to_try(&self) -> bool {
+    pub(crate) fn claim_attempt(&self) -> bool {
         let (now, next) = (now(), self.next_try.get());
-        let until = now.saturating_add(AGAIN);
+        let until = now.saturating_add(COMPLETE_EVERY);
         now >= next && self.next_try.replace(next, until)
     }
 

@@ -14,7 +14,7 @@ use gpuslice_driver::types::nvmlDevice_t;
 use gpuslice_region::{Calls, Reaped, Region, Uuid};
 
 /// Most readings of the ledgers in a row. One is repeated if a ledger moved meanwhile.
-const READINGS: u32 = 3;
+const LEDGER_READINGS: u32 = 3;
 
 /// Figures of a device at an instant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -91,7 +91,7 @@ impl Reading {
     pub(crate) fn take(slice: &Slice, place: SliceDevice, reserved: u64) -> Option<Self> {
         let gauge = Gauge::of(place)?;
         let mut before = Ledgers::read(slice, place, reserved)?;
-        for _ in 0..READINGS {
+        for _ in 0..LEDGER_READINGS {
             let free = gauge.free()?;
             let ledgers = Ledgers::read(slice, place, reserved)?;
             if ledgers == before {

@@ -6,7 +6,7 @@
 
 use crate::driver_calls::nvml::utilization::pid_namespace;
 use crate::os::clock::now;
-use crate::os::messages;
+use crate::os::messages::{self, MESSAGE_PAUSE};
 use crate::os::time_word::TimeWord;
 use crate::slice::device::SliceDevice;
 use crate::slice::handle::Slice;
@@ -14,13 +14,10 @@ use crate::slice::settings;
 use core::fmt;
 use gpuslice_policy::config::{LogLevel, QuotaSource, ValueOrigin, gpu_uuid_text};
 use gpuslice_policy::sizes::blocks::{BLOCK, LARGEST_SMALL, taken};
-use gpuslice_policy::time::{Monotonic, WallTime};
+use gpuslice_policy::time::Monotonic;
 use gpuslice_policy::units::Bytes;
 use gpuslice_region::{Device, ProcessView};
 use std::fs;
-
-/// Time for which no other denial is printed at level `warn`.
-const QUIET: WallTime = WallTime::from_millis(60_000);
 
 /// Kind of memory that is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,15 +36,15 @@ pub(crate) struct Refusals(TimeWord<Monotonic>);
 
 impl Refusals {
     /// Returns true if a message is due. Then none is due for a while.
-    fn is_due(&self) -> bool {
+    fn claim_message(&self) -> bool {
         let (now, due) = (now(), self.0.get());
         // Relaxed: of several threads any one may print it.
-        now >= due && self.0.replace(due, now.saturating_add(QUIET))
+        now >= due && self.0.replace(due, now.saturating_add(MESSAGE_PAUSE))
     }
 
     /// Prints that `asked` bytes are refused: at level `warn` if a message is due, and at level `debug` otherwise.
     pub(crate) fn say(&self, slice: &Slice, device: Device, what: RefusedKind, asked: u64) {
-        let level = if self.is_due() { LogLevel::Warn } else { LogLevel::Debug };
+        let level = if self.claim_message() { LogLevel::Warn } else { LogLevel::Debug };
         messages::say(level, &RefusalMessage { slice, device, what, asked });
     }
 }

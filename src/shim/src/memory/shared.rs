@@ -167,8 +167,8 @@ impl EndingUse {
         self.loan.is_none() && self.opened.is_none()
     }
 
-    /// Ends the uses of an address that has ended. The caller gives back the address's bytes afterwards, because an heir is
-    /// charged first.
+    /// Ends the uses of an address that has ended. The caller gives back the address's bytes afterwards, because the next payer
+    /// is charged first.
     pub(crate) fn end(self, slice: &Slice) {
         if let Some(loan) = self.loan {
             loan.uses.into_iter().for_each(|used| slice.end_use(used, loan.lives_on));

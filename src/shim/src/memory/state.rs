@@ -99,6 +99,6 @@ impl Memory {
     /// Returns the bytes that the driver has given this process of a device, by the ledger. Bytes that graphs may take later are
     /// charged already, and are not among them.
     pub(crate) fn own(&self, device: Device) -> u64 {
-        self.member().own(device).saturating_sub(self.graphs.ahead(device))
+        self.member().own(device).saturating_sub(self.graphs.charged_in_advance(device))
     }
 }

@@ -23,23 +23,23 @@ use std::alloc::System;
 pub(crate) struct LibraryAllocator;
 
 /// Bytes of the reserve before the limits are read. It lies in the library's own zeroed memory.
-const FIRST: usize = 64 << 10;
+const FIRST_BYTES: usize = 64 << 10;
 /// Bytes of the reserve that is mapped when the limits are read.
-const USUAL: usize = 4 << 20;
+const RESERVE_BYTES: usize = 4 << 20;
 /// Least size of blocks that make the reserve grow.
-const LARGE: usize = 512 << 10;
+const LARGE_BLOCK: usize = 512 << 10;
 /// Number of the largest blocks for which the reserve has room. The next table is twice as large, and both exist while it is
 /// filled.
-const GROWTH: usize = 4;
+const LARGEST_BLOCKS: usize = 4;
 /// Most parts of the reserve.
-const PARTS: usize = 16;
+const RESERVE_PARTS: usize = 16;
 /// Least block, which has room for the address of the next free one.
-const LEAST: usize = 32;
+const LEAST_BLOCK: usize = 32;
 /// Number of block sizes.
-const SIZES: usize = usize::BITS as usize;
+const BLOCK_SIZES: usize = usize::BITS as usize;
 /// Number of times that a thread tries the lock of the free blocks, which is held for some instructions. A forked child may find
 /// it held for good.
-const TRIES: usize = 10_000;
+const LOCK_TRIES: usize = 10_000;
 
 /// A part of the reserve. New blocks are cut off behind the used bytes.
 struct ReservePart {
@@ -50,13 +50,13 @@ struct ReservePart {
 
 /// Zeroed memory of the library's own, which needs no call.
 #[repr(align(4096))]
-struct ZeroedMemory(core::cell::UnsafeCell<[u8; FIRST]>);
+struct ZeroedMemory(core::cell::UnsafeCell<[u8; FIRST_BYTES]>);
 
 // SAFETY: the memory is used by address only, in blocks that `Part::cut` gives to one caller each.
 unsafe impl Sync for ZeroedMemory {}
 
-static MEMORY: ZeroedMemory = ZeroedMemory(core::cell::UnsafeCell::new([0; FIRST]));
-static ALL: [ReservePart; PARTS] = [const { ReservePart::new() }; PARTS];
+static MEMORY: ZeroedMemory = ZeroedMemory(core::cell::UnsafeCell::new([0; FIRST_BYTES]));
+static ALL: [ReservePart; RESERVE_PARTS] = [const { ReservePart::new() }; RESERVE_PARTS];
 /// Number of parts, the first one included.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 /// True if any block was ever given out. Each free reads it.
@@ -67,7 +67,7 @@ static WHEN_LOW: OnceRef<'static, fn()> = OnceRef::new();
 /// True while a thread changes the free blocks, or adds a part.
 static IS_LOCKED: AtomicBool = AtomicBool::new(false);
 /// Address of the first free block of each size; 0 for none.
-static FREE: [AtomicUsize; SIZES] = [const { AtomicUsize::new(0) }; SIZES];
+static FREE: [AtomicUsize; BLOCK_SIZES] = [const { AtomicUsize::new(0) }; BLOCK_SIZES];
 
 impl ReservePart {
     const fn new() -> Self {
@@ -99,7 +99,7 @@ fn parts() -> &'static [ReservePart] {
         // All threads that run this at once write equal values.
         if let Some(first) = ALL.first() {
             first.start.store(MEMORY.0.get().expose_provenance(), Ordering::Release);
-            first.bytes.store(FIRST, Ordering::Release);
+            first.bytes.store(FIRST_BYTES, Ordering::Release);
         }
         let _other = COUNT.compare_exchange(0, 1, Ordering::AcqRel, Ordering::Relaxed);
     }
@@ -108,7 +108,7 @@ fn parts() -> &'static [ReservePart] {
 
 /// Runs a step under the lock of the reserve. None if another thread does not release it.
 fn alone<T>(step: impl FnOnce() -> T) -> Option<T> {
-    for _ in 0..TRIES {
+    for _ in 0..LOCK_TRIES {
         if !IS_LOCKED.swap(true, Ordering::Acquire) {
             let done = step();
             IS_LOCKED.store(false, Ordering::Release);
@@ -121,7 +121,7 @@ fn alone<T>(step: impl FnOnce() -> T) -> Option<T> {
 
 /// Returns the size of the block for a request, and its place among the sizes.
 fn size_of_block(layout: Layout) -> Option<(usize, usize)> {
-    let bytes = layout.size().max(LEAST).checked_next_power_of_two()?;
+    let bytes = layout.size().max(LEAST_BLOCK).checked_next_power_of_two()?;
     Some((bytes, usize::try_from(bytes.trailing_zeros()).ok()?))
 }
 
@@ -130,7 +130,7 @@ fn size_of_block(layout: Layout) -> Option<(usize, usize)> {
 /// space for the reserve.
 pub(crate) fn take(when_low: &'static fn()) -> bool {
     let _already = WHEN_LOW.set(when_low);
-    grow_to(USUAL)
+    grow_to(RESERVE_BYTES)
 }
 
 /// Maps a part of `bytes` bytes unless a part is that large.
@@ -178,7 +178,7 @@ fn block(layout: Layout) -> *mut u8 {
             head.store(next, Ordering::Relaxed);
             Some(first)
         });
-        let align = layout.align().max(LEAST);
+        let align = layout.align().max(LEAST_BLOCK);
         reused.flatten().or_else(|| parts().iter().find_map(|part| part.cut(bytes, align)))
     });
     if let Some(when_low) = WHEN_LOW.get()
@@ -207,7 +207,8 @@ fn give_back(address: usize, layout: Layout) -> bool {
     let Some(head) = FREE.get(place) else { return true };
     // If another thread never releases the lock, the block is lost.
     let _given = alone(|| {
-        // SAFETY: no code uses the block any more, and it has room for an address, because no block is smaller than `LEAST`.
+        // SAFETY: no code uses the block any more, and it has room for an address, because no block is smaller than
+        // `LEAST_BLOCK`.
         unsafe { ptr::with_exposed_provenance_mut::<usize>(address).write(head.load(Ordering::Relaxed)) };
         head.store(address, Ordering::Relaxed);
     });
@@ -218,7 +219,7 @@ fn give_back(address: usize, layout: Layout) -> bool {
 #[cold]
 fn expect_more(bytes: usize) {
     if let Some(when_low) = WHEN_LOW.get()
-        && !grow_to(bytes.saturating_mul(GROWTH))
+        && !grow_to(bytes.saturating_mul(LARGEST_BLOCKS))
     {
         when_low();
     }
@@ -234,7 +235,7 @@ unsafe impl GlobalAlloc for LibraryAllocator {
         if address.is_null() {
             return block(layout);
         }
-        if layout.size() >= LARGE {
+        if layout.size() >= LARGE_BLOCK {
             expect_more(layout.size());
         }
         address
@@ -251,7 +252,7 @@ unsafe impl GlobalAlloc for LibraryAllocator {
             }
             return address;
         }
-        if layout.size() >= LARGE {
+        if layout.size() >= LARGE_BLOCK {
             expect_more(layout.size());
         }
         address
@@ -271,7 +272,7 @@ unsafe impl GlobalAlloc for LibraryAllocator {
             // SAFETY: the block is of the system's allocator, and the caller keeps the contract of `realloc`.
             let moved = unsafe { System.realloc(address, layout, bytes) };
             if !moved.is_null() {
-                if bytes >= LARGE {
+                if bytes >= LARGE_BLOCK {
                     expect_more(bytes);
                 }
                 return moved;

@@ -14,13 +14,13 @@
 use core::sync::atomic::{AtomicBool, AtomicU8, Ordering, compiler_fence, fence};
 
 /// Side or sides that execute a fence. The value only grows.
-static SIDES: AtomicU8 = AtomicU8::new(BOTH);
+static SIDES: AtomicU8 = AtomicU8::new(BOTH_SIDES);
 /// Both sides: the frequent side executes its own fence, temporarily or permanently.
-const BOTH: u8 = 0;
+const BOTH_SIDES: u8 = 0;
 /// One side: the frequent side relies on [`heavy`].
-const ONE: u8 = 1;
+const ONE_SIDE: u8 = 1;
 /// Both sides permanently: the frequent side executes its own fence again.
-const BOTH_AGAIN: u8 = 2;
+const BOTH_SIDES_AGAIN: u8 = 2;
 
 /// `MEMBARRIER_CMD_PRIVATE_EXPEDITED` and the registration that it needs, from `linux/membarrier.h`.
 const ALL_THREADS: libc::c_int = 1 << 3;
@@ -36,33 +36,33 @@ fn membarrier(command: libc::c_int) -> bool {
 pub(crate) fn prepare() {
     if membarrier(REGISTER) && membarrier(ALL_THREADS) {
         // Release: a thread that sees the new value runs after the registration. If `heavy` has failed since, nothing changes.
-        let _before = SIDES.compare_exchange(BOTH, ONE, Ordering::Release, Ordering::Relaxed);
+        let _before = SIDES.compare_exchange(BOTH_SIDES, ONE_SIDE, Ordering::Release, Ordering::Relaxed);
     }
 }
 
 /// Executes the fence of the frequent side, between its write and its read. A thread that executes its own fence permanently sets
-/// `has_heard` before the read.
+/// `fences_itself` before the read.
 #[inline]
-pub(crate) fn light(has_heard: &AtomicBool) {
+pub(crate) fn light(fences_itself: &AtomicBool) {
     // Acquire: pairs with `prepare`.
-    if SIDES.load(Ordering::Acquire) == ONE {
+    if SIDES.load(Ordering::Acquire) == ONE_SIDE {
         compiler_fence(Ordering::SeqCst);
     } else {
-        own(has_heard);
+        own(fences_itself);
     }
 }
 
 #[cold]
-fn own(has_heard: &AtomicBool) {
-    if SIDES.load(Ordering::Relaxed) == BOTH_AGAIN {
+fn own(fences_itself: &AtomicBool) {
+    if SIDES.load(Ordering::Relaxed) == BOTH_SIDES_AGAIN {
         // Release: a thread that sees it also sees the earlier writes of this thread.
-        has_heard.store(true, Ordering::Release);
+        fences_itself.store(true, Ordering::Release);
     }
     fence(Ordering::SeqCst);
 }
 
 /// Executes the fence of the rare side, for all threads. Returns false if the kernel refuses it from now on. Then the caller may
-/// not see the writes of the frequent side, unless that side has set `has_heard`.
+/// not see the writes of the frequent side, unless that side has set `fences_itself`.
 ///
 /// The caller's write before it must be an exchange: another thread may have just lost its fence when this thread finds that it
 /// had one.
@@ -71,10 +71,10 @@ pub(crate) fn heavy() -> bool {
     // A forked child may have to register again.
     let passed = || membarrier(ALL_THREADS) || (membarrier(REGISTER) && membarrier(ALL_THREADS));
     match SIDES.load(Ordering::Acquire) {
-        BOTH => true,
-        ONE if passed() => true,
+        BOTH_SIDES => true,
+        ONE_SIDE if passed() => true,
         _ => {
-            SIDES.store(BOTH_AGAIN, Ordering::Release);
+            SIDES.store(BOTH_SIDES_AGAIN, Ordering::Release);
             false
         }
     }

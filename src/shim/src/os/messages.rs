@@ -6,9 +6,13 @@
 use super::signals::without_sigpipe;
 use core::fmt::Display;
 use gpuslice_policy::config::{Log, LogLevel};
+use gpuslice_policy::time::WallTime;
 use once_cell::race::OnceBox;
 use std::fs::OpenOptions;
 use std::io::Write;
+
+/// Time between two messages of one kind about denied memory. A program tries again and again.
+pub(crate) const MESSAGE_PAUSE: WallTime = WallTime::from_millis(60_000);
 
 /// Level and destination of messages. Empty before the settings are read: nothing is written then.
 static LOG: OnceBox<Log> = OnceBox::new();

@@ -16,7 +16,7 @@ use parking_lot::lock_api::{GuardNoSend, Mutex, RawMutex};
 pub(crate) type SpinLocked<T> = Mutex<SpinLock, T>;
 
 /// Number of tries before a waiter sleeps. They take about as long as a sleep and a wake-up.
-const LOOKS: u32 = 200;
+const SPINS: u32 = 200;
 /// Shortest sleep. The kernel adds its own, about 50 microseconds.
 const SLEEP: Duration = Duration::from_micros(1);
 
@@ -59,7 +59,7 @@ impl SpinLock {
     )]
     fn wait(&self) {
         loop {
-            for _ in 0..LOOKS {
+            for _ in 0..SPINS {
                 if !self.0.load(Ordering::Relaxed) && self.try_lock() {
                     return;
                 }

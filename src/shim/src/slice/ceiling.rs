@@ -4,7 +4,7 @@
 //! tenant. So each process keeps the upper bounds from the file, and compares the words with them before it uses the words.
 //! If a limit is above the ceiling, the process sets it back. The tenant may lower limits.
 //!
-//! The process reads the file again in two cases. Limits are above the ceilings: an operator who raises the limits changes the
+//! The process reads the file again in two cases. Limits are above the ceilings: to raise limits, an operator changes the
 //! file first. Or the file is another one than before: an operator may have lowered the limits. The process looks for that
 //! where it checks that the region is still there, and its worker looks ten times a second.
 #![allow(

@@ -92,12 +92,12 @@ impl Slice {
 
     /// Reserves bytes of the quota. None if they do not fit.
     pub(crate) fn reserve(&'static self, device: Device, bytes: u64) -> Option<Reservation> {
-        if is_time_to_look(bytes) && !self.is_whole() {
+        if count_reservation(bytes) && !self.check_region() {
             return None;
         }
         self.hold_quota(device);
         if self.member.reserve(device, bytes).is_err() {
-            let _said = self.is_whole();
+            let _said = self.check_region();
             return None;
         }
         Some(Reservation::new(self, device, bytes))
@@ -118,18 +118,18 @@ impl Slice {
     /// ever given a limit of 0. So a limit of 0 makes this function check the region.
     pub(crate) fn may_grant(&self, device: Device) -> bool {
         let may_be_lost = self.member.memory_limit(device) == Some(0);
-        !(is_time_to_look(0) || may_be_lost) || self.is_whole()
+        !(count_reservation(0) || may_be_lost) || self.check_region()
     }
 
     /// Checks whether the slice can still keep to its limits. Called by threads that use only its time.
-    pub(crate) fn look(&self) {
-        let _said = self.is_whole();
+    pub(crate) fn check(&self) {
+        let _said = self.check_region();
     }
 
     /// Returns true if the slice can still keep to its limits. If it cannot, memory is refused from now on. If only the file was
     /// removed or replaced, it can: the members share the pages that they have mapped. Looks at the operator's file as well.
     #[cold]
-    fn is_whole(&self) -> bool {
+    fn check_region(&self) -> bool {
         self.ceilings.look(self.region());
         match self.member.check() {
             Ok(()) => true,
@@ -219,7 +219,7 @@ impl Slice {
         // low.
         let was_due = !matches!(self.member.reap_if_due(now()), Ok(None));
         // No slice is ever given a limit of 0: a lost region reads as zeroes.
-        if (was_due || limit == 0) && !self.is_whole() {
+        if (was_due || limit == 0) && !self.check_region() {
             return None;
         }
         let region = self.region();
@@ -241,7 +241,7 @@ impl Slice {
 
 /// Number of a thread's reservations between two checks that the region is still there. A check takes half a microsecond; divided
 /// by this number it adds little to a reservation.
-const LOOK_EVERY: u32 = 128;
+const CHECK_EVERY: u32 = 128;
 /// Reservations of at least this many bytes check the region each time, because the driver needs far longer than a check for
 /// them. The threshold is above the size of a block: small memory that comes and goes may begin a block each time.
 const LOOK_FROM: u64 = 2 * BLOCK;
@@ -251,10 +251,11 @@ std::thread_local! {
     static RESERVATIONS: Cell<u32> = const { Cell::new(0) };
 }
 
-fn is_time_to_look(bytes: u64) -> bool {
+/// Counts a reservation of `bytes`. Returns true if the caller must check that the region is still there.
+fn count_reservation(bytes: u64) -> bool {
     let count = RESERVATIONS.get().wrapping_add(1);
     RESERVATIONS.set(count);
-    bytes >= LOOK_FROM || count.is_multiple_of(LOOK_EVERY)
+    bytes >= LOOK_FROM || count.is_multiple_of(CHECK_EVERY)
 }
 
 /// Bytes that are charged to the quota and that no allocation is recorded for yet. Its drop releases them.

@@ -8,18 +8,18 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Most regions that are opened.
-pub(crate) const MOST: usize = arbiter::MOST_SLICES;
+pub(crate) const MOST_REGIONS: usize = arbiter::MOST_SLICES;
 /// Most file names that are read.
-pub(crate) const NAMES: usize = 20_000;
+pub(crate) const MOST_FILES: usize = 20_000;
 
-/// Opens the regions of other slices in the folder of this slice's region. None if there are more than [`MOST`], or if the folder
-/// cannot be read.
+/// Opens the regions of other slices in the folder of this slice's region. None if there are more than [`MOST_REGIONS`], or if
+/// the folder cannot be read.
 pub(crate) fn beside(own: &Path) -> Option<Vec<Monitor>> {
-    let names = fs::read_dir(own.parent()?).ok()?.take(NAMES).flatten().map(|entry| entry.path());
+    let names = fs::read_dir(own.parent()?).ok()?.take(MOST_FILES).flatten().map(|entry| entry.path());
     let mut regions = Vec::new();
     for path in names.filter(|path| path != own) {
         if let OpenedFile::Region(monitor) = open(&path, own) {
-            if regions.len() >= MOST {
+            if regions.len() >= MOST_REGIONS {
                 return None;
             }
             regions.push(monitor);

@@ -16,7 +16,7 @@ use parking_lot::{Mutex, ReentrantMutex, ReentrantMutexGuard};
 const LOCKS: usize = 16;
 /// Longest wait for a lock. A driver that makes a context needs seconds at most. If the driver calls the program back meanwhile,
 /// and the program waits for a thread that waits here, the wait must end.
-const PATIENCE: Duration = Duration::from_secs(10);
+const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Primary contexts that the program has retained.
 #[derive(Debug, Default)]
@@ -42,7 +42,7 @@ impl PrimaryContexts {
     /// middle of a call, so one thread may take the lock twice.
     pub(crate) fn lock(&self, device: CUdevice) -> PrimaryGuard<'_> {
         let lock = usize::try_from(device).ok().and_then(|device| self.locks.get(device.checked_rem(LOCKS)?));
-        lock.and_then(|lock| lock.try_lock_for(PATIENCE))
+        lock.and_then(|lock| lock.try_lock_for(LOCK_TIMEOUT))
     }
 
     /// Counts a retain by the program.

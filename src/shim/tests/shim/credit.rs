@@ -90,7 +90,7 @@ fn on_one_stream_nothing_overlaps() {
     let lock = CreditLock::default();
     let credit = lock.try_lock().unwrap();
     let mut estimate = Estimate::NONE;
-    (estimate.plain, estimate.charged) = (WallTime::from_micros(100), GpuTime::from_micros(20));
+    (estimate.duration, estimate.charged) = (WallTime::from_micros(100), GpuTime::from_micros(20));
     assert_eq!(credit.least_for_overlap(&estimate, 1), GpuTime::ZERO);
-    assert!(credit.least_for_overlap(&estimate, 2) >= estimate.plain.gpu_if_alone());
+    assert!(credit.least_for_overlap(&estimate, 2) >= estimate.duration.gpu_if_alone());
 }

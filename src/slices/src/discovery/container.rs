@@ -4,7 +4,7 @@ use super::engine;
 use crate::mounts::is_local;
 use crate::process::read;
 use gpuslice_policy::config::{Config, FIXED_FILE, FileRead, OperatorFiles};
-use gpuslice_region::names::{FOLDER, MOUNTED, PREFIX};
+use gpuslice_region::names::{FILE_PREFIX, FOLDER, MOUNTED};
 use gpuslice_region::operator::Contents;
 use rustix::fs::{self as kernel, AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
@@ -242,7 +242,7 @@ fn parts_of(path: &Path) -> Option<(&str, &str)> {
 fn usual_regions_in(root: &OwnedFd, folder: &str) -> Vec<Candidate> {
     regions_in(root, folder, |name| match folder {
         MOUNTED => name == b"region",
-        _ => name.starts_with(PREFIX.as_bytes()),
+        _ => name.starts_with(FILE_PREFIX.as_bytes()),
     })
 }
 

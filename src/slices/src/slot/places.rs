@@ -69,7 +69,7 @@ impl Places {
     /// Returns the path of a slice's region.
     #[must_use]
     pub fn region(&self, name: &Name) -> PathBuf {
-        self.regions.join(name.as_str()).join(names::REGION)
+        self.regions.join(name.as_str()).join(names::REGION_FILE)
     }
 
     /// Returns the path of a slice's specification.

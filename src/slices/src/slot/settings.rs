@@ -18,7 +18,8 @@ impl Places {
     /// container cannot replace.
     #[must_use]
     pub fn name_of(&self, region: &Path) -> Option<Name> {
-        let folder = region.parent().filter(|_| region.file_name() == Some(OsStr::new(names::REGION)))?;
+        let folder =
+            region.parent().filter(|_| region.file_name() == Some(OsStr::new(names::REGION_FILE)))?;
         let folder = folder.canonicalize().ok()?;
         let name: Name = folder.file_name()?.to_str()?.parse().ok()?;
         (folder.parent() == Some(&self.regions.canonicalize().ok()?)).then_some(name)

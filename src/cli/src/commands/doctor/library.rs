@@ -22,7 +22,7 @@ pub(super) struct Library {
 }
 
 /// Functions that the library must export to catch calls, one for each way to the driver.
-const DOORS: [&str; 6] =
+const ENTRY_POINTS: [&str; 6] =
     ["dlsym", "dlvsym", "cuInit", "cuGetProcAddress_v2", "cuMemAlloc_v2", "nvmlDeviceGetMemoryInfo"];
 
 impl Library {
@@ -73,7 +73,7 @@ pub(super) fn examine(library: &Library) -> Vec<Finding> {
             "install the one for this machine's architecture",
         )];
     }
-    let missing: Vec<&str> = DOORS.into_iter().filter(|door| !elf.exports.contains(*door)).collect();
+    let missing: Vec<&str> = ENTRY_POINTS.into_iter().filter(|name| !elf.exports.contains(*name)).collect();
     if !missing.is_empty() {
         let what = format!("{path} does not export {}: it would catch nothing", missing.join(", "));
         return vec![Finding::error("library.found", what, again)];
@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     fn fine() -> Elf {
-        let exports = DOORS.map(str::to_owned).into();
+        let exports = ENTRY_POINTS.map(str::to_owned).into();
         let label = Some((env!("CARGO_PKG_VERSION").to_owned(), layout::VERSION));
         Elf { exports, label, glibc: Some((2, 31)), ..Elf::default() }
     }

@@ -4,7 +4,7 @@ use super::finding::Finding;
 use super::machine::Machine;
 use super::region::{RegionState, Regions};
 use gpuslice_policy::config::FIXED_FILE;
-use gpuslice_region::names::PREFIX;
+use gpuslice_region::names::FILE_PREFIX;
 use std::collections::BTreeSet;
 use std::path::Path;
 
@@ -34,7 +34,7 @@ pub(super) fn examine(regions: &Regions, machine: &Machine) -> Option<Finding> {
 
 /// Returns the user and the mount namespace in the name of a region that no setting names.
 fn parts(region: &Path) -> Option<(u32, u64)> {
-    let mut words = region.file_name()?.to_str()?.strip_prefix(PREFIX)?.split('-');
+    let mut words = region.file_name()?.to_str()?.strip_prefix(FILE_PREFIX)?.split('-');
     Some((words.next()?.parse().ok()?, words.next()?.parse().ok()?))
 }
 

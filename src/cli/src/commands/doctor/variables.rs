@@ -1,7 +1,7 @@
 //! Finds variables that look like settings of gpuslice and that no part of it reads.
 
 use super::finding::Finding;
-use gpuslice_policy::config::keys::{self, PLACES};
+use gpuslice_policy::config::keys::{self, FILE_VARIABLES};
 
 /// Prefixes of gpuslice's variables.
 const BEGINNINGS: [&str; 4] = ["GPU_MEM_", "GPU_CORE_", "GPU_PRIORITY", "GPUSLICE_"];
@@ -32,7 +32,7 @@ fn unread(name: &str) -> Option<Finding> {
     // A name that begins like a setting is also compared with the variables that name places of files. Any other name
     // counts only if the library would warn of it.
     let family: Vec<&str> = keys::settings()
-        .chain(PLACES)
+        .chain(FILE_VARIABLES)
         .filter(|known| begins.is_some_and(|begins| known.starts_with(begins)))
         .collect();
     let nearest = match family.as_slice() {
@@ -95,13 +95,13 @@ mod tests {
         let named = include_str!("../../../../slices/src/installed.rs")
             .split('"')
             .filter(|word| word.starts_with("GPUSLICE_"));
-        let unknown: Vec<&str> = named.filter(|name| !PLACES.contains(name)).collect();
+        let unknown: Vec<&str> = named.filter(|name| !FILE_VARIABLES.contains(name)).collect();
         assert_eq!(unknown, [""; 0]);
     }
 
     #[test]
     fn variables_of_gpuslice_and_of_other_software_are_no_finding() {
-        for name in keys::settings().chain(PLACES) {
+        for name in keys::settings().chain(FILE_VARIABLES) {
             assert_eq!(mends(name), None, "{name}");
         }
         for name in [

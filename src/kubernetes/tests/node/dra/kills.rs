@@ -82,7 +82,7 @@ impl World {
         self.node.manager.unprepare(claim).await
     }
 
-    fn is_done(&mut self, claim: usize, prepares: bool) {
+    fn note_done(&mut self, claim: usize, prepares: bool) {
         if prepares {
             let name = &self.claims[claim].name;
             let limit = 300 + name.strip_prefix('c').unwrap().parse::<u64>().unwrap();
@@ -96,11 +96,11 @@ impl World {
         match *event {
             Event::Prepare(claim) => {
                 self.call(claim, true).await.unwrap();
-                self.is_done(claim, true);
+                self.note_done(claim, true);
             }
             Event::Unprepare(claim) => {
                 self.call(claim, false).await.unwrap();
-                self.is_done(claim, false);
+                self.note_done(claim, false);
             }
             Event::Killed { claim, prepares, after } => {
                 let killed = async {
@@ -116,7 +116,7 @@ impl World {
                 self.node.begin();
                 self.node.manager.registers().await;
                 self.call(claim, prepares).await.unwrap();
-                self.is_done(claim, prepares);
+                self.note_done(claim, prepares);
             }
             Event::Restart => self.node.restart().await,
             Event::Reboot => {

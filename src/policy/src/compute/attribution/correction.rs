@@ -1,6 +1,6 @@
 //! The correction: the slice's own part of the time between events, as a factor of its charges.
 //!
-//! Under time slicing, the interval between two events contains the turns of other slices. Example: beside one busy
+//! Under time slicing, the interval between two events contains the time slices of others. Example: beside one busy
 //! neighbour, about half of the interval is the slice's own. Charges are multiplied with the factor in force ([`apply`]).
 //!
 //! The [replay](super::slicing) of the charged time comes later, and shows the slice's true part. [`Split`] learns the next
@@ -8,27 +8,27 @@
 
 use std::collections::VecDeque;
 
-use super::slicing::{BEHIND, ReplayedPart};
+use super::slicing::{REPLAY_DELAY, ReplayedPart};
 use crate::time::{GpuTime, GpuTimeChange, Monotonic, WallTime};
 
 /// A factor of one. Factors are given in millionths.
-pub const ONE: u32 = 1_000_000;
-/// Smallest factor: 2 %. A turn of 1 ms among eight slices waits for seven co-tenants with 2 ms each. It is a fifteenth of the
-/// time between its events. A factor below a fiftieth is taken for an error.
-const LEAST: u32 = ONE / 50;
+pub const WHOLE_FACTOR: u32 = 1_000_000;
+/// Smallest factor: 2 %. A time slice of 1 ms among eight slices waits for seven co-tenants with 2 ms each. It is a fifteenth of
+/// the time between its events. A factor below a fiftieth is taken for an error.
+const LEAST_FACTOR: u32 = WHOLE_FACTOR / 50;
 
 /// Time between two steps of the replay: 20 ms.
-pub const STEP: WallTime = WallTime::from_millis(20);
+pub const REPLAY_STEP: WallTime = WallTime::from_millis(20);
 
-/// Time after which work is published by locks, too: a step more than [`BEHIND`], by which a worker may be late.
-pub const LOCKED_BEHIND: WallTime = BEHIND.saturating_add(STEP);
+/// Time after which work is published by locks, too: a step more than [`REPLAY_DELAY`], by which a worker may be late.
+pub const LOCKED_DELAY: WallTime = REPLAY_DELAY.saturating_add(REPLAY_STEP);
 
 /// Time from the publication of work to its charge: one tick of the worker.
-const CHARGED: WallTime = WallTime::from_millis(1);
+const CHARGED_AFTER: WallTime = WallTime::from_millis(1);
 
 /// Tenths of the sums that remain after a step. A half is left after a seventh of a second. A longer memory settles
 /// late.
-const LEFT: u64 = 9;
+const LEFT_TENTHS: u64 = 9;
 
 /// Remembered factors: those of the time between two steps, and of the delay of the replay.
 const FACTORS: usize = 8;
@@ -36,13 +36,13 @@ const FACTORS: usize = 8;
 /// Reads the factor in a shared word. A word that was never written is one; no factor is below the smallest.
 #[must_use]
 pub fn factor_of(word: u32) -> u32 {
-    if word == 0 { ONE } else { word.clamp(LEAST, ONE) }
+    if word == 0 { WHOLE_FACTOR } else { word.clamp(LEAST_FACTOR, WHOLE_FACTOR) }
 }
 
-/// Returns the GPU time of `covered` wall time of which a part, `factor` in parts of [`ONE`], is the slice's own.
+/// Returns the GPU time of `covered` wall time of which a part, `factor` in parts of [`WHOLE_FACTOR`], is the slice's own.
 #[must_use]
 pub fn apply(covered: WallTime, factor: u32) -> GpuTime {
-    covered.gpu_if_alone().scaled(u64::from(factor), u64::from(ONE)).unwrap_or(GpuTime::MAX)
+    covered.gpu_if_alone().scaled(u64::from(factor), u64::from(WHOLE_FACTOR)).unwrap_or(GpuTime::MAX)
 }
 
 /// The sums behind the factor, and the factors that were in force.
@@ -59,7 +59,7 @@ impl Default for Split {
         Self {
             own: GpuTime::ZERO,
             covered: WallTime::ZERO,
-            factors: VecDeque::from([(Monotonic::BEGIN, ONE)]),
+            factors: VecDeque::from([(Monotonic::BEGIN, WHOLE_FACTOR)]),
         }
     }
 }
@@ -74,15 +74,15 @@ impl From<u32> for Split {
 impl Split {
     /// Learns from the replay of the time up to `to`. Returns two values:
     ///
-    /// - the factor from `now` on, in parts of [`ONE`];
+    /// - the factor from `now` on, in parts of [`WHOLE_FACTOR`];
     /// - the slice's own time less the time charged, which the caller settles.
     pub fn learn(&mut self, part: &ReplayedPart, to: Monotonic, now: Monotonic) -> (u32, GpuTimeChange) {
-        let charged = apply(part.covered, self.in_force(to.saturating_sub(STEP.part(2))));
-        self.own = self.own.saturating_mul(LEFT).part(10).changed_by(part.own);
-        self.covered = self.covered.saturating_mul(LEFT).part(10).saturating_add(part.covered);
-        let parts = self.own.scaled(ONE.into(), self.covered.nanos());
+        let charged = apply(part.covered, self.in_force(to.saturating_sub(REPLAY_STEP.part(2))));
+        self.own = self.own.saturating_mul(LEFT_TENTHS).part(10).changed_by(part.own);
+        self.covered = self.covered.saturating_mul(LEFT_TENTHS).part(10).saturating_add(part.covered);
+        let parts = self.own.scaled(WHOLE_FACTOR.into(), self.covered.nanos());
         let parts = parts.and_then(|parts| u32::try_from(parts.nanos()).ok());
-        let factor = parts.map_or(ONE, factor_of).min(ONE);
+        let factor = parts.map_or(WHOLE_FACTOR, factor_of).min(WHOLE_FACTOR);
         if self.factors.len() >= FACTORS {
             self.factors.pop_front();
         }
@@ -92,10 +92,10 @@ impl Split {
 
     /// Returns the factor by which work was charged that was published at the instant `at`.
     fn in_force(&self, at: Monotonic) -> u32 {
-        let at = at.saturating_add(CHARGED);
+        let at = at.saturating_add(CHARGED_AFTER);
         let known =
             self.factors.iter().rev().find(|(since, _)| *since <= at).or_else(|| self.factors.front());
-        known.map_or(ONE, |(_, factor)| *factor)
+        known.map_or(WHOLE_FACTOR, |(_, factor)| *factor)
     }
 }
 
@@ -110,23 +110,32 @@ mod tests {
     #[test]
     fn a_factor_is_a_part() {
         assert_eq!(apply(ns(2_000), 500_000), ns(1_000));
-        assert_eq!(apply(ns(u64::MAX), ONE), ns(u64::MAX));
+        assert_eq!(apply(ns(u64::MAX), WHOLE_FACTOR), ns(u64::MAX));
     }
 
     #[test]
     fn a_word_is_a_factor_between_a_fiftieth_and_one_whatever_it_is() {
-        assert_eq!([0, 1, ONE / 2, ONE, u32::MAX].map(factor_of), [ONE, LEAST, ONE / 2, ONE, ONE]);
+        assert_eq!(
+            [0, 1, WHOLE_FACTOR / 2, WHOLE_FACTOR, u32::MAX].map(factor_of),
+            [WHOLE_FACTOR, LEAST_FACTOR, WHOLE_FACTOR / 2, WHOLE_FACTOR, WHOLE_FACTOR]
+        );
     }
 
     #[test]
     fn a_charge_by_another_factor_than_the_replay_finds_is_settled() {
         let mut split = Split::default();
         let part = ReplayedPart { covered: ms(10), own: charge(4_000_000) };
-        assert_eq!(split.learn(&part, START, START + BEHIND), (400_000, charge(-6_000_000)));
+        assert_eq!(split.learn(&part, START, START + REPLAY_DELAY), (400_000, charge(-6_000_000)));
         // The new factor was not in force when that was published.
-        assert_eq!(split.learn(&part, START + STEP, START + BEHIND + STEP).1, charge(-6_000_000));
-        assert_eq!(split.learn(&part, START + 4 * STEP, START + BEHIND + 4 * STEP).1, charge(0));
+        assert_eq!(
+            split.learn(&part, START + REPLAY_STEP, START + REPLAY_DELAY + REPLAY_STEP).1,
+            charge(-6_000_000)
+        );
+        assert_eq!(
+            split.learn(&part, START + 4 * REPLAY_STEP, START + REPLAY_DELAY + 4 * REPLAY_STEP).1,
+            charge(0)
+        );
         let none = Split::default().learn(&ReplayedPart::default(), START, START);
-        assert_eq!(none, (ONE, charge(0)));
+        assert_eq!(none, (WHOLE_FACTOR, charge(0)));
     }
 }

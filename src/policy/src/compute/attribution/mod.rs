@@ -6,4 +6,4 @@ pub mod nvml_windows;
 mod replay;
 pub mod slicing;
 pub mod source;
-pub mod strangers;
+pub mod unknown_processes;

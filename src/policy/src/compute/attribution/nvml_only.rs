@@ -9,7 +9,7 @@
 //! next window corrects it.
 
 use super::super::cost::estimate;
-use super::correction::ONE;
+use super::correction::WHOLE_FACTOR;
 use super::nvml_windows::Sample;
 use crate::time::{GpuTime, GpuTimeChange, Monotonic, WallTime};
 
@@ -17,18 +17,18 @@ use crate::time::{GpuTime, GpuTimeChange, Monotonic, WallTime};
 const DECAY: u64 = 930_000;
 /// Cost of the first launches: 2 ms. A high cost is refunded after the first window; launches at a
 /// low cost have run.
-pub const FIRST: GpuTime = GpuTime::from_millis(2);
+pub const FIRST_COST: GpuTime = GpuTime::from_millis(2);
 /// Smallest cost of a launch: 1 us.
-const LEAST: GpuTime = GpuTime::from_micros(1);
+const LEAST_COST: GpuTime = GpuTime::from_micros(1);
 /// Largest factor by which the cost changes with a window.
-const MOST_STEP: u64 = 8;
+const MOST_COST_STEP: u64 = 8;
 /// NVML's own window on most devices: 1/6 s.
-const WINDOW: WallTime = WallTime::from_nanos(166_666_667);
+const NVML_WINDOW: WallTime = WallTime::from_nanos(166_666_667);
 /// Windows of NVML that one observation counts for at most: 12, which is two seconds. The slowest devices have one
 /// sample per second.
 const MOST_WINDOWS: u64 = 12;
 /// Parts of a launch in the sums, so that few launches can fade.
-const PARTS: u64 = 1 << 16;
+const LAUNCH_PARTS: u64 = 1 << 16;
 
 /// The prepaid time of a process, and the number of launches.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -107,7 +107,7 @@ impl NvmlCostModel {
     #[must_use]
     pub const fn new(rounded_down: bool) -> Self {
         Self {
-            cost: FIRST,
+            cost: FIRST_COST,
             seen: GpuTime::ZERO,
             launches: 0,
             last: Monotonic::BEGIN,
@@ -146,25 +146,25 @@ impl NvmlCostModel {
             self.launches = faded(self.launches);
         }
         self.seen = self.seen.saturating_add(seen);
-        self.launches = self.launches.saturating_add(launches.saturating_mul(PARTS));
+        self.launches = self.launches.saturating_add(launches.saturating_mul(LAUNCH_PARTS));
         if self.launches == 0 {
             return;
         }
-        let cost = self.seen.scaled(PARTS, self.launches).unwrap_or(estimate::MOST);
-        let (least, most) = (self.cost.part(MOST_STEP), self.cost.saturating_mul(MOST_STEP));
-        self.cost = cost.clamp(least.max(LEAST), most.min(estimate::MOST));
+        let cost = self.seen.scaled(LAUNCH_PARTS, self.launches).unwrap_or(estimate::MOST_PREPAID);
+        let (least, most) = (self.cost.part(MOST_COST_STEP), self.cost.saturating_mul(MOST_COST_STEP));
+        self.cost = cost.clamp(least.max(LEAST_COST), most.min(estimate::MOST_PREPAID));
     }
 }
 
 /// Returns what remains of a sum after a window.
 fn faded(sum: u64) -> u64 {
-    let rest = u128::from(sum).saturating_mul(u128::from(DECAY)).checked_div(u128::from(ONE));
+    let rest = u128::from(sum).saturating_mul(u128::from(DECAY)).checked_div(u128::from(WHOLE_FACTOR));
     rest.and_then(|rest| u64::try_from(rest).ok()).unwrap_or(u64::MAX)
 }
 
 /// Returns the number of NVML's usual windows that `length` counts for: the nearest one, at least 1.
 fn windows(length: WallTime) -> u64 {
-    length.saturating_add(WINDOW.part(2)).count(WINDOW).clamp(1, MOST_WINDOWS)
+    length.saturating_add(NVML_WINDOW.part(2)).count(NVML_WINDOW).clamp(1, MOST_WINDOWS)
 }
 
 #[cfg(test)]
@@ -177,8 +177,8 @@ mod tests {
     const BEGIN: Monotonic = Monotonic::from_nanos(90_000_000_000_000);
 
     fn sample(window: u64, percent: u32) -> Sample {
-        let from = BEGIN + window * WINDOW;
-        Sample { from, to: from + WINDOW, percent, processes: u32::from(percent > 0) }
+        let from = BEGIN + window * NVML_WINDOW;
+        Sample { from, to: from + NVML_WINDOW, percent, processes: u32::from(percent > 0) }
     }
 
     #[test]
@@ -190,7 +190,7 @@ mod tests {
             let settled = model.learn(&sample(window, 30), Prepaid { time, launches });
             paid = paid.saturating_add(GpuTimeChange::charge(time)).saturating_add(settled);
         }
-        let seen = WINDOW.gpu_if_alone().scaled(3, 10).unwrap();
+        let seen = NVML_WINDOW.gpu_if_alone().scaled(3, 10).unwrap();
         assert!((60 * seen).nanos().abs_diff(paid.amount().nanos()) < 1000, "{paid:?}");
         assert!(model.cost().nanos().abs_diff(seen.part(50).nanos()) < 100, "{}", model.cost());
     }
@@ -202,11 +202,11 @@ mod tests {
             model.learn(&sample(window, percent), Prepaid { time: ns(0), launches });
             model.cost()
         };
-        assert_eq!(learn(0, 1, 1000), FIRST.part(8));
-        assert_eq!(learn(1, 0, 1_000_000), FIRST.part(64));
+        assert_eq!(learn(0, 1, 1000), FIRST_COST.part(8));
+        assert_eq!(learn(1, 0, 1_000_000), FIRST_COST.part(64));
         let mut model = NvmlCostModel::new(false);
         model.learn(&sample(0, 100), Prepaid { time: ns(0), launches: 1 });
-        assert_eq!(model.cost(), 8 * FIRST);
+        assert_eq!(model.cost(), 8 * FIRST_COST);
     }
 
     #[test]
@@ -214,10 +214,11 @@ mod tests {
         let cost_after = |windows: u64| {
             let mut model = NvmlCostModel::new(false);
             (0..200).for_each(|window| {
-                model.learn(&sample(window, 100), Prepaid { time: ns(0), launches: WINDOW.count(ms(1)) });
+                model
+                    .learn(&sample(window, 100), Prepaid { time: ns(0), launches: NVML_WINDOW.count(ms(1)) });
             });
-            let sample = Sample { to: sample(200, 100).from + windows * WINDOW, ..sample(200, 100) };
-            model.learn(&sample, Prepaid { time: ns(0), launches: (windows * WINDOW).count(ms(2)) });
+            let sample = Sample { to: sample(200, 100).from + windows * NVML_WINDOW, ..sample(200, 100) };
+            model.learn(&sample, Prepaid { time: ns(0), launches: (windows * NVML_WINDOW).count(ms(2)) });
             model.cost().nanos() / 1000
         };
         // Launches of 1 ms, and then of 2 ms. A window counts for 0.07 of the memory, and 0.65 of the memory is left
@@ -234,9 +235,9 @@ mod tests {
             model.learn(&Sample { to: next.from + length, ..next }, Prepaid { time: ns(0), launches: 1 });
             model.seen
         };
-        let faded = |times| ns((0..times).fold(WINDOW.nanos(), |sum, _| faded(sum)));
+        let faded = |times| ns((0..times).fold(NVML_WINDOW.nanos(), |sum, _| faded(sum)));
         assert_eq!(
-            [8, 14, 16, 24, 26].map(|tenths| learned((tenths * WINDOW).part(10))),
+            [8, 14, 16, 24, 26].map(|tenths| learned((tenths * NVML_WINDOW).part(10))),
             [1, 1, 2, 2, 3].map(faded)
         );
     }
@@ -256,7 +257,7 @@ mod tests {
     fn percents_that_were_cut_off_are_half_a_percent_more_on_average() {
         let mut model = NvmlCostModel::new(true);
         let difference = model.learn(&sample(0, 10), Prepaid::default());
-        assert_eq!(difference, GpuTimeChange::charge(WINDOW.gpu_if_alone().scaled(105, 1000).unwrap()));
+        assert_eq!(difference, GpuTimeChange::charge(NVML_WINDOW.gpu_if_alone().scaled(105, 1000).unwrap()));
         assert_eq!(
             NvmlCostModel::new(true).learn(&sample(0, 0), Prepaid::default()),
             charge(0),

@@ -55,16 +55,16 @@ pub enum Closed {
 }
 
 /// Shortest window, in microseconds: half of NVML's usual one.
-const SHORTEST: u64 = 80_000;
+const SHORTEST_WINDOW: u64 = 80_000;
 /// Longest window. Prepayments are known for somewhat longer.
-const LONGEST: WallTime = WallTime::from_millis(2_000);
+const LONGEST_WINDOW: WallTime = WallTime::from_millis(2_000);
 /// Greatest age of a new sample: the longest window, and a delay of a second.
-pub(super) const OLDEST: WallTime = WallTime::from_millis(3_000);
+pub(super) const OLDEST_SAMPLE: WallTime = WallTime::from_millis(3_000);
 /// Time by which a sample may seem to lie in the future, because another clock dates it.
-const AHEAD: WallTime = WallTime::from_millis(50);
+const SAMPLE_CLOCK_SKEW: WallTime = WallTime::from_millis(50);
 /// Time by which two readings of the wall clock may differ against the monotonic clock without a set. Slewing
 /// gains half a thousandth.
-const STEADY: WallTime = WallTime::from_millis(20);
+const MOST_CLOCK_SLEW: WallTime = WallTime::from_millis(20);
 
 /// The end of the last window.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -80,7 +80,8 @@ impl Windows {
     /// last one would never arrive.
     pub fn since(&mut self, clocks: Clocks) -> u64 {
         let lead = clocks.wall.wrapping_sub(clocks.monotonic.nanos()).cast_signed();
-        if self.lead.is_some_and(|before| lead.wrapping_sub(before).unsigned_abs() > STEADY.nanos()) {
+        if self.lead.is_some_and(|before| lead.wrapping_sub(before).unsigned_abs() > MOST_CLOCK_SLEW.nanos())
+        {
             self.last = 0;
         }
         self.lead = Some(lead);
@@ -92,7 +93,7 @@ impl Windows {
         let news = uses.iter().filter(|entry| is_valid(entry) && entry.stamp > self.last);
         let Some(newest) = news.map(|entry| entry.stamp).max() else { return Closed::NothingNew };
         let length = newest.saturating_sub(self.last);
-        if self.last != 0 && length < SHORTEST {
+        if self.last != 0 && length < SHORTEST_WINDOW {
             return Closed::NothingNew;
         }
         let is_first = core::mem::replace(&mut self.last, newest) == 0;
@@ -101,7 +102,11 @@ impl Windows {
         }
         let Some(to) = instant(newest.saturating_mul(1000), clocks) else { return Closed::Undated };
         let length = WallTime::from_micros(length);
-        Closed::Window(Window { from: to.saturating_sub(length.min(LONGEST)), to, is_cut: length > LONGEST })
+        Closed::Window(Window {
+            from: to.saturating_sub(length.min(LONGEST_WINDOW)),
+            to,
+            is_cut: length > LONGEST_WINDOW,
+        })
     }
 }
 
@@ -121,9 +126,9 @@ fn is_valid(entry: &Use) -> bool {
 /// Returns the instant of a sample on the monotonic clock, by the clock that makes it recent. `None`: no clock does.
 fn instant(stamp: u64, clocks: Clocks) -> Option<Monotonic> {
     [clocks.wall, clocks.boot, clocks.monotonic.nanos()].into_iter().find_map(|clock| {
-        let age = WallTime::from_nanos(clock.saturating_add(AHEAD.nanos()).checked_sub(stamp)?);
-        let is_recent = age <= OLDEST.saturating_add(AHEAD);
-        is_recent.then(|| clocks.monotonic.saturating_sub(age.saturating_sub(AHEAD)))
+        let age = WallTime::from_nanos(clock.saturating_add(SAMPLE_CLOCK_SKEW.nanos()).checked_sub(stamp)?);
+        let is_recent = age <= OLDEST_SAMPLE.saturating_add(SAMPLE_CLOCK_SKEW);
+        is_recent.then(|| clocks.monotonic.saturating_sub(age.saturating_sub(SAMPLE_CLOCK_SKEW)))
     })
 }
 
@@ -231,8 +236,8 @@ mod tests {
             let clocks = clocks(100 * S + 170 * MS);
             windows.since(Clocks { wall: clocks.wall - by, ..clocks })
         };
-        assert_ne!(since(STEADY.nanos()), 0);
-        assert_eq!(since(STEADY.nanos() + 1), 0);
+        assert_ne!(since(MOST_CLOCK_SLEW.nanos()), 0);
+        assert_eq!(since(MOST_CLOCK_SLEW.nanos() + 1), 0);
     }
 
     #[test]

@@ -1,22 +1,23 @@
 //! Replays the GPU's time slicing from the busy intervals that all slices publish.
 //!
-//! The driver gives contexts turns. The time between two events of one context contains the turns of the others. The length of a
-//! turn is unknown. Suppose that each instant were split evenly among the contexts with work in flight. Where a turn is longer
-//! than the work, that would be up to 20 points wrong.
+//! The driver gives contexts time slices. The time between two events of one context contains the time slices of the others. The
+//! length of a time slice is unknown. Suppose that each instant were split evenly among the contexts with work in flight. Where a
+//! time slice is longer than the work, that would be up to 20 points wrong.
 //!
-//! So the module replays the time slicing under each rule that a driver may use (`Replay`). The rules are 20 lengths of a turn
-//! and 3 ways to treat a context that is alone. The replay with the least evidence against it tells the owner of each instant.
+//! So the module replays the time slicing under each rule that a driver may use (`Replay`). The rules are 20 lengths of a time
+//! slice and 3 ways to treat a context that is alone. The replay with the least evidence against it tells the owner of each
+//! instant.
 //!
 //! The method needs no process numbers, no NVML, and no estimate of the work.
 
 use std::collections::VecDeque;
 
 use super::super::measuring::peer_intervals::Interval;
-use super::replay::{MOST, Replay, USUAL_SWITCH, WAYS, bit};
+use super::replay::{MOST_CONTEXTS, OVERRUN_RULES, Replay, USUAL_SWITCH, bit};
 use crate::time::{GpuTimeChange, Monotonic, WallTime};
 
-/// Lengths of a turn to try, in microseconds: 0.5 to 50 ms in small steps, with the lengths of known drivers.
-const TURNS: [u64; 20] = [
+/// Lengths of a time slice to try, in microseconds: 0.5 to 50 ms in small steps, with the lengths of known drivers.
+const TIME_SLICES: [u64; 20] = [
     500, 700, 1_000, 1_250, 1_600, 2_000, 2_500, 3_200, 4_000, 5_000, 6_300, 8_000, 10_000, 12_500, 16_000,
     20_000, 25_000, 30_000, 40_000, 50_000,
 ];
@@ -75,9 +76,9 @@ impl Slicing {
     /// Makes a replay without contexts. Time before the instant `at` is not replayed.
     #[must_use]
     pub fn new(at: Monotonic) -> Self {
-        let replays = WAYS
-            .iter()
-            .flat_map(|way| TURNS.iter().map(|turn| Replay::new(WallTime::from_micros(*turn), *way)));
+        let replays = OVERRUN_RULES.iter().flat_map(|way| {
+            TIME_SLICES.iter().map(|time_slice| Replay::new(WallTime::from_micros(*time_slice), *way))
+        });
         Self { contexts: Vec::new(), replays: replays.collect(), at, flying: 0, own: 0, forgot: at }
     }
 
@@ -100,7 +101,7 @@ impl Slicing {
         if let Some(place) = self.contexts.iter().position(|context| context.id == id) {
             return Some(place);
         }
-        if self.contexts.len() < MOST {
+        if self.contexts.len() < MOST_CONTEXTS {
             self.contexts.push(Context { id, ..Context::default() });
             return self.contexts.len().checked_sub(1);
         }
@@ -126,9 +127,9 @@ impl Slicing {
             self.replays.iter_mut().for_each(|replay| replay.misfit /= 2);
         }
         let own = self.own;
-        let told: Vec<GpuTimeChange> = self.replays.iter_mut().map(|replay| replay.tell(own)).collect();
-        let best = self.replays.iter().zip(told).min_by_key(|(replay, _)| replay.misfit);
-        part.own = best.map_or(GpuTimeChange::NONE, |(_, told)| told);
+        let reported: Vec<GpuTimeChange> = self.replays.iter_mut().map(|replay| replay.report(own)).collect();
+        let best = self.replays.iter().zip(reported).min_by_key(|(replay, _)| replay.misfit);
+        part.own = best.map_or(GpuTimeChange::NONE, |(_, own)| own);
         part
     }
 
@@ -180,7 +181,7 @@ impl Slicing {
         // Continued work is in flight until it is published again, unless its process has died.
         // Work that follows within a switch was queued behind the work that ends: no other context runs in between. Ends
         // are not known more exactly; with 4 us, their errors are taken for pauses (10 points).
-        let gap = if span.goes_on { BEHIND } else { USUAL_SWITCH };
+        let gap = if span.goes_on { REPLAY_DELAY } else { USUAL_SWITCH };
         let follows = context.waiting.front().is_some_and(|next| next.start <= at.saturating_add(gap));
         let rests = context.begun.is_empty() && !follows;
         if !span.goes_on {
@@ -197,13 +198,13 @@ impl Slicing {
 
 /// Time after which all work that began before an instant is published: 30 ms. That is twice the time for
 /// which a batch may stay open, and the time to read its events.
-pub const BEHIND: WallTime = WallTime::from_millis(30);
+pub const REPLAY_DELAY: WallTime = WallTime::from_millis(30);
 
 /// Time between two rounds in which the node agent relays published work to slices of other directories: 10 ms.
 pub const RELAY_EVERY: WallTime = WallTime::from_millis(10);
 
-/// Time after which work is relayed, too: two rounds more than [`BEHIND`], because a round may be late by one.
-pub const RELAYED_BEHIND: WallTime = BEHIND.saturating_add(RELAY_EVERY.saturating_mul(2));
+/// Time after which work is relayed, too: two rounds more than [`REPLAY_DELAY`], because a round may be late by one.
+pub const RELAYED_DELAY: WallTime = REPLAY_DELAY.saturating_add(RELAY_EVERY.saturating_mul(2));
 
 #[cfg(test)]
 #[allow(clippy::indexing_slicing, reason = "a test")]
@@ -218,20 +219,20 @@ mod tests {
 
     const START: Monotonic = Monotonic::from_nanos(1 << 40);
 
-    /// Returns the intervals that each context publishes. `works` has the arrival and the duration of its work; turns last
-    /// `turn`, and the GPU switches within a tick.
-    fn published(turn: u64, works: &[Vec<(u64, u64)>], until: u64) -> Vec<Vec<Interval>> {
+    /// Returns the intervals that each context publishes. `works` has the arrival and the duration of its work; time slices last
+    /// `time_slice`, and the GPU switches within a tick.
+    fn published(time_slice: u64, works: &[Vec<(u64, u64)>], until: u64) -> Vec<Vec<Interval>> {
         let mut spans = vec![Vec::new(); works.len()];
         let mut queues: Vec<VecDeque<(u64, u64)>> =
             works.iter().map(|work| work.iter().copied().collect()).collect();
-        let (mut owner, mut ends, mut last) = (0, turn, vec![0; works.len()]);
+        let (mut owner, mut ends, mut last) = (0, time_slice, vec![0; works.len()]);
         for at in (0..until).step_by(usize::try_from(TICK).unwrap_or(1)) {
             let waits = |queue: &VecDeque<(u64, u64)>| queue.front().is_some_and(|(come, _)| *come <= at);
             if at >= ends || !waits(&queues[owner]) {
                 let next =
                     (1..=works.len()).map(|by| (owner + by) % works.len()).find(|next| waits(&queues[*next]));
                 let before = owner;
-                (owner, ends) = (next.unwrap_or(owner), at + turn);
+                (owner, ends) = (next.unwrap_or(owner), at + time_slice);
                 if owner != before {
                     ends += TICK;
                     continue;
@@ -278,19 +279,22 @@ mod tests {
 
     #[test]
     fn work_that_is_shorter_than_a_turn_is_not_charged_for_the_others_turn_that_it_waits_for() {
-        for turn in [MS, 2 * MS, 10 * MS, 30 * MS] {
+        for time_slice in [MS, 2 * MS, 10 * MS, 30 * MS] {
             let (covered, own) =
-                replayed(&published(turn, &[each(20 * MS, 4 * MS), each(MS, MS)], 4500 * MS));
-            assert!(covered > 550, "{covered} within turns of {turn}");
-            assert!((370..=430).contains(&own), "{own} of 400, covered {covered}, turns of {turn}");
+                replayed(&published(time_slice, &[each(20 * MS, 4 * MS), each(MS, MS)], 4500 * MS));
+            assert!(covered > 550, "{covered} within time slices of {time_slice}");
+            assert!(
+                (370..=430).contains(&own),
+                "{own} of 400, covered {covered}, time slices of {time_slice}"
+            );
         }
     }
 
     #[test]
     fn of_two_that_always_work_each_has_a_half() {
-        for turn in [MS, 10 * MS] {
+        for time_slice in [MS, 10 * MS] {
             let (covered, own) =
-                replayed(&published(turn, &[each(3 * MS, 3 * MS), each(5 * MS, 5 * MS)], 4500 * MS));
+                replayed(&published(time_slice, &[each(3 * MS, 3 * MS), each(5 * MS, 5 * MS)], 4500 * MS));
             assert!(covered >= 1990 && (950..=1020).contains(&own), "{own} of {covered}");
         }
     }
@@ -320,7 +324,7 @@ mod tests {
             spans.iter().for_each(|span| slicing.add(slice, slice == 0, *span));
         }
         let _part = slicing.advance(START + ms(4000));
-        // The replay that began with turns as long as those of the GPU.
+        // The replay that began with time slices as long as those of the GPU.
         let right = slicing.replays.iter().find(|replay| replay.nominal == ms(2)).unwrap();
         let order = right.circle.iter().cycle().skip_while(|context| **context != 3).take(4);
         assert_eq!(order.copied().collect::<Vec<_>>(), [3, 2, 1, 0]);
@@ -336,7 +340,11 @@ mod tests {
         }
         let _part = slicing.advance(START + ms(4000));
         let best = slicing.replays.iter().min_by_key(|replay| replay.misfit).unwrap();
-        assert!((1_750_000..=1_850_000).contains(&best.turn.nanos()), "{} instead of 1.8 ms", best.turn);
+        assert!(
+            (1_750_000..=1_850_000).contains(&best.time_slice.nanos()),
+            "{} instead of 1.8 ms",
+            best.time_slice
+        );
     }
 
     #[test]
@@ -384,7 +392,7 @@ mod tests {
         let span =
             |at: u64| Interval { start: START + ms(at), end: START + ms(at + 1), ..Interval::default() };
         (0..100).for_each(|id| slicing.add(id, id == 0, span(0)));
-        assert_eq!(slicing.contexts.len(), MOST);
+        assert_eq!(slicing.contexts.len(), MOST_CONTEXTS);
         let _part = slicing.advance(START + ms(5));
         slicing.add(99, false, span(6));
         assert!(slicing.contexts.iter().any(|context| context.id == (99, 0)));

@@ -10,7 +10,7 @@ pub enum Source {
     Unknown,
     /// Events.
     Events,
-    /// Events beside programs that publish nothing. Their turns count as the slice's time.
+    /// Events beside programs that publish nothing. Their time slices count as the slice's time.
     Whole,
     /// NVML alone.
     Nvml,
@@ -18,7 +18,7 @@ pub enum Source {
     Failing,
     /// Events, corrected by the intervals that the slices publish.
     Replayed,
-    /// Events, corrected by those intervals, beside programs that publish nothing. Their turns count as the slices' time.
+    /// Events, corrected by those intervals, beside programs that publish nothing. Their time slices count as the slices' time.
     ReplayedWhole,
 }
 

@@ -4,21 +4,21 @@
 //! estimate has two figures:
 //!
 //! - *charged*: the GPU time that the slice is charged. A launch prepays it.
-//! - *plain*: the duration between two events. It decides how the next launch is measured.
+//! - *duration*: the time between two events. It decides how the next launch is measured.
 //!
 //! The two differ where streams or processes overlap.
 
 use crate::time::{GpuTime, Nanos, WallTime};
 
 /// Largest prepayment for one launch: one second. A longer kernel is charged while it runs.
-pub const MOST: GpuTime = GpuTime::from_millis(1_000);
+pub const MOST_PREPAID: GpuTime = GpuTime::from_millis(1_000);
 
 /// Weight of a new measurement of one launch: one part in eight.
-const MEMORY: u64 = 8;
+const LAUNCH_MEMORY: u64 = 8;
 /// Weight of the error of a batch: one part in four. A batch does not tell which of its keys caused the error.
-const RUN_MEMORY: u64 = 4;
+const BATCH_MEMORY: u64 = 4;
 /// Largest factor by which a single batch may change an estimate.
-const MOST_STEP: u64 = 4;
+const MOST_ESTIMATE_STEP: u64 = 4;
 
 /// The properties by which launches of a function are alike.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -116,7 +116,7 @@ pub struct Estimate {
     /// GPU time that one launch is charged.
     pub charged: GpuTime,
     /// Time between two events around one launch.
-    pub plain: WallTime,
+    pub duration: WallTime,
     /// Measurements behind the estimate. The counter stops where one more makes no difference.
     pub(in crate::compute) samples: u8,
 }
@@ -134,7 +134,7 @@ pub struct BatchPart {
     /// Predicted charge of all of them.
     pub charged: GpuTime,
     /// Predicted durations of all of them.
-    pub plain: WallTime,
+    pub duration: WallTime,
 }
 
 /// The measured and the predicted cost of a batch.
@@ -145,14 +145,14 @@ pub struct Outcome {
     /// The sum of the predicted charges.
     pub charged_predicted: GpuTime,
     /// Time between the batch's events.
-    pub plain: WallTime,
+    pub duration: WallTime,
     /// The sum of the predicted durations.
-    pub plain_predicted: WallTime,
+    pub duration_predicted: WallTime,
 }
 
 impl Estimate {
     /// The estimate of no work.
-    pub const NONE: Self = Self { charged: GpuTime::ZERO, plain: WallTime::ZERO, samples: 0 };
+    pub const NONE: Self = Self { charged: GpuTime::ZERO, duration: WallTime::ZERO, samples: 0 };
 
     /// Returns true if the estimate comes from a measurement of the key's present meaning.
     #[inline]
@@ -161,29 +161,29 @@ impl Estimate {
         self.samples > 0
     }
 
-    /// Returns the estimate after one measured launch. `own` is the part of `plain` in which no other process of the slice had
+    /// Returns the estimate after one measured launch. `own` is the part of `duration` in which no other process of the slice had
     /// the GPU.
     ///
     /// Example: if 1 ms of 4 ms is own, the measurement counts a quarter of one that was alone. The part of the other
     /// processes in a single measurement is known on average only.
-    pub(super) fn measured(self, charged: GpuTime, (own, plain): (WallTime, WallTime)) -> Self {
+    pub(super) fn measured(self, charged: GpuTime, (own, duration): (WallTime, WallTime)) -> Self {
         let samples = u64::from(self.samples);
         let all = samples.saturating_add(1);
-        let of = by(all, plain.nanos(), own.nanos()).filter(|_| samples > 0).unwrap_or(all).max(all);
+        let of = by(all, duration.nanos(), own.nanos()).filter(|_| samples > 0).unwrap_or(all).max(all);
         Self {
             charged: stepped(self.charged, distance(self.charged, charged), of),
-            plain: stepped(self.plain, distance(self.plain, plain), of),
-            samples: u8::try_from(all.min(MEMORY.saturating_sub(1))).unwrap_or(1),
+            duration: stepped(self.duration, distance(self.duration, duration), of),
+            samples: u8::try_from(all.min(LAUNCH_MEMORY.saturating_sub(1))).unwrap_or(1),
         }
     }
 
     /// Returns the estimate after a measured batch. It moves towards the cost of a launch of `part`, in proportion to the part's
     /// share of the batch.
     pub(super) fn in_batch(self, part: &BatchPart, outcome: &Outcome) -> Self {
-        let Outcome { charged, charged_predicted, plain, plain_predicted } = *outcome;
+        let Outcome { charged, charged_predicted, duration, duration_predicted } = *outcome;
         Self {
             charged: corrected(self.charged, (part.charged, part.launches), charged, charged_predicted),
-            plain: corrected(self.plain, (part.plain, part.launches), plain, plain_predicted),
+            duration: corrected(self.duration, (part.duration, part.launches), duration, duration_predicted),
             ..self
         }
     }
@@ -193,17 +193,17 @@ impl Estimate {
 /// part of `launches` launches in the prediction.
 fn corrected<T: Nanos>(old: T, (predicted, launches): (T, u32), measured: T, of: T) -> T {
     let (predicted, of) = (predicted.nanos(), of.nanos());
-    let measured = measured.nanos().clamp(of / MOST_STEP, of.saturating_mul(MOST_STEP));
+    let measured = measured.nanos().clamp(of / MOST_ESTIMATE_STEP, of.saturating_mul(MOST_ESTIMATE_STEP));
     let launch = predicted.checked_div(u64::from(launches.max(1)));
     let sample = launch.and_then(|launch| by(launch, measured, of)).map_or(old, T::from_nanos);
     let share =
         distance(old, sample).saturating_mul(i128::from(predicted)).checked_div(i128::from(of.max(1)));
-    bounded(stepped(old, share.unwrap_or(0), RUN_MEMORY))
+    bounded(stepped(old, share.unwrap_or(0), BATCH_MEMORY))
 }
 
-/// Returns the cost of one launch, at least a nanosecond and at most [`MOST`].
+/// Returns the cost of one launch, at least a nanosecond and at most [`MOST_PREPAID`].
 pub(super) fn bounded<T: Nanos>(cost: T) -> T {
-    cost.clamp(T::from_nanos(1), T::from_nanos(MOST.nanos()))
+    cost.clamp(T::from_nanos(1), T::from_nanos(MOST_PREPAID.nanos()))
 }
 
 /// Returns the nanoseconds from `old` to `new`.
@@ -285,8 +285,8 @@ mod tests {
         assert_eq!(Key::graph(7).blocks(), 0);
     }
 
-    fn of(charged: u64, plain: u64, samples: u8) -> Estimate {
-        Estimate { charged: ns(charged), plain: ns(plain), samples }
+    fn of(charged: u64, duration: u64, samples: u8) -> Estimate {
+        Estimate { charged: ns(charged), duration: ns(duration), samples }
     }
 
     #[test]
@@ -308,12 +308,12 @@ mod tests {
     #[test]
     fn a_batch_moves_an_estimate_by_a_quarter_of_its_error_in_the_part_of_the_key() {
         let key = Key::graph(1);
-        let part = |charged| BatchPart { key, launches: 10, charged: ns(charged), plain: ns(charged) };
+        let part = |charged| BatchPart { key, launches: 10, charged: ns(charged), duration: ns(charged) };
         let outcome = |measured, predicted| Outcome {
             charged: ns(measured),
             charged_predicted: ns(predicted),
-            plain: ns(measured),
-            plain_predicted: ns(predicted),
+            duration: ns(measured),
+            duration_predicted: ns(predicted),
         };
         let estimate = of(1000, 1000, 3);
         // The part was the whole batch, half of it, and next to nothing of it.

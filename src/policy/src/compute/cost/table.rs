@@ -62,14 +62,14 @@ impl EstimateTable {
         let family = self.families.get(place(mixed(key.family, 1), self.families.len()));
         let known = family.filter(|family| key.family != 0 && family.function == key.family);
         let Some(family) = known else {
-            return Estimate { charged: FIRST_PRIOR, plain: FIRST_PRIOR.wall_if_alone(), samples: 0 };
+            return Estimate { charged: FIRST_PRIOR, duration: FIRST_PRIOR.wall_if_alone(), samples: 0 };
         };
-        let Estimate { charged, plain, .. } = family.estimate;
+        let Estimate { charged, duration, .. } = family.estimate;
         let blocks = (key.blocks, family.blocks);
-        Estimate { charged: by_blocks(charged, blocks), plain: by_blocks(plain, blocks), samples: 0 }
+        Estimate { charged: by_blocks(charged, blocks), duration: by_blocks(duration, blocks), samples: 0 }
     }
 
-    /// Learns from the measurement of a single launch. It took `plain`; in `own` of that no other process of the
+    /// Learns from the measurement of a single launch. It took `duration`; in `own` of that no other process of the
     /// slice had the GPU.
     ///
     /// Returns the ids whose estimates have changed: the key's own, and that of an evicted key.
@@ -77,13 +77,13 @@ impl EstimateTable {
         &mut self,
         key: &Key,
         charged: GpuTime,
-        (own, plain): (WallTime, WallTime),
+        (own, duration): (WallTime, WallTime),
     ) -> [Option<u64>; 2] {
-        let (charged, plain) = (bounded(charged), bounded(plain));
+        let (charged, duration) = (bounded(charged), bounded(duration));
         self.clock = self.clock.saturating_add(1);
         let clock = self.clock;
         let before = self.known(key);
-        let estimate = before.unwrap_or_default().measured(charged, (bounded(own).min(plain), plain));
+        let estimate = before.unwrap_or_default().measured(charged, (bounded(own).min(duration), duration));
         let mut evicted = None;
         if let Some(slot) = self.slot(key.id()) {
             let old = core::mem::replace(slot, EstimateEntry { id: key.id(), estimate, used: clock });
@@ -160,12 +160,12 @@ mod tests {
     }
 
     fn batch(key: Key, launches: u32, predicted: u64) -> (BatchPart, Outcome) {
-        let part = BatchPart { key, launches, charged: ns(predicted), plain: ns(predicted) };
+        let part = BatchPart { key, launches, charged: ns(predicted), duration: ns(predicted) };
         let outcome = Outcome {
             charged: ns(0),
             charged_predicted: ns(predicted),
-            plain: ns(0),
-            plain_predicted: ns(predicted),
+            duration: ns(0),
+            duration_predicted: ns(predicted),
         };
         (part, outcome)
     }
@@ -176,11 +176,11 @@ mod tests {
         let key = shape(1, 1);
         assert_eq!(table.known(&key), None);
         table.measure(&key, ns(800), (ns(1600), ns(1600)));
-        assert_eq!(table.known(&key).map(|known| (known.charged, known.plain)), Some((ns(800), ns(1600))));
+        assert_eq!(table.known(&key).map(|known| (known.charged, known.duration)), Some((ns(800), ns(1600))));
         for _ in 0..200 {
             table.measure(&key, ns(801), (ns(1599), ns(1599)));
         }
-        assert_eq!(table.known(&key).map(|known| (known.charged, known.plain)), Some((ns(801), ns(1599))));
+        assert_eq!(table.known(&key).map(|known| (known.charged, known.duration)), Some((ns(801), ns(1599))));
         table.measure(&key, ns(1601), (ns(1599), ns(1599)));
         assert_eq!(table.known(&key).unwrap().charged, ns(901));
     }
@@ -191,7 +191,7 @@ mod tests {
         assert_eq!(table.prior(&shape(1, 1)).charged, FIRST_PRIOR);
         table.measure(&shape(1, 10), ns(1000), (ns(2000), ns(2000)));
         assert_eq!(table.prior(&shape(1, 20)).charged, ns(2000));
-        assert_eq!(table.prior(&shape(1, 20)).plain, ns(4000));
+        assert_eq!(table.prior(&shape(1, 20)).duration, ns(4000));
         assert_eq!(table.prior(&shape(1, u32::MAX)).charged, ns(8000));
         assert_eq!(table.prior(&shape(1, 0)).charged, ns(125));
         assert_eq!(table.prior(&shape(2, 20)).charged, FIRST_PRIOR);
@@ -204,8 +204,11 @@ mod tests {
         let key = shape(1, 1);
         table.measure(&key, ns(1000), (ns(1000), ns(1000)));
         let (part, outcome) = batch(key, 100, 100_000);
-        table.measure_batch(&part, &Outcome { charged: ns(200_000), plain: ns(100_000), ..outcome });
-        assert_eq!(table.known(&key).map(|known| (known.charged, known.plain)), Some((ns(1250), ns(1000))));
+        table.measure_batch(&part, &Outcome { charged: ns(200_000), duration: ns(100_000), ..outcome });
+        assert_eq!(
+            table.known(&key).map(|known| (known.charged, known.duration)),
+            Some((ns(1250), ns(1000)))
+        );
     }
 
     #[test]
@@ -215,9 +218,12 @@ mod tests {
         table.measure(&key, ns(1000), (ns(1000), ns(1000)));
         let (part, outcome) = batch(key, 100, 100_000);
         for _ in 0..100 {
-            table.measure_batch(&part, &Outcome { charged: ns(200_000), plain: ns(200_000), ..outcome });
+            table.measure_batch(&part, &Outcome { charged: ns(200_000), duration: ns(200_000), ..outcome });
         }
-        assert_eq!(table.known(&key).map(|known| (known.charged, known.plain)), Some((ns(2000), ns(2000))));
+        assert_eq!(
+            table.known(&key).map(|known| (known.charged, known.duration)),
+            Some((ns(2000), ns(2000)))
+        );
     }
 
     #[test]
@@ -231,7 +237,7 @@ mod tests {
         assert_eq!(table.measure(&key, ns(1000), (ns(1000), ns(1000))), [None; 2]);
         assert_eq!(table.measure(&key, ns(1001), (ns(1000), ns(1000))), own);
         let (part, outcome) = batch(key, 100, 100_100);
-        let as_predicted = Outcome { charged: ns(100_100), plain: ns(100_100), ..outcome };
+        let as_predicted = Outcome { charged: ns(100_100), duration: ns(100_100), ..outcome };
         let known = table.known(&key);
         assert_eq!(table.measure_batch(&part, &as_predicted) == own, table.known(&key) != known);
         assert_eq!(table.measure_batch(&part, &Outcome { charged: ns(200_000), ..as_predicted }), own);
@@ -255,7 +261,7 @@ mod tests {
     fn a_batch_teaches_nothing_about_keys_that_were_never_measured_alone() {
         let mut table = EstimateTable::new(64);
         let (part, outcome) = batch(shape(1, 1), 100, 100_000);
-        table.measure_batch(&part, &Outcome { charged: ns(200_000), plain: ns(200_000), ..outcome });
+        table.measure_batch(&part, &Outcome { charged: ns(200_000), duration: ns(200_000), ..outcome });
         assert_eq!(table.known(&part.key), None);
     }
 
@@ -299,12 +305,12 @@ mod tests {
         let key = shape(1, 1);
         table.measure(&key, ns(u64::MAX), (ns(0), ns(0)));
         let (part, outcome) = batch(key, 0, u64::MAX);
-        table.measure_batch(&part, &Outcome { charged: ns(u64::MAX), plain: ns(u64::MAX), ..outcome });
+        table.measure_batch(&part, &Outcome { charged: ns(u64::MAX), duration: ns(u64::MAX), ..outcome });
         table.measure_batch(
-            &BatchPart { charged: ns(0), plain: ns(0), ..part },
+            &BatchPart { charged: ns(0), duration: ns(0), ..part },
             &Outcome { charged_predicted: ns(0), ..outcome },
         );
         let known = table.known(&key).unwrap();
-        assert!(bounded(known.charged) == known.charged && bounded(known.plain) == known.plain);
+        assert!(bounded(known.charged) == known.charged && bounded(known.duration) == known.duration);
     }
 }

@@ -8,40 +8,40 @@
 //! time that it was served. Every other process computes from these words when its own turn comes. No process hands a
 //! turn over, so no process waits for a dead one.
 //!
-//! Risk: a process that publishes a request and stops would hold up all others. [`PATIENCE`] and
-//! [`OVERDUE`] bound that wait.
+//! Risk: a process that publishes a request and stops would hold up all others. [`TURN_GRACE`] and
+//! [`STOPPED_AFTER`] bound that wait.
 
 use super::lease;
 use super::token_bucket::RateLimit;
 use crate::time::{GpuTime, Monotonic, WallTime};
 
 /// Turns ([`super::lease::turn`]) by which all idle processes of a slice together may be behind: two.
-const LAG: u64 = 2;
+const LAG_TURNS: u64 = 2;
 /// Time by which a process may be late for its turn before others are served: 0.5 ms. A late process overslept,
 /// was suspended, or was killed. It is due again at its next request.
-pub const PATIENCE: WallTime = WallTime::from_micros(500);
+pub const TURN_GRACE: WallTime = WallTime::from_micros(500);
 /// Time after its deadline from which a process does not count as waiting: 10 ms. It is stopped or dead.
-pub const OVERDUE: WallTime = WallTime::from_millis(10);
+pub const STOPPED_AFTER: WallTime = WallTime::from_millis(10);
 
 /// The published words of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Ask {
     /// GPU time served to the process. It is the process's virtual time.
-    pub served: GpuTime,
+    pub virtual_service: GpuTime,
     /// GPU time that the process waits for. None: it does not wait.
-    pub wants: GpuTime,
+    pub requested: GpuTime,
 }
 
 impl Ask {
     /// Returns the request as other processes count it at `now`. `looks` is the instant at which the process tries again; the
     /// beginning of the clock while it tries.
     ///
-    /// An overdue process counts as not waiting. Otherwise all processes behind it would become due together after [`PATIENCE`].
-    /// The first to wake up would take the turn, whatever GPU time it had before.
+    /// An overdue process counts as not waiting. Otherwise all processes behind it would become due together after
+    /// [`TURN_GRACE`]. The first to wake up would take the turn, whatever GPU time it had before.
     #[must_use]
     pub fn of_one_that(self, looks: Monotonic, now: Monotonic) -> Self {
-        let is_overdue = looks > Monotonic::BEGIN && looks.saturating_add(OVERDUE) <= now;
-        Self { wants: if is_overdue { GpuTime::ZERO } else { self.wants }, ..self }
+        let is_overdue = looks > Monotonic::BEGIN && looks.saturating_add(STOPPED_AFTER) <= now;
+        Self { requested: if is_overdue { GpuTime::ZERO } else { self.requested }, ..self }
     }
 }
 
@@ -51,12 +51,12 @@ impl Ask {
 /// The process is served first until it has received this time. Time for which it did not ask earlier is lost.
 ///
 /// The bound follows: with `n` processes and turns of `t`, no launch waits for longer than two turns of each process,
-/// `2 n t`. Take a process that has just had its turn. Each of the `n - 1` others is at most `2 t / n` behind,
-/// catches up in its turn, and passes by one more turn. The sum is `(n - 1) (2 t / n + 2 t)`, which is less than `2 n
+/// `2 n t`. Take a process that has just had its turn. Each of the `n - 1` others is at most `2 t / n` behind.
+/// It catches up in its turn, and passes by one more turn. The sum is `(n - 1) (2 t / n + 2 t)`, which is less than `2 n
 /// t`.
 #[must_use]
-pub fn lag(processes: usize, terms: RateLimit) -> GpuTime {
-    lease::turn(terms).saturating_mul(LAG).part(u64::try_from(processes).unwrap_or(u64::MAX))
+pub fn lag(processes: usize, rate_limit: RateLimit) -> GpuTime {
+    lease::turn(rate_limit).saturating_mul(LAG_TURNS).part(u64::try_from(processes).unwrap_or(u64::MAX))
 }
 
 /// Returns the virtual time at which a process starts to ask. `served` is the GPU time that it was served before.
@@ -71,23 +71,23 @@ pub fn lag(processes: usize, terms: RateLimit) -> GpuTime {
 pub fn start(
     served: GpuTime,
     virtual_time: GpuTime,
-    terms: RateLimit,
+    rate_limit: RateLimit,
     asks: impl Iterator<Item = Ask> + Clone,
 ) -> GpuTime {
     if !served.is_zero() {
-        let processes = asks.filter(|ask| !ask.served.is_zero()).count();
-        return served.max(virtual_time.saturating_sub(lag(processes, terms)));
+        let processes = asks.filter(|ask| !ask.virtual_service.is_zero()).count();
+        return served.max(virtual_time.saturating_sub(lag(processes, rate_limit)));
     }
-    let waiting = asks.filter(|ask| !ask.wants.is_zero()).map(|ask| ask.served);
-    waiting.fold(virtual_time, GpuTime::max).min(virtual_time.saturating_add(lag(1, terms)))
+    let waiting = asks.filter(|ask| !ask.requested.is_zero()).map(|ask| ask.virtual_service);
+    waiting.fold(virtual_time, GpuTime::max).min(virtual_time.saturating_add(lag(1, rate_limit)))
 }
 
 /// Returns the GPU time that other processes of `asks` get before the process at index `me`.
 #[must_use]
 pub fn before(me: usize, served: GpuTime, asks: impl IntoIterator<Item = Ask>) -> GpuTime {
     let earlier = |(other, ask): (usize, Ask)| {
-        let is_earlier = other != me && (ask.served, other) < (served, me);
-        if is_earlier { ask.wants } else { GpuTime::ZERO }
+        let is_earlier = other != me && (ask.virtual_service, other) < (served, me);
+        if is_earlier { ask.requested } else { GpuTime::ZERO }
     };
     asks.into_iter().enumerate().map(earlier).fold(GpuTime::ZERO, GpuTime::saturating_add)
 }
@@ -96,10 +96,15 @@ pub fn before(me: usize, served: GpuTime, asks: impl IntoIterator<Item = Ask>) -
 ///
 /// `free_since` is the instant at which the slice's time becomes or became free
 /// ([`super::token_bucket::free_since`]). `before` is the GPU time that others get first. If the time
-/// is free and the others have not taken theirs within [`PATIENCE`], it is the process's turn.
+/// is free and the others have not taken theirs within [`TURN_GRACE`], it is the process's turn.
 #[must_use]
-pub fn wait(free_since: Monotonic, before: GpuTime, now: Monotonic, terms: RateLimit) -> Option<Monotonic> {
-    let due = free_since.saturating_add(terms.wall(before).min(PATIENCE));
+pub fn wait(
+    free_since: Monotonic,
+    before: GpuTime,
+    now: Monotonic,
+    rate_limit: RateLimit,
+) -> Option<Monotonic> {
+    let due = free_since.saturating_add(rate_limit.wall(before).min(TURN_GRACE));
     (due > now).then_some(due)
 }
 
@@ -110,17 +115,17 @@ mod tests {
     use crate::time::literals::{ms, ns};
     use crate::units::Permille;
 
-    fn terms() -> RateLimit {
+    fn rate_limit() -> RateLimit {
         RateLimit::new(Permille::new(500).unwrap(), GpuTime::from_millis(20))
     }
 
     #[test]
     fn processes_with_less_service_go_first_and_only_if_they_ask() {
         let asks = [
-            Ask { served: ms(10), wants: ms(1) },
-            Ask { served: ms(5), wants: ms(2) },
-            Ask { served: ms(1), wants: ns(0) },
-            Ask { served: ms(10), wants: ms(1) },
+            Ask { virtual_service: ms(10), requested: ms(1) },
+            Ask { virtual_service: ms(5), requested: ms(2) },
+            Ask { virtual_service: ms(1), requested: ns(0) },
+            Ask { virtual_service: ms(10), requested: ms(1) },
         ];
         assert_eq!(before(0, ms(10), asks), ms(2));
         assert_eq!(before(1, ms(5), asks), ns(0));
@@ -129,25 +134,28 @@ mod tests {
 
     #[test]
     fn a_process_that_should_have_looked_long_ago_does_not_go_first() {
-        let ask = Ask { served: ms(1), wants: ms(2) };
-        let wants = |looks, now| ask.of_one_that(looks, now).wants;
-        assert_eq!(wants(ms(100), ms::<Monotonic>(100) + OVERDUE - ns(1)), ms(2));
-        assert_eq!(wants(ms(100), ms::<Monotonic>(100) + OVERDUE), ns(0));
-        assert_eq!(wants(ns(0), ms(100)), ms(2), "it is looking");
-        assert_eq!(wants(ns(u64::MAX), ms(100)), ms(2), "it is about to sleep");
+        let ask = Ask { virtual_service: ms(1), requested: ms(2) };
+        let requested = |looks, now| ask.of_one_that(looks, now).requested;
+        assert_eq!(requested(ms(100), ms::<Monotonic>(100) + STOPPED_AFTER - ns(1)), ms(2));
+        assert_eq!(requested(ms(100), ms::<Monotonic>(100) + STOPPED_AFTER), ns(0));
+        assert_eq!(requested(ns(0), ms(100)), ms(2), "it is looking");
+        assert_eq!(requested(ns(u64::MAX), ms(100)), ms(2), "it is about to sleep");
     }
 
     #[test]
     fn a_turn_comes_after_those_before_or_when_they_are_late() {
-        assert_eq!(wait(ms(100), ns(0), ms(100), terms()), None);
-        assert_eq!(wait(ms(100), ns(0), ms(99), terms()), Some(ms(100)));
-        assert_eq!(wait(ms(100), ns(100_000), ms(100), terms()), Some(ms::<Monotonic>(100) + ns(200_000)));
-        assert_eq!(wait(ms(100), ms(400), ms(100), terms()), Some(ms::<Monotonic>(100) + PATIENCE));
-        assert_eq!(wait(ms(100), ms(400), ms::<Monotonic>(100) + PATIENCE, terms()), None);
+        assert_eq!(wait(ms(100), ns(0), ms(100), rate_limit()), None);
+        assert_eq!(wait(ms(100), ns(0), ms(99), rate_limit()), Some(ms(100)));
+        assert_eq!(
+            wait(ms(100), ns(100_000), ms(100), rate_limit()),
+            Some(ms::<Monotonic>(100) + ns(200_000))
+        );
+        assert_eq!(wait(ms(100), ms(400), ms(100), rate_limit()), Some(ms::<Monotonic>(100) + TURN_GRACE));
+        assert_eq!(wait(ms(100), ms(400), ms::<Monotonic>(100) + TURN_GRACE, rate_limit()), None);
     }
 
     fn begins(served: GpuTime, virtual_time: GpuTime, asks: &[Ask]) -> GpuTime {
-        start(served, virtual_time, terms(), asks.iter().copied())
+        start(served, virtual_time, rate_limit(), asks.iter().copied())
     }
 
     #[test]
@@ -155,22 +163,22 @@ mod tests {
         assert_eq!(begins(ms(7), ms(100), &[]), ms(92));
         assert_eq!(begins(ms(98), ms(100), &[]), ms(98));
         assert_eq!(begins(ms(1), ns(0), &[]), ms(1));
-        let others = [Ask { served: ms(100), wants: ns(0) }; 8];
+        let others = [Ask { virtual_service: ms(100), requested: ns(0) }; 8];
         assert_eq!(begins(ms(7), ms(100), &others), ms(99), "of eight each an eighth");
     }
 
     #[test]
     fn no_process_waits_longer_than_two_turns_of_each_take() {
         for (processes, count) in (1..100).zip(1..) {
-            let turn = lease::turn(terms());
-            let most = (count - 1) * (lag(processes, terms()) + 2 * turn);
+            let turn = lease::turn(rate_limit());
+            let most = (count - 1) * (lag(processes, rate_limit()) + 2 * turn);
             assert!(most <= (2 * count) * turn, "{processes}");
         }
     }
 
     #[test]
     fn processes_never_served_begin_behind_all_that_wait() {
-        let ask = |served, wants| Ask { served: ms(served), wants };
+        let ask = |served, requested| Ask { virtual_service: ms(served), requested };
         let asks = [ask(101, ms(1)), ask(103, ns(1)), ask(104, ns(0)), ask(0, ns(0))];
         assert_eq!(begins(ns(0), ms(100), &asks), ms(103));
         assert_eq!(begins(ns(0), ms(94), &asks), ms(102), "but not behind one that is far ahead");

@@ -17,7 +17,7 @@ use crate::time::{GpuTime, WallTime};
 ///
 /// In order of arrival, leases of 2 ms make eight processes unequal (Jain index 0.95). Turns ([`super::fair_queue`])
 /// are fair with any lease, but a small lease keeps little from the others.
-pub const MOST: GpuTime = GpuTime::from_micros(200);
+pub const MOST_LEASE: GpuTime = GpuTime::from_micros(200);
 
 /// Largest lease of a process that is alone in its slice: 1 ms.
 ///
@@ -34,20 +34,20 @@ pub const TURN: GpuTime = GpuTime::from_millis(4);
 const TURN_SPAN: WallTime = WallTime::from_millis(60);
 
 /// Smallest lease: 20 us.
-pub const LEAST: GpuTime = GpuTime::from_micros(20);
+pub const LEAST_LEASE: GpuTime = GpuTime::from_micros(20);
 
 /// Wall time that a lease may stand for: 4 ms. A killed thread keeps that much from its slice.
-const SPAN: WallTime = WallTime::from_millis(4);
+const LEASE_SPAN: WallTime = WallTime::from_millis(4);
 
 /// Number of threads that hold whole leases: 8. With more, each lease is smaller: the credit that the threads hold
 /// together must not make other processes wait.
-const WHOLE: usize = 8;
+const WHOLE_LEASES: usize = 8;
 
 /// Conditions of a process on a device, from which the size of its leases follows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Situation {
     /// Rate and burst of the slice.
-    pub terms: RateLimit,
+    pub rate_limit: RateLimit,
     /// True if the device is [coupled](super::super::coupling) with another one. A thread with credit left there would
     /// launch, and then wait on the other device without credit.
     pub is_coupled: bool,
@@ -59,8 +59,8 @@ pub struct Situation {
     pub is_alone: bool,
 }
 
-/// Returns the GPU time that a thread takes in advance. `threads`: threads of the process that launch. `room`: what other
-/// slices leave for queued work.
+/// Returns the GPU time that a thread takes in advance. `threads`: threads of the process that launch. `room`: the queued work
+/// for which other slices leave room.
 ///
 /// | situation | size |
 /// |---|---|
@@ -76,27 +76,27 @@ pub struct Situation {
 /// other slice's work has arrived.
 #[must_use]
 pub fn size_for(situation: &Situation, threads: usize, room: GpuTime) -> GpuTime {
-    let Situation { terms, is_coupled, has_cotenants, waiting, is_alone } = *situation;
+    let Situation { rate_limit, is_coupled, has_cotenants, waiting, is_alone } = *situation;
     let size = match waiting {
-        _ if is_coupled => LEAST,
-        0 if has_cotenants => turn(terms),
-        0 if is_alone => alone(terms),
-        0 => usual(terms),
-        _ => turn_among(terms, waiting.saturating_add(1)),
+        _ if is_coupled => LEAST_LEASE,
+        0 if has_cotenants => turn(rate_limit),
+        0 if is_alone => alone(rate_limit),
+        0 => usual(rate_limit),
+        _ => turn_among(rate_limit, waiting.saturating_add(1)),
     };
-    let parts = threads.checked_div(WHOLE).unwrap_or(0).max(1);
+    let parts = threads.checked_div(WHOLE_LEASES).unwrap_or(0).max(1);
     let size = size.part(u64::try_from(parts).unwrap_or(1));
-    if room < queue_bound::LEAST { size.min(MOST_ALONE) } else { size }
+    if room < queue_bound::LEAST_BOUND { size.min(MOST_ALONE) } else { size }
 }
 
 /// Returns the GPU time of the usual lease: 0.2 ms, and less at shares below 5 %.
-fn usual(terms: RateLimit) -> GpuTime {
-    terms.gpu(SPAN).clamp(LEAST, MOST)
+fn usual(rate_limit: RateLimit) -> GpuTime {
+    rate_limit.gpu(LEASE_SPAN).clamp(LEAST_LEASE, MOST_LEASE)
 }
 
 /// Returns the GPU time of a lease where no other process uses the slice: 1 ms, and less at shares below 8 %.
-fn alone(terms: RateLimit) -> GpuTime {
-    terms.gpu(SPAN_ALONE).clamp(LEAST, MOST_ALONE)
+fn alone(rate_limit: RateLimit) -> GpuTime {
+    rate_limit.gpu(SPAN_ALONE).clamp(LEAST_LEASE, MOST_ALONE)
 }
 
 /// Returns the GPU time that a process takes in its turn: 4 ms, and less below a share of 7 %. It applies while
@@ -106,8 +106,8 @@ fn alone(terms: RateLimit) -> GpuTime {
 /// their share. At a share of 5 % a turn is longer than a batch
 /// ([`FULL`](super::super::measuring::when_alone::FULL)). If each batch began with a switch, the slice would get 3 % less.
 #[must_use]
-pub fn turn(terms: RateLimit) -> GpuTime {
-    terms.gpu(TURN_SPAN).clamp(usual(terms), TURN)
+pub fn turn(rate_limit: RateLimit) -> GpuTime {
+    rate_limit.gpu(TURN_SPAN).clamp(usual(rate_limit), TURN)
 }
 
 /// One round of all processes that ask: 24 ms of GPU time. Each of eight processes gets 3 ms.
@@ -119,9 +119,9 @@ const ROUND: GpuTime = GpuTime::from_millis(24);
 /// With rounds of 16 ms, eight processes would take turns as long as one batch
 /// ([`FULL`](super::super::measuring::when_alone::FULL)). Each batch would then contain one switch of the GPU, and
 /// the slice would get 2 % less than its share.
-fn turn_among(terms: RateLimit, processes: usize) -> GpuTime {
+fn turn_among(rate_limit: RateLimit, processes: usize) -> GpuTime {
     let part = ROUND.part(u64::try_from(processes).unwrap_or(u64::MAX));
-    turn(terms).min(part).max(usual(terms))
+    turn(rate_limit).min(part).max(usual(rate_limit))
 }
 
 /// Largest payment for launches that overlap: 16 ms. A window of one second moves by at
@@ -136,7 +136,7 @@ const ROUNDS: u64 = 10;
 /// duration.
 #[must_use]
 pub(super) fn overlaps(estimate: &Estimate) -> bool {
-    estimate.charged < estimate.plain.gpu_if_alone().saturating_mul(3).part(4)
+    estimate.charged < estimate.duration.gpu_if_alone().saturating_mul(3).part(4)
 }
 
 /// Returns the GPU time to take for a group of launches like this one on several streams. `None`: the launches do not overlap.
@@ -149,7 +149,7 @@ pub(super) fn overlaps(estimate: &Estimate) -> bool {
 pub fn together(estimate: &Estimate, is_try: bool) -> Option<GpuTime> {
     // Whole rounds only, so that the last round leaves little of the GPU empty.
     let round = match (overlaps(estimate), is_try) {
-        (true, _) => estimate.plain.gpu_if_alone(),
+        (true, _) => estimate.duration.gpu_if_alone(),
         (false, true) => estimate.charged,
         (false, false) => return None,
     };
@@ -220,38 +220,41 @@ mod tests {
     use crate::time::literals::ns;
     use crate::units::Permille;
 
-    fn terms(thousandths: u16) -> RateLimit {
+    fn rate_limit(thousandths: u16) -> RateLimit {
         RateLimit::new(Permille::new(thousandths).unwrap(), GpuTime::from_millis(20))
     }
 
     #[test]
     fn a_lease_is_a_fifth_of_a_millisecond_and_less_at_small_shares() {
-        assert_eq!(usual(terms(950)), MOST);
-        assert_eq!(usual(terms(50)), MOST);
-        assert_eq!(usual(terms(10)), ns(40_000));
-        assert_eq!(usual(terms(0)), LEAST);
-        assert_eq!([950, 50, 0].map(|share| alone(terms(share))), [MOST_ALONE, ns(600_000), LEAST]);
+        assert_eq!(usual(rate_limit(950)), MOST_LEASE);
+        assert_eq!(usual(rate_limit(50)), MOST_LEASE);
+        assert_eq!(usual(rate_limit(10)), ns(40_000));
+        assert_eq!(usual(rate_limit(0)), LEAST_LEASE);
+        assert_eq!(
+            [950, 50, 0].map(|share| alone(rate_limit(share))),
+            [MOST_ALONE, ns(600_000), LEAST_LEASE]
+        );
     }
 
     #[test]
     fn a_turn_is_four_milliseconds_and_less_at_small_shares() {
-        assert_eq!(turn(terms(300)), TURN);
-        assert_eq!(turn(terms(50)), ns(3_000_000));
-        assert_eq!(turn(terms(10)), ns(600_000));
+        assert_eq!(turn(rate_limit(300)), TURN);
+        assert_eq!(turn(rate_limit(50)), ns(3_000_000));
+        assert_eq!(turn(rate_limit(10)), ns(600_000));
     }
 
     #[test]
     fn a_turn_is_the_part_of_a_round_where_many_ask() {
         assert_eq!(
-            [0, 2, 6, 8, 24, 1000].map(|processes| turn_among(terms(300), processes)),
-            [TURN, TURN, TURN, ns(3_000_000), ns(1_000_000), MOST]
+            [0, 2, 6, 8, 24, 1000].map(|processes| turn_among(rate_limit(300), processes)),
+            [TURN, TURN, TURN, ns(3_000_000), ns(1_000_000), MOST_LEASE]
         );
-        assert_eq!(turn_among(terms(10), 8), ns(600_000), "less at small shares");
+        assert_eq!(turn_among(rate_limit(10), 8), ns(600_000), "less at small shares");
     }
 
     /// A process that shares its slice with others, none of which waits.
     const USUAL: Situation = Situation {
-        terms: RateLimit::new(Permille::new(300).unwrap(), GpuTime::from_millis(20)),
+        rate_limit: RateLimit::new(Permille::new(300).unwrap(), GpuTime::from_millis(20)),
         is_coupled: false,
         has_cotenants: false,
         waiting: 0,
@@ -260,36 +263,36 @@ mod tests {
 
     #[test]
     fn the_first_condition_that_holds_decides_the_size_of_a_lease() {
-        let size = |situation| size_for(&situation, 1, queue_bound::MOST);
-        assert_eq!(size(USUAL), MOST);
+        let size = |situation| size_for(&situation, 1, queue_bound::MOST_BOUND);
+        assert_eq!(size(USUAL), MOST_LEASE);
         let alone = Situation { is_alone: true, ..USUAL };
         assert_eq!(size(alone), MOST_ALONE);
         let beside = Situation { has_cotenants: true, ..alone };
         assert_eq!(size(beside), TURN);
         let awaited = Situation { waiting: 7, ..beside };
         assert_eq!(size(awaited), ns(3_000_000));
-        assert_eq!(size(Situation { is_coupled: true, ..awaited }), LEAST);
+        assert_eq!(size(Situation { is_coupled: true, ..awaited }), LEAST_LEASE);
     }
 
     #[test]
     fn many_threads_hold_eight_leases_together() {
-        let size = |threads| size_for(&USUAL, threads, queue_bound::MOST);
-        assert_eq!([0, 1, 15, 16, 64].map(size), [1, 1, 1, 2, 8].map(|parts| MOST.part(parts)));
+        let size = |threads| size_for(&USUAL, threads, queue_bound::MOST_BOUND);
+        assert_eq!([0, 1, 15, 16, 64].map(size), [1, 1, 1, 2, 8].map(|parts| MOST_LEASE.part(parts)));
     }
 
     #[test]
     fn where_other_slices_leave_less_room_a_lease_is_a_millisecond_at_most() {
         let beside = Situation { has_cotenants: true, ..USUAL };
         let size = |situation, room| size_for(situation, 1, ns(room));
-        assert_eq!([&beside, &USUAL].map(|situation| size(situation, 3_000_000)), [MOST_ALONE, MOST]);
+        assert_eq!([&beside, &USUAL].map(|situation| size(situation, 3_000_000)), [MOST_ALONE, MOST_LEASE]);
         assert_eq!(size(&beside, u64::MAX), TURN);
     }
 
     #[test]
     fn launches_that_overlap_go_together_and_others_are_tried_now_and_then() {
-        let of = |charged, plain| {
+        let of = |charged, duration| {
             let mut estimate = Estimate::NONE;
-            (estimate.charged, estimate.plain) = (charged, plain);
+            (estimate.charged, estimate.duration) = (charged, duration);
             estimate
         };
         assert_eq!(together(&of(ns(19_000), ns(150_000)), false), Some(ns(1_500_000)));
@@ -323,8 +326,8 @@ mod tests {
     fn a_thread_takes_the_shortfall_and_at_least_a_lease() {
         let mut lease = Lease::NONE;
         lease.fill(ns(50_000));
-        assert_eq!(lease.shortfall(ns(50_000), MOST), ns(0));
-        assert_eq!(lease.shortfall(ns(50_001), MOST), MOST);
-        assert_eq!(lease.shortfall(ns(5_050_000), MOST), ns(5_000_000));
+        assert_eq!(lease.shortfall(ns(50_000), MOST_LEASE), ns(0));
+        assert_eq!(lease.shortfall(ns(50_001), MOST_LEASE), MOST_LEASE);
+        assert_eq!(lease.shortfall(ns(5_050_000), MOST_LEASE), ns(5_000_000));
     }
 }

@@ -10,7 +10,7 @@
 //!
 //! Each reason is a guess, and each may be wrong. Therefore one budget pays for all of them ([`admit`]). The slice owes the time
 //! like any other. Half of the share pays for overdrafts, while the whole share pays the debt. So overdrafts never put a slice
-//! further into debt than [`MOST`] and one launch.
+//! further into debt than [`MOST_OVERDRAFT`] and one launch.
 
 use super::super::cost::estimate::Estimate;
 use super::lease;
@@ -20,7 +20,7 @@ use crate::units::Permille;
 
 /// GPU time of overdrafts that may be admitted at once: 20 ms, or the burst if that is less. It has
 /// room for a few launches before the one for which a kernel waits. A window of one second moves by at most 2 points.
-pub const MOST: GpuTime = GpuTime::from_millis(20);
+pub const MOST_OVERDRAFT: GpuTime = GpuTime::from_millis(20);
 /// Longest wait for the budget, or for another device: 10 s. A kernel may wait for the launch, so the
 /// launch must not wait longer after one that was expensive, or by wrong evidence. Of launches that half of the share
 /// does not pay within that time, one is admitted each 10 s.
@@ -33,23 +33,23 @@ const LATER: u64 = 8;
 /// `None`: the launch is not admitted.
 ///
 /// Half of the share fills the budget. A launch that costs more than the budget has is admitted once. A word too far
-/// ahead belongs to other terms or is invalid.
+/// ahead belongs to another rate limit or is invalid.
 #[must_use]
-pub fn admit(until: Monotonic, now: Monotonic, amount: GpuTime, terms: RateLimit) -> Option<Monotonic> {
-    let (rate, most) = (terms.rate(), now.saturating_add(MOST_WAIT));
+pub fn admit(until: Monotonic, now: Monotonic, amount: GpuTime, rate_limit: RateLimit) -> Option<Monotonic> {
+    let (rate, most) = (rate_limit.rate(), now.saturating_add(MOST_WAIT));
     let half = Permille::new((rate.get() / 2).max(1)).unwrap_or(rate);
-    let terms = RateLimit::new(half, MOST.min(terms.burst()));
+    let rate_limit = RateLimit::new(half, MOST_OVERDRAFT.min(rate_limit.burst()));
     let until = if until > most { Monotonic::BEGIN } else { until };
     token_bucket::wait(until, now)
         .is_none()
-        .then(|| token_bucket::prepay(until, now, amount, terms).min(most))
+        .then(|| token_bucket::prepay(until, now, amount, rate_limit).min(most))
 }
 
-/// Returns the predicted instant at which a stream completes further work of the duration `plain`. `until` is the prediction
+/// Returns the predicted instant at which a stream completes further work that takes `duration`. `until` is the prediction
 /// before, `now` the present.
 #[must_use]
-pub fn done(until: Monotonic, now: Monotonic, plain: WallTime) -> Monotonic {
-    until.max(now).saturating_add(plain)
+pub fn done(until: Monotonic, now: Monotonic, duration: WallTime) -> Monotonic {
+    until.max(now).saturating_add(duration)
 }
 
 /// GPU time that a process has launched beside other work since its last payment.
@@ -73,8 +73,9 @@ impl OverlapDebt {
     #[must_use]
     pub fn go(self, estimate: &Estimate, done: Monotonic, last: Monotonic) -> Option<GpuTime> {
         let owed = self.owed.saturating_add(estimate.charged);
-        let is_beside = lease::overlaps(estimate) && done <= last.saturating_add(estimate.plain.part(LATER));
-        (is_beside && owed <= estimate.plain.gpu_if_alone()).then_some(owed)
+        let is_beside =
+            lease::overlaps(estimate) && done <= last.saturating_add(estimate.duration.part(LATER));
+        (is_beside && owed <= estimate.duration.gpu_if_alone()).then_some(owed)
     }
 }
 
@@ -86,7 +87,7 @@ mod tests {
 
     const NOW: Monotonic = Monotonic::from_nanos(1 << 50);
 
-    fn terms(rate: u16, burst: u64) -> RateLimit {
+    fn rate_limit(rate: u16, burst: u64) -> RateLimit {
         RateLimit::new(Permille::new(rate).unwrap(), GpuTime::from_millis(burst))
     }
 
@@ -98,7 +99,7 @@ mod tests {
 
     #[test]
     fn a_launch_ends_with_the_others_or_would_run_on_alone() {
-        let of = |charged, plain| Estimate { charged, plain, ..Estimate::NONE };
+        let of = |charged, duration| Estimate { charged, duration, ..Estimate::NONE };
         let ends = |estimate, done| OverlapDebt::default().go(&estimate, done, ms(20)).is_some();
         assert!(ends(of(ms(1), ms(8)), ms(21)));
         assert!(!ends(of(ms(1), ms(8)), ms::<Monotonic>(21) + ns(1)));
@@ -109,7 +110,7 @@ mod tests {
 
     #[test]
     fn half_of_the_share_pays_for_overdrafts() {
-        let admit = |until, cost, rate, burst| admit(until, NOW, ms(cost), terms(rate, burst));
+        let admit = |until, cost, rate, burst| admit(until, NOW, ms(cost), rate_limit(rate, burst));
         assert_eq!(admit(ns(0), 25, 500, 20), Some(NOW + ms(20)), "20 ms are saved up");
         assert_eq!(admit(NOW, 5, 500, 20), Some(NOW + ms(20)));
         assert_eq!(admit(NOW + ns(1), 5, 500, 20), None);
@@ -133,21 +134,21 @@ mod tests {
             burst in 0..100_u64,
             asks in prop::collection::vec((0..50_000_000_u64, 1..40_000_000_u64), 1..100),
         ) {
-            let terms = terms(rate, burst);
+            let rate_limit = rate_limit(rate, burst);
             // Half of the share pays this much within the longest wait.
-            let most = terms.gpu(MOST_WAIT.part(2)).saturating_sub(ns(100));
+            let most = rate_limit.gpu(MOST_WAIT.part(2)).saturating_sub(ns(100));
             // In debt from the start, so that the share pays debt only.
             let (mut now, mut until, mut owed, mut largest) = (NOW, Monotonic::BEGIN, GpuTime::ZERO, GpuTime::ZERO);
             for (pause, amount) in asks {
                 let (pause, amount) = (ns(pause), most.min(ns(amount)));
                 now += pause;
-                owed = owed.saturating_sub(terms.gpu(pause));
-                if let Some(next) = admit(until, now, amount, terms) {
+                owed = owed.saturating_sub(rate_limit.gpu(pause));
+                if let Some(next) = admit(until, now, amount, rate_limit) {
                     until = next;
                     owed += amount;
                     largest = largest.max(amount);
                 }
-                prop_assert!(owed <= MOST.min(ms(burst)) + largest + ns(100), "{owed} of {largest}");
+                prop_assert!(owed <= MOST_OVERDRAFT.min(ms(burst)) + largest + ns(100), "{owed} of {largest}");
             }
         }
     }

@@ -7,30 +7,30 @@ use super::super::cost::estimate::Key;
 use crate::time::{GpuTime, WallTime};
 
 /// Smallest bound of predicted GPU time: 20 ms. With it no host keeps the GPU waiting.
-pub const LEAST: GpuTime = GpuTime::from_millis(20);
+pub const LEAST_BOUND: GpuTime = GpuTime::from_millis(20);
 /// Smallest bound where other processes of the slice use the device: 4 ms of predicted GPU time, one
 /// turn ([`super::lease::turn`]).
 ///
 /// The GPU divides its time among contexts. If one process spends 20 ms of saved time at once, kernels of 0.4 ms of
 /// seven others take 3 ms and more. They are measured so; turns become too long, and a launch waits for up to three
 /// times its fair turn.
-pub const BESIDE: GpuTime = GpuTime::from_millis(4);
+pub const LEAST_BESIDE: GpuTime = GpuTime::from_millis(4);
 /// Largest bound of predicted GPU time: 50 ms.
 ///
 /// A stream on which no work has started for as long counts as blocked. It may wait for a host function, a word in memory,
 /// another device or a semaphore. The thread that would wait for the queue may be the one that must end the wait. So the blocked
 /// work does not count; the slice's paid time bounds later launches, as always.
-pub const MOST: GpuTime = GpuTime::from_millis(50);
+pub const MOST_BOUND: GpuTime = GpuTime::from_millis(50);
 /// Launches that may be in flight on a stream when a thread takes credit, if the driver's queues have the usual length.
 ///
 /// The driver's queue of a stream has about 1024 places. A launch into a full queue waits in the driver, with locks that
 /// other threads need. Example: kernels of 5 us fill the queue after 5 ms, long before 20 ms of predicted time are queued.
 /// The other half of the places is for launches that the new credit pays for, and for events and copies.
-const LAUNCHES: u32 = 512;
+const MOST_LAUNCHES: u32 = 512;
 /// Launches of one unknown key that may be in flight.
 const UNKNOWN_OF_KEY: u8 = 2;
 /// Launches of all unknown keys that may be in flight. A program meets thousands of shapes in its warm-up.
-const UNKNOWN: u8 = 8;
+const MOST_UNKNOWN: u8 = 8;
 /// Time that a launch waits for the measurement of an unknown one: 50 ms.
 pub const UNKNOWN_WAIT: WallTime = WallTime::from_millis(50);
 
@@ -38,23 +38,23 @@ pub const UNKNOWN_WAIT: WallTime = WallTime::from_millis(50);
 /// to wake up and launch.
 pub const AT_END: WallTime = WallTime::from_micros(300);
 
-/// Returns the bound for launches of this cost: two launches and a quarter, at most [`MOST`].
+/// Returns the bound for launches of this cost: two launches and a quarter, at most [`MOST_BOUND`].
 fn two(cost: GpuTime) -> GpuTime {
-    cost.saturating_mul(2).saturating_add(cost.part(4)).min(MOST)
+    cost.saturating_mul(2).saturating_add(cost.part(4)).min(MOST_BOUND)
 }
 
 /// Returns the smallest bound where other slices leave `room`. One launch may always be queued. `is_alone`: no
 /// other process of the slice uses the device.
 #[must_use]
 pub fn least(room: GpuTime, is_alone: bool) -> GpuTime {
-    room.min(if is_alone { LEAST } else { BESIDE })
+    room.min(if is_alone { LEAST_BOUND } else { LEAST_BESIDE })
 }
 
 /// Returns the bound of launches in flight on a stream. `scale`: thousandths of the usual length that the driver's queues
 /// have, from [`queue_scale`].
 #[must_use]
 pub fn launches(scale: u32) -> u32 {
-    u32::try_from(u64::from(LAUNCHES).saturating_mul(scale.into()) / 1000).unwrap_or(u32::MAX)
+    u32::try_from(u64::from(MOST_LAUNCHES).saturating_mul(scale.into()) / 1000).unwrap_or(u32::MAX)
 }
 
 /// Returns the launches in flight on a stream, of `queued` on the device that are not known to have ended. The stream is
@@ -103,7 +103,7 @@ impl QueuedWork {
     /// 20 to 50 ms, because estimates vary from launch to launch. One launch is always admitted.
     #[must_use]
     pub fn admits(&self, cost: GpuTime) -> bool {
-        self.admits_within(cost, LEAST)
+        self.admits_within(cost, LEAST_BOUND)
     }
 
     /// Decides as [`admits`](Self::admits), with another smallest bound, from [`least`]. If other slices must not wait for long,
@@ -117,7 +117,7 @@ impl QueuedWork {
     /// Decides about a launch that is longer than the room under the smallest bound.
     #[cold]
     fn admits_long(&self, cost: GpuTime, least: GpuTime) -> bool {
-        self.queued.is_zero() || (least >= LEAST && self.queued.saturating_add(cost) <= two(cost))
+        self.queued.is_zero() || (least >= LEAST_BOUND && self.queued.saturating_add(cost) <= two(cost))
     }
 
     /// Returns true if a launch may follow because the queued work ends in `left`. Otherwise the GPU would
@@ -141,7 +141,7 @@ impl QueuedWork {
 /// Launches in flight whose cost is unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Unknown {
-    under_way: [(u64, u8); UNKNOWN as usize],
+    under_way: [(u64, u8); MOST_UNKNOWN as usize],
 }
 
 impl Unknown {
@@ -151,7 +151,7 @@ impl Unknown {
         let all =
             self.under_way.iter().map(|(_, count)| count).fold(0_u8, |sum, count| sum.saturating_add(*count));
         let of_key = self.under_way.iter().find(|(id, _)| *id == key.id()).map_or(0, |(_, count)| *count);
-        all < UNKNOWN && of_key < UNKNOWN_OF_KEY
+        all < MOST_UNKNOWN && of_key < UNKNOWN_OF_KEY
     }
 
     /// Returns true if any such launch is in flight.
@@ -210,7 +210,7 @@ mod tests {
         assert!(admits(QueuedWork::default(), ms(400), ns(0)));
         assert_eq!(
             [GpuTime::MAX, ms(3)].map(|room| least(room, false)),
-            [BESIDE, ms(3)],
+            [LEAST_BESIDE, ms(3)],
             "beside processes of the slice"
         );
     }

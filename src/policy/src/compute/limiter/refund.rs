@@ -29,7 +29,7 @@ pub fn on_death(outstanding: GpuTime, work: Work, last_settled: Monotonic, now: 
     let most = match work {
         Work::None => GpuTime::ZERO,
         Work::Predicted => outstanding,
-        Work::Unpredicted => outstanding.max(queue_bound::MOST),
+        Work::Unpredicted => outstanding.max(queue_bound::MOST_BOUND),
     };
     now.since(last_settled).gpu_if_alone().min(most).less(outstanding)
 }
@@ -58,6 +58,6 @@ mod tests {
             charge(49_999_950),
             "50 ms at the most"
         );
-        assert_eq!(on_death(2 * queue_bound::MOST, Work::Unpredicted, ns(0), ns(u64::MAX)), charge(0));
+        assert_eq!(on_death(2 * queue_bound::MOST_BOUND, Work::Unpredicted, ns(0), ns(u64::MAX)), charge(0));
     }
 }

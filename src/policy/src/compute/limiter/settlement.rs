@@ -11,13 +11,13 @@ use crate::time::{GpuTime, GpuTimeChange, Monotonic, WallTime};
 /// charged too much ([`Settlement::refund`]).
 #[must_use]
 pub fn running(from: Monotonic, now: Monotonic) -> Option<Monotonic> {
-    let until = now.saturating_sub(BEHIND);
+    let until = now.saturating_sub(CHARGE_DELAY);
     let most = from.saturating_add(AT_A_TIME);
-    (until >= from.saturating_add(BEHIND)).then_some(until.min(most))
+    (until >= from.saturating_add(CHARGE_DELAY)).then_some(until.min(most))
 }
 
 /// Returns the GPU time by which the charge exceeds the worth of the work. `charged` was charged for work that took `length`;
-/// `progress` of it was charged while it ran. `factor` is the slice's part of the time, in parts of [`correction::ONE`].
+/// `progress` of it was charged while it ran. `factor` is the slice's part of the time, in parts of [`correction::WHOLE_FACTOR`].
 ///
 /// `is_replayed`: the [replay](super::super::attribution::correction::Split) settles the errors of earlier factors. Then
 /// only time beyond the length is refunded here.
@@ -34,7 +34,7 @@ pub fn beyond(
 }
 
 /// Time before the present up to which running work is charged: 1 ms. The two clocks are aligned no better.
-const BEHIND: WallTime = WallTime::from_millis(1);
+const CHARGE_DELAY: WallTime = WallTime::from_millis(1);
 /// Time of running work that is charged at once: 4 ms.
 const AT_A_TIME: WallTime = WallTime::from_millis(4);
 
@@ -120,7 +120,7 @@ mod tests {
     #[test]
     fn a_factor_that_fell_gives_back_only_where_no_replay_settles_it() {
         // 10 were charged, of which 4 remain under the present factor; 2 of the time were too much.
-        let half = correction::ONE / 2;
+        let half = correction::WHOLE_FACTOR / 2;
         assert_eq!(beyond(ns(10), (ns(8), ns(10)), half, false), ns(6));
         assert_eq!(beyond(ns(10), (ns(8), ns(10)), half, true), ns(1));
         assert_eq!(beyond(ns(10), (ns(10), ns(10)), half, true), ns(0));

@@ -34,7 +34,7 @@ pub struct RateLimit {
 }
 
 impl RateLimit {
-    /// Makes terms of a share and of the GPU time that may be saved up.
+    /// Makes a rate limit of a share and of the GPU time that may be saved up.
     #[must_use]
     pub const fn new(rate: Permille, burst: GpuTime) -> Self {
         Self { rate, burst }
@@ -80,10 +80,10 @@ pub fn wait(paid_until: Monotonic, now: Monotonic) -> Option<WallTime> {
 ///
 /// Saved time is used first. Work that costs more than the savings is admitted once, and the slice owes the rest.
 #[must_use]
-pub fn prepay(paid_until: Monotonic, now: Monotonic, cost: GpuTime, terms: RateLimit) -> Monotonic {
-    let saved = now.saturating_sub(terms.wall(terms.burst));
-    let most = now.saturating_add(terms.wall(MOST_DEBT));
-    paid_until.max(saved).saturating_add(terms.wall(cost)).min(most.max(saved))
+pub fn prepay(paid_until: Monotonic, now: Monotonic, cost: GpuTime, rate_limit: RateLimit) -> Monotonic {
+    let saved = now.saturating_sub(rate_limit.wall(rate_limit.burst));
+    let most = now.saturating_add(rate_limit.wall(MOST_DEBT));
+    paid_until.max(saved).saturating_add(rate_limit.wall(cost)).min(most.max(saved))
 }
 
 /// Returns the word after a measurement. `difference` is the measured time less the prepaid time.
@@ -94,16 +94,16 @@ pub fn settle(
     paid_until: Monotonic,
     now: Monotonic,
     difference: GpuTimeChange,
-    terms: RateLimit,
+    rate_limit: RateLimit,
 ) -> Monotonic {
     if difference.is_refund() {
-        paid_until.saturating_sub(terms.wall(difference.amount()))
+        paid_until.saturating_sub(rate_limit.wall(difference.amount()))
     } else {
-        prepay(paid_until, now, difference.amount(), terms)
+        prepay(paid_until, now, difference.amount(), rate_limit)
     }
 }
 
-/// Returns the word after a change of terms. The GPU time that is owed or saved stays the same.
+/// Returns the word after a change of the rate limit. The GPU time that is owed or saved stays the same.
 ///
 /// Otherwise a debt made at 5 % would be paid at the pace of 5 % after the share has become 80 %.
 #[must_use]
@@ -155,7 +155,7 @@ mod tests {
 
     const NOW: Monotonic = Monotonic::from_nanos(1 << 50);
 
-    fn terms(thousandths: u16, burst: u64) -> RateLimit {
+    fn rate_limit(thousandths: u16, burst: u64) -> RateLimit {
         RateLimit::new(Permille::new(thousandths).unwrap(), GpuTime::from_millis(burst))
     }
 
@@ -173,47 +173,51 @@ mod tests {
 
     #[test]
     fn a_cost_moves_the_word_by_cost_over_rate() {
-        assert_eq!(prepay(NOW, NOW, ms(3), terms(300, 20)), NOW + ms(10));
-        assert_eq!(prepay(NOW, NOW, ns(1), terms(300, 20)), NOW + ns(4), "rounded up");
+        assert_eq!(prepay(NOW, NOW, ms(3), rate_limit(300, 20)), NOW + ms(10));
+        assert_eq!(prepay(NOW, NOW, ns(1), rate_limit(300, 20)), NOW + ns(4), "rounded up");
     }
 
     #[test]
     fn idle_time_saves_up_the_burst_and_no_more() {
-        let terms = terms(500, 20);
-        let after = prepay(ns(0), NOW, ms(1), terms);
+        let rate_limit = rate_limit(500, 20);
+        let after = prepay(ns(0), NOW, ms(1), rate_limit);
         assert_eq!(after, NOW - ms(40) + ms(2));
         assert_eq!(wait(after, NOW), None);
     }
 
     #[test]
     fn work_that_costs_more_than_is_saved_goes_once_and_is_owed() {
-        let terms = terms(100, 20);
-        let after = prepay(NOW, NOW, ms(400), terms);
+        let rate_limit = rate_limit(100, 20);
+        let after = prepay(NOW, NOW, ms(400), rate_limit);
         assert_eq!(wait(after, NOW), Some(ms(4000)));
         assert_eq!(wait(after, NOW + ms(4000)), None);
     }
 
     #[test]
     fn a_debt_beyond_a_minute_of_gpu_time_is_taken_for_a_wrong_measurement() {
-        let terms = terms(500, 20);
-        let after = settle(NOW, NOW, charge(i64::MAX), terms);
+        let rate_limit = rate_limit(500, 20);
+        let after = settle(NOW, NOW, charge(i64::MAX), rate_limit);
         assert_eq!(after, NOW + ms(120_000));
-        assert_eq!(settle(after, NOW, charge(i64::MAX), terms), after);
+        assert_eq!(settle(after, NOW, charge(i64::MAX), rate_limit), after);
     }
 
     #[test]
     fn a_refund_takes_back_prepaid_time() {
-        let terms = terms(300, 20);
-        let paid = prepay(NOW, NOW, ms(7), terms);
-        assert_eq!(settle(paid, NOW + ms(1), charge(-7_000_000), terms), NOW);
-        assert_eq!(settle(paid, NOW + ms(1), charge(0), terms), paid);
+        let rate_limit = rate_limit(300, 20);
+        let paid = prepay(NOW, NOW, ms(7), rate_limit);
+        assert_eq!(settle(paid, NOW + ms(1), charge(-7_000_000), rate_limit), NOW);
+        assert_eq!(settle(paid, NOW + ms(1), charge(0), rate_limit), paid);
     }
 
     #[test]
-    fn a_change_of_terms_keeps_the_gpu_time_that_is_owed_or_saved() {
-        assert_eq!(change(NOW + ms(100), NOW, terms(50, 20), terms(500, 20)), NOW + ms(10));
-        assert_eq!(change(NOW - ms(100), NOW, terms(50, 20), terms(500, 20)), NOW - ms(10));
-        assert_eq!(change(ns(0), NOW, terms(50, 20), terms(500, 20)), NOW - ms(40), "the burst bounds it");
+    fn a_change_of_the_rate_limit_keeps_the_gpu_time_that_is_owed_or_saved() {
+        assert_eq!(change(NOW + ms(100), NOW, rate_limit(50, 20), rate_limit(500, 20)), NOW + ms(10));
+        assert_eq!(change(NOW - ms(100), NOW, rate_limit(50, 20), rate_limit(500, 20)), NOW - ms(10));
+        assert_eq!(
+            change(ns(0), NOW, rate_limit(50, 20), rate_limit(500, 20)),
+            NOW - ms(40),
+            "the burst bounds it"
+        );
     }
 
     #[test]
@@ -230,17 +234,17 @@ mod tests {
             steps in prop::collection::vec((0_u64..50_000_000, 1_u64..30_000_000), 1..200),
             thousandths in 1_u16..=1000,
         ) {
-            let terms = terms(thousandths, 20);
+            let rate_limit = rate_limit(thousandths, 20);
             let (mut word, mut now, mut admitted, mut longest) = (NOW, NOW, GpuTime::ZERO, GpuTime::ZERO);
             for (passed, cost) in steps {
                 let (passed, cost) = (ns(passed), ns(cost));
                 now += passed;
                 if wait(word, now).is_none() {
-                    word = prepay(word, now, cost, terms);
+                    word = prepay(word, now, cost, rate_limit);
                     admitted += cost;
                     longest = longest.max(cost);
                 }
-                prop_assert!(admitted <= terms.gpu(now.since(NOW)) + terms.burst() + longest + ns(1));
+                prop_assert!(admitted <= rate_limit.gpu(now.since(NOW)) + rate_limit.burst() + longest + ns(1));
             }
         }
 

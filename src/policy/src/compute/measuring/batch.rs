@@ -6,11 +6,11 @@
 //!
 //! The stream may be idle inside a batch because the host was late. The batch records that time by its cause:
 //!
-//! - `lead`: before the first kernel, until its launch returned.
-//! - `gaps`: between launches, while the host was outside the driver.
-//! - `slack`: around a synchronisation of the host.
-//! - `tail`: between the last launch and the close.
-//! - `late`: between the close and the closing event.
+//! - `idle_before_first`: before the first kernel, until its launch returned.
+//! - `idle_between`: between launches, while the host was outside the driver.
+//! - `idle_after_sync`: around a synchronisation of the host.
+//! - `idle_after_last`: between the last launch and the close.
+//! - `close_delay`: between the close and the closing event.
 //!
 //! [The verdict](super::verdict) uses these times as the uncertainty of the measurement.
 
@@ -23,14 +23,14 @@ use crate::time::{GpuTime, WallTime};
 ///
 /// This time of a batch with waits is left to the estimates. Otherwise a program that repeatedly launches 20 us and
 /// waits would be charged for its return: a tenth too much.
-pub const RETURN: WallTime = WallTime::from_micros(50);
+pub const HOST_RETURN: WallTime = WallTime::from_micros(50);
 
 /// Time for which a batch may stay open: 10 ms. Example: kernels become longer, and the host waits for
 /// each. Without this bound they would stay unmeasured until the predicted work fills a batch.
-pub const OLD: WallTime = WallTime::from_millis(10);
+pub const OLDEST_BATCH: WallTime = WallTime::from_millis(10);
 
 /// Keys of one batch that can learn from it. Launches of further keys are charged all the same.
-const PARTS: usize = 8;
+const BATCH_PARTS: usize = 8;
 
 /// A batch of launches between two events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,17 +40,17 @@ pub struct Batch {
     pub(super) full: WallTime,
     pub(super) launches: u32,
     pub(super) prepaid: GpuTime,
-    pub(super) plain: WallTime,
-    pub(super) gaps: WallTime,
-    pub(super) lead: WallTime,
-    pub(super) slack: WallTime,
+    pub(super) predicted: WallTime,
+    pub(super) idle_between: WallTime,
+    pub(super) idle_before_first: WallTime,
+    pub(super) idle_after_sync: WallTime,
     /// Predicted duration of the launches before the host last waited.
     pub(super) awaited: WallTime,
-    pub(super) tail: WallTime,
-    pub(super) late: WallTime,
+    pub(super) idle_after_last: WallTime,
+    pub(super) close_delay: WallTime,
     /// True if all estimates that were prepaid rest on measurements.
     pub(super) is_certain: bool,
-    pub(super) parts: [Option<BatchPart>; PARTS],
+    pub(super) parts: [Option<BatchPart>; BATCH_PARTS],
 }
 
 impl Batch {
@@ -65,22 +65,25 @@ impl Batch {
             },
             launches: 0,
             prepaid: GpuTime::ZERO,
-            plain: WallTime::ZERO,
-            gaps: WallTime::ZERO,
-            lead: WallTime::ZERO,
-            slack: WallTime::ZERO,
+            predicted: WallTime::ZERO,
+            idle_between: WallTime::ZERO,
+            idle_before_first: WallTime::ZERO,
+            idle_after_sync: WallTime::ZERO,
             awaited: WallTime::ZERO,
-            tail: WallTime::ZERO,
-            late: WallTime::ZERO,
+            idle_after_last: WallTime::ZERO,
+            close_delay: WallTime::ZERO,
             is_certain: true,
-            parts: [None; PARTS],
+            parts: [None; BATCH_PARTS],
         }
     }
 
     /// Returns the time for which the stream may have been idle. It is not charged before the batch has ended.
     #[must_use]
-    pub const fn gaps(&self) -> WallTime {
-        self.gaps.saturating_add(self.lead).saturating_add(self.slack).saturating_add(self.late)
+    pub const fn idle(&self) -> WallTime {
+        self.idle_between
+            .saturating_add(self.idle_before_first)
+            .saturating_add(self.idle_after_sync)
+            .saturating_add(self.close_delay)
     }
 
     /// Returns the number of launches.
@@ -109,15 +112,15 @@ impl Batch {
 
     /// Returns the predicted duration of the launches in sequence.
     #[must_use]
-    pub const fn plain(&self) -> WallTime {
-        self.plain
+    pub const fn predicted(&self) -> WallTime {
+        self.predicted
     }
 
-    /// Records the return of the first launch from the driver: it came `lead` after the record of the opening event. If that
-    /// event had to wait for another event ([`delay`](super::when_alone::delay)), `lead` counts from the instant at which the GPU
+    /// Records the return of the first launch from the driver: it came `idle` after the record of the opening event. If that
+    /// event had to wait for another event ([`delay`](super::when_alone::delay)), `idle` counts from the instant at which the GPU
     /// passed that other event.
-    pub const fn lead(&mut self, lead: WallTime) {
-        self.lead = lead;
+    pub const fn set_idle_before_first(&mut self, idle: WallTime) {
+        self.idle_before_first = idle;
     }
 
     /// Records that the host waited for the GPU. The host was inside the driver for `inside`: since the first
@@ -126,35 +129,35 @@ impl Batch {
     /// Time beyond the predicted work may have been idle, for two reasons. A launch may take longer than its kernel.
     /// And the host returns some time after the GPU's end, on a busy machine much later.
     #[inline]
-    pub fn waited(&mut self, inside: WallTime) {
-        let late = inside.saturating_sub(self.unawaited());
-        self.slack = self.slack.saturating_add(late.max(RETURN));
-        self.awaited = self.plain;
+    pub fn host_synchronised(&mut self, inside: WallTime) {
+        let idle = inside.saturating_sub(self.unawaited());
+        self.idle_after_sync = self.idle_after_sync.saturating_add(idle.max(HOST_RETURN));
+        self.awaited = self.predicted;
     }
 
     /// Returns the predicted duration of the launches since the host last waited.
     const fn unawaited(&self) -> WallTime {
-        self.plain.saturating_sub(self.awaited)
+        self.predicted.saturating_sub(self.awaited)
     }
 
     /// Records that the stream may have been idle for `time` because of the host. This is the time between the
     /// return of one driver call and the entry of the next. After a wait for the stream it extends to the return of
     /// the launch.
     #[inline]
-    pub const fn idle(&mut self, time: WallTime) {
-        self.gaps = self.gaps.saturating_add(time);
+    pub const fn add_idle_between(&mut self, time: WallTime) {
+        self.idle_between = self.idle_between.saturating_add(time);
     }
 
     /// Closes the batch. The stream may have been idle for `idle` since the last launch.
     pub const fn close(&mut self, idle: WallTime) {
-        self.idle(idle);
-        self.tail = idle;
+        self.add_idle_between(idle);
+        self.idle_after_last = idle;
     }
 
-    /// Records that the closing event reached the stream `late` after the close, because of the host. A host
-    /// without a delay is late by less than [`RETURN`], which does not count.
-    pub fn late(&mut self, late: WallTime) {
-        self.late = if late > RETURN { late } else { WallTime::ZERO };
+    /// Records that the closing event reached the stream `delay` after the close, because of the host. A host
+    /// without a delay is late by less than [`HOST_RETURN`], which does not count.
+    pub fn set_close_delay(&mut self, delay: WallTime) {
+        self.close_delay = if delay > HOST_RETURN { delay } else { WallTime::ZERO };
     }
 
     /// Adds a launch that was prepaid by this estimate. Returns whether the batch is full and must be closed.
@@ -163,31 +166,31 @@ impl Batch {
         // A batch is closed long before its launches fill the counter.
         self.launches = self.launches.wrapping_add(1);
         self.prepaid = self.prepaid.saturating_add(estimate.charged);
-        self.plain = self.plain.saturating_add(estimate.plain);
+        self.predicted = self.predicted.saturating_add(estimate.duration);
         self.is_certain &= estimate.is_certain();
         self.note(key, estimate);
-        self.plain >= self.full
+        self.predicted >= self.full
     }
 
     /// Returns true if a full batch may continue, because a closing event would delay the next kernel. The bound is
-    /// [`OLD`] of predicted work.
+    /// [`OLDEST_BATCH`] of predicted work.
     #[must_use]
     pub fn can_go_on(&self) -> bool {
-        self.timing == Timing::Batched && self.plain < OLD
+        self.timing == Timing::Batched && self.predicted < OLDEST_BATCH
     }
 
     fn note(&mut self, key: &Key, estimate: &Estimate) {
-        let Estimate { charged, plain, .. } = *estimate;
+        let Estimate { charged, duration, .. } = *estimate;
         for part in &mut self.parts {
             match part {
                 Some(part) if part.key.id() != key.id() => {}
                 Some(part) => {
                     part.launches = part.launches.wrapping_add(1);
                     part.charged = part.charged.saturating_add(charged);
-                    part.plain = part.plain.saturating_add(plain);
+                    part.duration = part.duration.saturating_add(duration);
                     return;
                 }
-                None => return *part = Some(BatchPart { key: *key, launches: 1, charged, plain }),
+                None => return *part = Some(BatchPart { key: *key, launches: 1, charged, duration }),
             }
         }
     }
@@ -199,8 +202,8 @@ impl Batch {
 
     /// Returns the outcome that the keys learn from, if the whole batch was measured.
     #[must_use]
-    pub const fn outcome(&self, charged: GpuTime, plain: WallTime) -> Outcome {
-        Outcome { charged, charged_predicted: self.prepaid, plain, plain_predicted: self.plain }
+    pub const fn outcome(&self, charged: GpuTime, duration: WallTime) -> Outcome {
+        Outcome { charged, charged_predicted: self.prepaid, duration, duration_predicted: self.predicted }
     }
 }
 
@@ -235,7 +238,7 @@ impl Spell {
     /// Closes `batch` in the spell. The host was inside the driver for `inside` until its last launch returned.
     pub const fn close(&mut self, batch: &mut Batch, inside: WallTime) {
         let idle = self.left(inside).saturating_sub(batch.unawaited());
-        batch.slack = batch.slack.saturating_add(idle);
+        batch.idle_after_sync = batch.idle_after_sync.saturating_add(idle);
         self.predicted = self.predicted.saturating_add(batch.unawaited());
         self.counted = self.counted.saturating_add(idle);
     }
@@ -246,19 +249,19 @@ mod tests {
     use super::*;
     use crate::time::literals::{ns, us};
 
-    fn estimate(plain: WallTime) -> Estimate {
+    fn estimate(duration: WallTime) -> Estimate {
         let mut estimate = Estimate::NONE;
-        (estimate.charged, estimate.plain, estimate.samples) = (plain.gpu_if_alone(), plain, 1);
+        (estimate.charged, estimate.duration, estimate.samples) = (duration.gpu_if_alone(), duration, 1);
         estimate
     }
 
     fn of(launches: u64, gaps: WallTime) -> Batch {
         let mut batch = Batch::open(Timing::Batched, ns(0));
-        batch.lead(us(3));
+        batch.set_idle_before_first(us(3));
         for _ in 0..launches {
             batch.add(&Key::graph(1), &estimate(us(20)));
         }
-        batch.idle(gaps);
+        batch.add_idle_between(gaps);
         batch
     }
 
@@ -282,11 +285,11 @@ mod tests {
     #[test]
     fn all_that_may_have_been_a_gap_is_not_charged_before_the_end() {
         let mut batch = of(10, ns(100));
-        assert_eq!(batch.gaps(), us::<WallTime>(3) + ns(100));
-        batch.waited(ns(0));
+        assert_eq!(batch.idle(), us::<WallTime>(3) + ns(100));
+        batch.host_synchronised(ns(0));
         batch.close(ns(7));
-        batch.late(RETURN + ns(1));
-        assert_eq!(batch.gaps(), us::<WallTime>(3) + ns(107) + 2 * RETURN + ns(1));
+        batch.set_close_delay(HOST_RETURN + ns(1));
+        assert_eq!(batch.idle(), us::<WallTime>(3) + ns(107) + 2 * HOST_RETURN + ns(1));
     }
 
     #[test]
@@ -297,8 +300,8 @@ mod tests {
             batch.add(&Key::graph(key % 10), &estimate(ns(10)));
         }
         assert!(!batch.is_empty());
-        assert_eq!((batch.launches(), batch.prepaid(), batch.plain()), (20, ns(200), ns(200)));
-        assert_eq!(batch.parts().count(), PARTS);
-        assert!(batch.parts().all(|part| (part.launches, part.plain) == (2, ns(20))));
+        assert_eq!((batch.launches(), batch.prepaid(), batch.predicted()), (20, ns(200), ns(200)));
+        assert_eq!(batch.parts().count(), BATCH_PARTS);
+        assert!(batch.parts().all(|part| (part.launches, part.duration) == (2, ns(20))));
     }
 }

@@ -33,13 +33,13 @@ impl EventTime {
 
 /// Largest distance of two events with nothing in between: 2 us, two steps of the slowest clock of a
 /// driver.
-const STEP: WallTime = WallTime::from_micros(2);
+const MOST_ADJACENT: WallTime = WallTime::from_micros(2);
 
 /// Returns true if a stream was empty before an event. `before` and `event` are the times of the previous event and of
 /// this one, and `cost` is the cost of an event ([`EventCost`]).
 #[must_use]
 pub fn was_idle(before: EventTime, event: EventTime, cost: WallTime) -> bool {
-    event.since(before) > STEP.saturating_add(cost)
+    event.since(before) > MOST_ADJACENT.saturating_add(cost)
 }
 
 /// The time for which a timing event occupies its stream, measured with events in a row.
@@ -64,7 +64,7 @@ impl EventCost {
     /// Adds the distance of two events in a row.
     pub fn adjacent(&mut self, apart: WallTime) {
         // One step of a clock of 1 us.
-        let near = STEP.part(2);
+        let near = MOST_ADJACENT.part(2);
         if apart > MOST_COST {
             return;
         }
@@ -89,7 +89,7 @@ impl EventCost {
 /// passed:
 ///
 /// - lower bound: host time of the record minus event time;
-/// - upper bound: host time of the sight minus event time.
+/// - upper bound: host time of the observation minus event time.
 ///
 /// The offset lies between the largest lower bound and the smallest upper bound. The lower bound is exact where a
 /// stream is idle at times. If no stream is ever idle, it is far too small. Then the upper bound is good to a
@@ -110,7 +110,7 @@ pub struct ClockOffset {
 struct Bounds {
     /// The largest lower bound, from records.
     above: Option<i64>,
-    /// The smallest upper bound, from sights.
+    /// The smallest upper bound, from observations.
     below: Option<i64>,
 }
 
@@ -121,18 +121,18 @@ const TOGETHER: WallTime = WallTime::from_millis(100);
 /// computers are at least that exact.
 const DRIFT: i64 = 20_000;
 
-/// Nanoseconds by which the latest sight of all may be late. The worker looks every millisecond, and may be late
+/// Nanoseconds by which the latest observation of all may be late. The worker looks every millisecond, and may be late
 /// itself.
-const LATE: i64 = 2_000_000;
+const MOST_POLL_DELAY: i64 = 2_000_000;
 
 /// Time for which the base event of a context is used: one second.
-const SECOND: WallTime = WallTime::from_millis(1_000);
+const BASE_EVENT_LASTS: WallTime = WallTime::from_millis(1_000);
 
 impl ClockOffset {
     /// Adds a record: the host recorded the event of time `event` at the instant `host`. The caller knows it once the
     /// event has passed.
     pub fn recorded(&mut self, host: Monotonic, event: EventTime) {
-        self.turn(host);
+        self.rotate_bounds(host);
         let offset = host.nanos().wrapping_sub(event.0).cast_signed();
         if self.below().is_some_and(|below| offset > below.saturating_add(DRIFT)) {
             // Impossible, unless the host's clock has jumped.
@@ -143,9 +143,9 @@ impl ClockOffset {
         self.fit();
     }
 
-    /// Adds a sight: the host saw at the instant `host` that the event of time `event` had passed.
+    /// Adds an observation: the host saw at the instant `host` that the event of time `event` had passed.
     pub fn passed(&mut self, host: Monotonic, event: EventTime) {
-        self.turn(host);
+        self.rotate_bounds(host);
         let offset = host.nanos().wrapping_sub(event.0).cast_signed();
         let [current, _] = &mut self.bounds;
         current.below = Some(current.below.map_or(offset, |below| below.min(offset)));
@@ -163,7 +163,7 @@ impl ClockOffset {
         let above = self.bounds.iter().filter_map(|bounds| bounds.above).max();
         let (least, most) = (above.unwrap_or(i64::MIN), self.below().unwrap_or(i64::MAX));
         let kept = self.offset.or(above).unwrap_or(most);
-        let is_late = most != i64::MAX && most.saturating_sub(kept) > LATE;
+        let is_late = most != i64::MAX && most.saturating_sub(kept) > MOST_POLL_DELAY;
         self.offset = Some(if is_late { most } else { kept.max(least).min(most) });
     }
 
@@ -171,7 +171,7 @@ impl ClockOffset {
         self.bounds.iter().filter_map(|bounds| bounds.below).min()
     }
 
-    fn turn(&mut self, host: Monotonic) {
+    fn rotate_bounds(&mut self, host: Monotonic) {
         if host.since(self.since) >= TOGETHER {
             let [current, _] = self.bounds;
             (self.bounds, self.since) = ([Bounds::default(), current], host);
@@ -201,7 +201,7 @@ impl EventEpoch {
     /// Returns true if the base event should be replaced.
     #[must_use]
     pub fn is_due(&self, now: Monotonic) -> bool {
-        now.since(self.since) >= SECOND
+        now.since(self.since) >= BASE_EVENT_LASTS
     }
 
     /// Returns the time of an event `elapsed` nanoseconds after the base event; negative before it.
@@ -245,7 +245,7 @@ mod tests {
     use crate::time::literals::ns;
     use proptest::prelude::*;
 
-    const SECOND: u64 = super::SECOND.nanos();
+    const SECOND: u64 = BASE_EVENT_LASTS.nanos();
 
     fn recorded(offset: &mut ClockOffset, host: u64, event: u64) {
         offset.recorded(ns(host), EventTime(event));
@@ -262,7 +262,7 @@ mod tests {
     #[test]
     fn a_stream_was_idle_if_more_than_the_clocks_step_lies_between_two_events() {
         let was_idle = |before, event, cost| was_idle(EventTime(before), EventTime(event), ns(cost));
-        let step = STEP.nanos();
+        let step = MOST_ADJACENT.nanos();
         assert!(!was_idle(1_000, 1_000 + step, 0));
         assert!(was_idle(1_000, 1_001 + step, 0));
         assert!(!was_idle(9_000, 1_000, 0), "clocks that were laid on each other anew");
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn an_offset_lies_between_the_recording_and_the_first_sight_of_an_event() {
+    fn an_offset_lies_between_the_recording_and_the_first_poll_after_an_event() {
         let mut offset = ClockOffset::default();
         assert_eq!(instant(&offset, 5), None);
         recorded(&mut offset, 1_000, 900);
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn where_no_stream_is_ever_idle_many_sights_tell_the_offset() {
+    fn where_no_stream_is_ever_idle_many_polls_tell_the_offset() {
         let mut offset = ClockOffset::default();
         for event in (0..5_000_000_000_u64).step_by(2_100_000) {
             recorded(&mut offset, SECOND + event - 20_000_000, event);
@@ -336,9 +336,9 @@ mod tests {
         for event in (0..SECOND).step_by(1_000_000) {
             let host = SECOND + event + event / 100;
             passed(&mut offset, host, event);
-            // The part that two tenths of a second hide, and the delay of a late sight.
+            // The part that two tenths of a second hide, and the delay of a late observation.
             assert!(
-                instant(&offset, event).unwrap().abs_diff(host) <= 2_000_000 + LATE.unsigned_abs(),
+                instant(&offset, event).unwrap().abs_diff(host) <= 2_000_000 + MOST_POLL_DELAY.unsigned_abs(),
                 "{event}"
             );
         }

@@ -4,33 +4,33 @@ use crate::time::WallTime;
 
 /// The part of recent busy intervals that was newly covered, averaged over the slice.
 ///
-/// Of two intervals that overlap, the one that is measured first is charged. So a single charge teaches the wrong
-/// lesson: a process whose measurements always arrive second would learn that its kernels cost nothing. Therefore an
-/// estimate learns its own duration times this average. The sum of all lessons is the sum of all charges.
+/// Of two intervals that overlap, the one that is measured first is charged. So a single charge is no
+/// measure: a process whose measurements always arrive second would learn that its kernels cost nothing. Therefore an
+/// estimate learns its own duration times this average. The sum of all learned times is the sum of all charges.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Overlap {
-    plain: WallTime,
+    measured: WallTime,
     covered: WallTime,
 }
 
 impl Default for Overlap {
     /// Starts without observations: nothing overlaps.
     fn default() -> Self {
-        Self { plain: LATELY, covered: LATELY }
+        Self { measured: OVERLAP_WINDOW, covered: OVERLAP_WINDOW }
     }
 }
 
 /// Busy time of the average: 20 ms, ten batches. Processes that start together overlap in their first
 /// work only. A longer average would let them take too much for as long.
-const LATELY: WallTime = WallTime::from_millis(20);
-/// Bits of one sum in a word: a sum is at most [`LATELY`], in nanoseconds.
+const OVERLAP_WINDOW: WallTime = WallTime::from_millis(20);
+/// Bits of one sum in a word: a sum is at most [`OVERLAP_WINDOW`], in nanoseconds.
 const HALF: u32 = 32;
 
 impl Overlap {
     /// Returns both sums in one word, so that processes that share it never read one without the other.
     #[must_use]
     pub const fn word(&self) -> u64 {
-        self.plain.nanos() << HALF | self.covered.nanos()
+        self.measured.nanos() << HALF | self.covered.nanos()
     }
 
     /// Reads a word. A word of 0 is unknown. Any other value gives a part of at most the whole.
@@ -39,28 +39,32 @@ impl Overlap {
         if word == 0 {
             return Self::default();
         }
-        let plain = WallTime::from_nanos(word >> HALF).min(LATELY);
-        Self { plain, covered: WallTime::from_nanos(word & u64::MAX >> HALF).min(plain) }
+        let measured = WallTime::from_nanos(word >> HALF).min(OVERLAP_WINDOW);
+        Self { measured, covered: WallTime::from_nanos(word & u64::MAX >> HALF).min(measured) }
     }
 
     /// Adds a measured interval of any process of the slice: its length, and the part of it that was newly
     /// covered.
     pub fn add(&mut self, length: WallTime, covered: WallTime) {
-        self.plain = self.plain.saturating_add(length);
+        self.measured = self.measured.saturating_add(length);
         self.covered = self.covered.saturating_add(covered.min(length));
-        while self.plain > LATELY {
+        while self.measured > OVERLAP_WINDOW {
             // Both sums lose the same fraction, so that their ratio stays.
-            let lost = self.plain.saturating_sub(LATELY).min(self.plain.part(4)).max(WallTime::NANOSECOND);
-            let part = self.covered.scaled(lost.nanos(), self.plain.nanos());
+            let lost = self
+                .measured
+                .saturating_sub(OVERLAP_WINDOW)
+                .min(self.measured.part(4))
+                .max(WallTime::NANOSECOND);
+            let part = self.covered.scaled(lost.nanos(), self.measured.nanos());
             self.covered = self.covered.saturating_sub(part.unwrap_or_default());
-            self.plain = self.plain.saturating_sub(lost);
+            self.measured = self.measured.saturating_sub(lost);
         }
     }
 
     /// Returns the newly covered part of `length` on average; all of it while nothing is known.
     #[must_use]
     pub fn part(&self, length: WallTime) -> WallTime {
-        length.scaled(self.covered.nanos(), self.plain.nanos()).unwrap_or(length)
+        length.scaled(self.covered.nanos(), self.measured.nanos()).unwrap_or(length)
     }
 }
 
@@ -84,19 +88,23 @@ mod tests {
     fn new_overlap_outweighs_old_after_twenty_milliseconds() {
         let mut overlap = Overlap::default();
         (0..1000).for_each(|_| overlap.add(ms(1), ns(0)));
-        assert_eq!(overlap.plain, LATELY);
+        assert_eq!(overlap.measured, OVERLAP_WINDOW);
         assert!(overlap.part(ms(1)) <= ns(1), "{}", overlap.part(ms(1)));
-        overlap.add(LATELY.part(2), LATELY.part(2));
-        assert_eq!(overlap.plain, LATELY);
+        overlap.add(OVERLAP_WINDOW.part(2), OVERLAP_WINDOW.part(2));
+        assert_eq!(overlap.measured, OVERLAP_WINDOW);
         assert!(overlap.part(ms(1)).nanos().abs_diff(1_000_000 / 3) <= 2, "{}", overlap.part(ms(1)));
         overlap.add(ns(u64::MAX), ns(0));
-        assert!(overlap.plain == LATELY && overlap.part(ms(1)) <= ns(1), "{}", overlap.part(ms(1)));
+        assert!(
+            overlap.measured == OVERLAP_WINDOW && overlap.part(ms(1)) <= ns(1),
+            "{}",
+            overlap.part(ms(1))
+        );
     }
 
     proptest! {
         #[test]
         fn a_word_returns_its_overlap_and_the_part_is_no_more_than_the_whole(
-            intervals in prop::collection::vec((0..2 * LATELY.nanos(), any::<u64>()), 0..20),
+            intervals in prop::collection::vec((0..2 * OVERLAP_WINDOW.nanos(), any::<u64>()), 0..20),
             word in any::<u64>(),
             length in any::<u64>(),
         ) {

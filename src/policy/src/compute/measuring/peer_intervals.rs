@@ -14,12 +14,12 @@ use crate::time::{MOST_GPU_TIME, Monotonic, WallTime};
 
 /// Time for which a place may stay unwritten before a reader skips it: 2 ms. Its owner was killed or suspended
 /// between taking and writing it.
-pub const PATIENCE: WallTime = WallTime::from_millis(2);
+pub const SKIP_UNWRITTEN_AFTER: WallTime = WallTime::from_millis(2);
 /// Time by which the end of an interval may lie in the future: 1 s. The clocks of processes differ by less.
-const AHEAD: WallTime = WallTime::from_millis(1_000);
+const PROCESS_CLOCK_SKEW: WallTime = WallTime::from_millis(1_000);
 
-/// Contexts of a process that have different numbers. The driver gives each context its own turns.
-const CONTEXTS: u64 = 64;
+/// Contexts of a process that have different numbers. The driver gives each context its own time slices.
+const CONTEXT_NUMBERS: u64 = 64;
 
 /// An interval in which a context had work in flight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -40,7 +40,7 @@ impl Interval {
     pub fn is_sane(&self, now: Monotonic) -> bool {
         self.start <= self.end
             && self.length() <= MOST_GPU_TIME.wall_if_alone()
-            && self.end <= now.saturating_add(AHEAD)
+            && self.end <= now.saturating_add(PROCESS_CLOCK_SKEW)
     }
 
     /// Returns the length of the interval.
@@ -64,14 +64,14 @@ impl Interval {
 
 /// Returns the number of the process to which a context belongs, within the slice.
 fn process_of(context: u16) -> u32 {
-    u32::try_from(u64::from(context) / CONTEXTS).unwrap_or(0)
+    u32::try_from(u64::from(context) / CONTEXT_NUMBERS).unwrap_or(0)
 }
 
 /// Returns the number of a context within its slice, from the slot of its process and the context's `number` in the process.
 #[must_use]
 pub fn context(slot: usize, number: u64) -> u16 {
-    let slot = u64::try_from(slot).unwrap_or(0).wrapping_mul(CONTEXTS);
-    let number = slot.wrapping_add(number.checked_rem(CONTEXTS).unwrap_or(0));
+    let slot = u64::try_from(slot).unwrap_or(0).wrapping_mul(CONTEXT_NUMBERS);
+    let number = slot.wrapping_add(number.checked_rem(CONTEXT_NUMBERS).unwrap_or(0));
     u16::try_from(number & u64::from(u16::MAX)).unwrap_or(0)
 }
 
@@ -149,7 +149,7 @@ impl RingReader {
     /// Returns true if the wait is over. All places that were taken before the wait began share one wait.
     fn poll_wait(&mut self, to: u64, now: Monotonic) -> bool {
         let (since, _) = *self.waits.get_or_insert((now, to));
-        now.since(since) >= PATIENCE
+        now.since(since) >= SKIP_UNWRITTEN_AFTER
     }
 }
 
@@ -186,8 +186,9 @@ mod tests {
     #[test]
     fn contexts_of_processes_have_different_numbers_and_say_whose_they_are() {
         let of = |slot, number| Interval { context: context(slot, number), ..Interval::default() };
-        let numbers: std::collections::BTreeSet<u16> =
-            (0..1024).flat_map(|slot| (0..CONTEXTS).map(move |number| context(slot, number))).collect();
+        let numbers: std::collections::BTreeSet<u16> = (0..1024)
+            .flat_map(|slot| (0..CONTEXT_NUMBERS).map(move |number| context(slot, number)))
+            .collect();
         assert_eq!(numbers.len(), 1 << 16);
         assert!(of(1023, 63).is_of(1023) && of(7, u64::MAX).is_of(7) && !of(7, 63).is_of(8));
     }
@@ -207,9 +208,9 @@ mod tests {
         ring.places = 1;
         ring.publish(100, 200);
         assert!(!ring.read(&mut reader, NOW, &mut union));
-        assert!(!ring.read(&mut reader, NOW + PATIENCE - ns(1), &mut union));
+        assert!(!ring.read(&mut reader, NOW + SKIP_UNWRITTEN_AFTER - ns(1), &mut union));
         assert_eq!(union.cover(ns(100), ns(150)), ns(50));
-        assert!(ring.read(&mut reader, NOW + PATIENCE, &mut union));
+        assert!(ring.read(&mut reader, NOW + SKIP_UNWRITTEN_AFTER, &mut union));
         assert_eq!(union.cover(ns(150), ns(200)), ns(0));
     }
 
@@ -219,9 +220,9 @@ mod tests {
         ring.places = 3;
         assert!(!ring.read(&mut reader, NOW, &mut union));
         ring.places = 4;
-        assert!(!ring.read(&mut reader, NOW + PATIENCE, &mut union));
+        assert!(!ring.read(&mut reader, NOW + SKIP_UNWRITTEN_AFTER, &mut union));
         assert_eq!(reader.next, 3);
-        assert!(ring.read(&mut reader, NOW + 2 * PATIENCE, &mut union));
+        assert!(ring.read(&mut reader, NOW + 2 * SKIP_UNWRITTEN_AFTER, &mut union));
     }
 
     #[test]
@@ -229,12 +230,12 @@ mod tests {
         let (mut ring, mut reader, mut union) = (Ring::default(), RingReader::default(), BusyUnion::new());
         ring.places = u64::MAX;
         assert!(!ring.read(&mut reader, NOW, &mut union));
-        assert!(ring.read(&mut reader, NOW + PATIENCE, &mut union));
+        assert!(ring.read(&mut reader, NOW + SKIP_UNWRITTEN_AFTER, &mut union));
         ring.places = 0;
         ring.publish(100, 200);
-        assert!(ring.read(&mut reader, NOW + PATIENCE, &mut union));
+        assert!(ring.read(&mut reader, NOW + SKIP_UNWRITTEN_AFTER, &mut union));
         ring.publish(200, 300);
-        assert!(ring.read(&mut reader, NOW + PATIENCE, &mut union));
+        assert!(ring.read(&mut reader, NOW + SKIP_UNWRITTEN_AFTER, &mut union));
         assert_eq!(
             union.cover(ns(150), ns(300)),
             ns(50),

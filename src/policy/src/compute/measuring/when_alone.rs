@@ -14,7 +14,7 @@ use crate::time::WallTime;
 const EVENTS: u64 = 400;
 
 /// Duration from which a kernel is measured alone, however little an event costs: 0.5 ms.
-pub const LONG: WallTime = WallTime::from_micros(500);
+pub const LONG_KERNEL: WallTime = WallTime::from_micros(500);
 
 /// Duration from which a graph is measured alone, however little an event costs: 0.3 ms. The content of a graph
 /// can change from launch to launch.
@@ -25,13 +25,13 @@ pub const FULL: WallTime = WallTime::from_millis(2);
 
 /// Length of a gap after which a launch is measured alone: 50 us. The GPU is idle in the gap, so two events delay nothing.
 /// A batch across such gaps tells little about its kernels.
-pub const SPARSE: WallTime = WallTime::from_micros(50);
+pub const SPARSE_GAP: WallTime = WallTime::from_micros(50);
 
 /// Gaps below one part in 20 of a batch do not count. A batch with longer gaps is a batch *with gaps*.
 pub(super) const GAPLESS: u64 = 20;
 
 /// One launch in 512 is measured alone where batches have gaps. The constants below follow from this one, except
-/// [`LOOKS`].
+/// [`CHECK_ONE_IN`].
 const SAMPLED: u32 = 512;
 
 /// Launches after which one is measured alone although its stream may be empty.
@@ -42,12 +42,12 @@ const LATEST: u32 = 2 * SAMPLED;
 /// Eleven is a prime that few programs wait after. Example: in a program that waits after each 10 launches, one of
 /// ten can be measured. With 2, 4, 5 or 6 the checks miss it. With 31 they come too rarely before [`LATEST`], and
 /// shares are up to 2.6 points too small.
-const LOOKS: u32 = 11;
+const CHECK_ONE_IN: u32 = 11;
 
 /// Launches that a batch with gaps counts for: eight such batches make one launch due.
 ///
 /// After such a batch, as many launches of [`AFTER_GAPS`] and more are measured alone. If a program has gaps only
-/// when its host stands still, it soon returns to batches, whose events cost less.
+/// when its host is delayed, it soon returns to batches, whose events cost less.
 const GAPPY: u32 = SAMPLED / 8;
 
 /// Duration from which launches are measured alone after a batch with gaps: 0.1 ms.
@@ -72,24 +72,24 @@ impl Timing {
     #[must_use]
     pub fn of(known: Option<&Estimate>, long: WallTime, gap: WallTime) -> Self {
         match known {
-            Some(known) if gap < SPARSE && Self::is_together(known, long) => Self::Batched,
+            Some(known) if gap < SPARSE_GAP && Self::is_together(known, long) => Self::Batched,
             _ => Self::Single,
         }
     }
 
-    /// Returns true if a launch with this estimate belongs in a batch, if its stream was idle for less than [`SPARSE`].
+    /// Returns true if a launch with this estimate belongs in a batch, if its stream was idle for less than [`SPARSE_GAP`].
     /// Kernels of its kind are [`long`] from `long` on.
     #[inline]
     #[must_use]
     pub fn is_together(known: &Estimate, long: WallTime) -> bool {
-        known.is_certain() && known.plain < long
+        known.is_certain() && known.duration < long
     }
 }
 
 /// Returns the duration from which a kernel or a graph is measured alone, where an event costs `event`.
 #[must_use]
 pub fn long(is_graph: bool, event: WallTime) -> WallTime {
-    beside_events(if is_graph { LONG_GRAPH } else { LONG }, event)
+    beside_events(if is_graph { LONG_GRAPH } else { LONG_KERNEL }, event)
 }
 
 /// Returns the predicted duration of the work that fills a batch, where an event costs `event`.
@@ -136,10 +136,10 @@ impl Sampler {
     pub fn launch(&mut self, estimate: &Estimate, may_be_empty: impl FnOnce() -> bool) -> bool {
         let is_alone = self.is_alone(estimate);
         let is_due = self.count >= SAMPLED - 1 || is_alone;
-        let waits = is_due && estimate.plain < AFTER_GAPS && self.count < LATEST && may_be_empty();
+        let waits = is_due && estimate.duration < AFTER_GAPS && self.count < LATEST && may_be_empty();
         self.passes();
         if waits {
-            self.due = self.count.saturating_add(LOOKS - 1);
+            self.due = self.count.saturating_add(CHECK_ONE_IN - 1);
             return false;
         }
         if self.count >= SAMPLED {
@@ -159,7 +159,7 @@ impl Sampler {
     /// Returns true if a launch with this estimate is measured alone because of a batch with gaps.
     #[inline]
     fn is_alone(&self, estimate: &Estimate) -> bool {
-        self.left > 0 && estimate.plain >= AFTER_GAPS
+        self.left > 0 && estimate.duration >= AFTER_GAPS
     }
 
     /// Counts a launch that was not chosen.
@@ -169,7 +169,7 @@ impl Sampler {
     }
 
     /// Counts `batches` that had gaps.
-    pub fn gaps(&mut self, batches: u64) {
+    pub fn note_gaps(&mut self, batches: u64) {
         if batches > 0 {
             let batches = u32::try_from(batches).unwrap_or(u32::MAX);
             self.count = self.count.saturating_add(batches.saturating_mul(GAPPY));
@@ -183,21 +183,22 @@ mod tests {
     use super::*;
     use crate::time::literals::{ns, us};
 
-    fn estimate(plain: WallTime) -> Estimate {
+    fn estimate(duration: WallTime) -> Estimate {
         let mut estimate = Estimate::NONE;
-        (estimate.charged, estimate.plain, estimate.samples) = (plain.gpu_if_alone(), plain, 1);
+        (estimate.charged, estimate.duration, estimate.samples) = (duration.gpu_if_alone(), duration, 1);
         estimate
     }
 
     #[test]
     fn long_kernels_graphs_the_unknown_and_the_sparse_are_measured_alone() {
-        let known = |plain, is_graph, gap| Timing::of(Some(&estimate(plain)), long(is_graph, ns(0)), gap);
+        let known =
+            |duration, is_graph, gap| Timing::of(Some(&estimate(duration)), long(is_graph, ns(0)), gap);
         assert_eq!(known(us(499), false, ns(0)), Timing::Batched);
         assert_eq!(known(us(500), false, ns(0)), Timing::Single);
         assert_eq!(known(us(299), true, ns(0)), Timing::Batched);
         assert_eq!(known(us(300), true, ns(0)), Timing::Single);
-        assert_eq!(known(us(20), false, SPARSE), Timing::Single);
-        assert_eq!(Timing::of(None, LONG, ns(0)), Timing::Single);
+        assert_eq!(known(us(20), false, SPARSE_GAP), Timing::Single);
+        assert_eq!(Timing::of(None, LONG_KERNEL, ns(0)), Timing::Single);
     }
 
     #[test]
@@ -245,9 +246,9 @@ mod tests {
         let small = estimate(us(20));
         let mut sampler = Sampler::default();
         assert_eq!((0..1024).filter(|_| sampler.launch(&small, || false)).count(), 2);
-        sampler.gaps(7);
+        sampler.note_gaps(7);
         assert_eq!((0..64).position(|_| sampler.launch(&small, || false)), Some(63));
-        sampler.gaps(1 << 26);
+        sampler.note_gaps(1 << 26);
         assert!(sampler.launch(&small, || true), "it waits no longer");
     }
 
@@ -262,9 +263,9 @@ mod tests {
             }
             is_due && sampler.launch(estimate, || true)
         };
-        sampler.gaps(0);
+        sampler.note_gaps(0);
         assert!(!is_measured(&mut sampler, &large));
-        sampler.gaps(1);
+        sampler.note_gaps(1);
         assert!(!is_measured(&mut sampler, &small));
         let measured: Vec<_> = (0..500).filter(|_| is_measured(&mut sampler, &large)).collect();
         assert_eq!(measured[..64], (0..64).collect::<Vec<_>>());

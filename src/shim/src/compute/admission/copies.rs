@@ -20,7 +20,7 @@ use gpuslice_policy::compute::cost::estimate::Estimate;
 const MEASURED: u32 = 16;
 /// Bytes from which on a copy from or to the host ends a batch. Such a copy takes at least 3 us on any bus, and the
 /// two events of a batch take 2 us.
-const LARGE: u64 = 64 << 10;
+const LARGE_COPY: u64 = 64 << 10;
 
 /// Makes a copy on the device or a fill, which is not paced.
 ///
@@ -61,10 +61,10 @@ pub(super) fn unpaced(compute: &'static Compute, launch: &Launch, call: impl FnO
         }
         let (Some(estimate), true) = (taken_for, code == status::SUCCESS) else { return };
         if let Some(limiter) = compute.limiters.get(device) {
-            compute.member().count_copied(limiter.gpu.device, estimate.plain.gpu_if_alone());
+            compute.member().count_copied(limiter.gpu.device, estimate.duration.gpu_if_alone());
         }
         if let Some(open) = held.streams.get_mut(at).and_then(|stream| stream.open.as_mut()) {
-            open.run.idle(estimate.plain);
+            open.batch.add_idle_between(estimate.duration);
         }
     };
     enter_or(after, ());
@@ -83,7 +83,7 @@ pub(crate) fn host_copy(
     if !compute.is_pacing() {
         return call();
     }
-    if bytes >= LARGE {
+    if bytes >= LARGE_COPY {
         end_batch(compute, stream);
     }
     if is_sync { waits(compute, Waits::Stream(stream), call) } else { call() }

@@ -170,7 +170,7 @@ impl CreditRequest {
         }
         let now = clock::now();
         let Some(own) = held.streams.get(self.stream) else { return false };
-        let done = overdraft::done(own.predicted_end(), now, estimate.plain);
+        let done = overdraft::done(own.predicted_end(), now, estimate.duration);
         let streams = held.streams.iter().filter(|stream| stream.device == Some(self.device));
         let last = streams.map(StreamState::predicted_end).max().unwrap_or_default();
         let last = last.max(limiter.busy_until.get());
@@ -212,7 +212,7 @@ impl CreditRequest {
     /// shorter launch it is up to one millisecond, and not a whole turn.
     fn request(&mut self, held: &mut OwnerGuard, amount: GpuTime, launch: GpuTime) -> Option<GpuTime> {
         let (member, device) = (self.compute.member(), self.limiter.gpu.device);
-        // Read before the request, so that no wake-up in between is missed: a process that refunds time after the request changes
+        // Read before the request, so that no wake-up in between is missed. A process that refunds time after the request changes
         // the number, and the sleep ends at once.
         let sequence = member.wake_sequence(device);
         // Small launches are not requested one by one, because a kernel that waits for them is charged meanwhile.
@@ -241,7 +241,7 @@ impl CreditRequest {
 
     /// Sleeps until the time is due at `until`, or a process of the slice changes something.
     ///
-    /// Two changes wake no thread, so the sleep is bounded: a process dies with time paid or requested; or another device, which
+    /// Two changes wake no thread, so the sleep is bounded. A process dies with time paid or requested. Or another device, which
     /// has a wake-up word of its own, waits for this one.
     ///
     /// After the sleep the thread looks for dead processes itself. Perhaps all threads that could find one sleep here: the dead
@@ -281,7 +281,7 @@ impl CreditRequest {
         let last = self.limiter.region_checked_at.get();
         if now.since(last) >= RECHECK {
             self.limiter.region_checked_at.set(now);
-            self.compute.look();
+            self.compute.check();
         }
     }
 

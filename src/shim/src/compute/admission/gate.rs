@@ -1,8 +1,8 @@
 //! Gate of a launch: the thread pays for the launch, adds it to a batch, and calls the driver.
 //!
-//! The usual launch is prepaid from its thread's credit and joins the open batch of its stream: no lock, no system call, no
-//! allocation, no clock but the cycle counter. If the credit does not suffice, the cost is unknown, or a batch has to be opened
-//! or closed, [`slow_path`](super::slow_path) and `ThreadState` do more.
+//! The usual launch is prepaid from its thread's credit and joins the open batch of its stream. It takes no lock, makes no
+//! system call and no allocation, and reads no clock but the cycle counter. If the credit does not suffice, the cost is unknown,
+//! or a batch has to be opened or closed, [`slow_path`](super::slow_path) and `ThreadState` do more.
 
 use super::copies::unpaced;
 use super::slow_path::admit;
@@ -96,8 +96,8 @@ pub(crate) fn gate_all(
 ) -> Status {
     let launches = enter_or(launches, Vec::new());
     let Some(mut held) = compute.acquire_own() else { return call() };
-    // All launches are paid for before any joins a batch, because a thread that waits closes its batches: one that was opened for
-    // the first launch would be closed, without that launch, while the thread waits for the second.
+    // All launches are paid for before any joins a batch, because a thread that waits closes its batches. A batch that was
+    // opened for the first launch would be closed, without that launch, while the thread waits for the second.
     let prepaid = launches.iter().filter_map(|launch| {
         let mut ticket = LaunchTicket::NONE;
         prepay(&mut held, compute, launch, &mut ticket).map(|_| (launch, ticket))
@@ -295,9 +295,9 @@ fn leave_slowly(
 /// Leaves a launch unmeasured whose batch was closed before it: the prepaid time stands.
 #[cold]
 fn not_measured(compute: &'static Compute, launch: &Launch, ticket: &LaunchTicket) {
-    let mut run = Batch::open(Timing::Single, WallTime::ZERO);
-    run.add(&launch.key, &ticket.estimate);
-    enter_or(|| compute.leave_unmeasured(ticket.device, &run, !ticket.is_known), ());
+    let mut batch = Batch::open(Timing::Single, WallTime::ZERO);
+    batch.add(&launch.key, &ticket.estimate);
+    enter_or(|| compute.leave_unmeasured(ticket.device, &batch, !ticket.is_known), ());
 }
 
 /// Closes the open batches because the share has become all of the GPU's time. Launches that are not paced are queued without a

@@ -84,7 +84,7 @@ pub(crate) fn context_left(compute: &'static Compute, pool: u64, ended: bool) {
 }
 
 /// Closes batches of all threads on the streams that `is_meant` accepts, except batches that only their own threads can close.
-/// Waits for a launch in progress: its thread may have an open batch on the stream too, and would record the end in a stream that
+/// Waits for a launch in progress: its thread may have an open batch on the stream too. It would record the end in a stream that
 /// is gone.
 ///
 /// Threads without anything to close are passed over, because each access makes all threads of the process pass a fence. The

@@ -127,7 +127,7 @@ impl Admission {
     /// Returns true if the driver's queue of the stream is about to be full.
     fn is_full(&self, stream: &StreamState) -> bool {
         let left = stream.predicted_end().since(clock::now());
-        let open = stream.open.as_ref().map_or(0, |open| open.run.launches());
+        let open = stream.open.as_ref().map_or(0, |open| open.batch.launches());
         self.request.limiter().is_full(open, left, stream.launch_duration)
     }
 

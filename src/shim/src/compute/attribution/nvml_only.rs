@@ -16,7 +16,7 @@ use crate::os::time_word::TimeWord;
 use crate::slice::device::SliceDevice;
 use crate::slice::handle::Slice;
 use core::sync::atomic::{AtomicBool, Ordering};
-use gpuslice_policy::compute::attribution::nvml_only::{FIRST, NvmlCostModel, PrepaymentHistory};
+use gpuslice_policy::compute::attribution::nvml_only::{FIRST_COST, NvmlCostModel, PrepaymentHistory};
 use gpuslice_policy::compute::attribution::nvml_windows::{self, Sample};
 use gpuslice_policy::compute::attribution::source::{Measured, Source, Why};
 use gpuslice_policy::compute::cost::estimate::Estimate;
@@ -26,7 +26,7 @@ use parking_lot::Mutex;
 
 /// Interval between two questions to NVML. Its windows last a sixth of a second; windows that are read too often
 /// are joined.
-pub(crate) const INTERVAL: WallTime = WallTime::from_millis(100);
+pub(crate) const ASK_EVERY: WallTime = WallTime::from_millis(100);
 /// After 20 windows with launches in which the process was never listed, NVML does not know it by its number.
 const EMPTY_WINDOWS: u32 = 20;
 
@@ -58,7 +58,7 @@ struct Attribution {
 impl Default for NvmlOnly {
     fn default() -> Self {
         Self {
-            cost: TimeWord::new(FIRST),
+            cost: TimeWord::new(FIRST_COST),
             launched: TimeWord::zero(),
             is_attributed: AtomicBool::new(true),
             course: Mutex::default(),
@@ -78,14 +78,14 @@ impl NvmlOnly {
     pub(crate) fn estimate(&self) -> Estimate {
         let cost = self.cost.get();
         let mut estimate = Estimate::default();
-        (estimate.charged, estimate.plain) = (cost, cost.wall_if_alone());
+        (estimate.charged, estimate.duration) = (cost, cost.wall_if_alone());
         estimate
     }
 
     /// Counts prepaid launches that go to the driver.
-    pub(crate) fn add_prepaid(&self, run: &Batch) {
+    pub(crate) fn add_prepaid(&self, batch: &Batch) {
         let (now, mut course) = (clock_now(), self.course.lock());
-        course.add(now, run.launches(), run.prepaid());
+        course.add(now, batch.launches(), batch.prepaid());
         self.launched.set(now);
     }
 
@@ -126,7 +126,7 @@ impl NvmlOnly {
         if now < attribution.next {
             return;
         }
-        attribution.next = now.saturating_add(INTERVAL);
+        attribution.next = now.saturating_add(ASK_EVERY);
         let measured = match self.read_window(&mut attribution, slice, gpu) {
             Ok(()) => Measured::by(Source::Nvml),
             Err(why) => {
@@ -171,7 +171,7 @@ impl NvmlOnly {
         }
         // The windows without use have lowered the cost, so it is set back.
         if attribution.empty_windows >= EMPTY_WINDOWS && !attribution.is_listed {
-            self.cost.set(FIRST);
+            self.cost.set(FIRST_COST);
             return Err(Why::Numbers);
         }
         let difference = attribution.cost_model.learn(sample, prepaid);

@@ -21,7 +21,7 @@ use gpuslice_region::{ArbiterLeases, Cotenant, Uuid, allocate_gpu};
 use parking_lot::Mutex;
 
 /// Interval at which the process tries to open the leases, and checks that other slices use the same file.
-const AGAIN: WallTime = WallTime::from_millis(1_000);
+const REOPEN_EVERY: WallTime = WallTime::from_millis(1_000);
 
 /// Arbiter leases of this process, and the arbiter of each GPU whose lease it holds.
 #[derive(Debug, Default)]
@@ -85,11 +85,11 @@ impl ArbiterClient {
         }
     }
 
-    /// Opens the leases, unless that was tried within [`AGAIN`]. Opens them again if other slices find a different file. Example:
-    /// an administrator removes the file, and a new slice makes another one. Each file would have a holder of its own, and both
-    /// would divide the GPU.
+    /// Opens the leases, unless that was tried within [`REOPEN_EVERY`]. Opens them again if other slices find a different file.
+    /// Example: an administrator removes the file, and a new slice makes another one. Each file would have a holder of its own,
+    /// and both would divide the GPU.
     fn open(&mut self, slice: &Slice, limiters: &[DeviceLimiter], now: Monotonic) {
-        if now.since(self.tried_at) < AGAIN && self.tried_at != Monotonic::BEGIN {
+        if now.since(self.tried_at) < REOPEN_EVERY && self.tried_at != Monotonic::BEGIN {
             return;
         }
         self.tried_at = now;

@@ -1,32 +1,32 @@
 //! Sampler that finds programs on the GPU that publish nothing.
 //!
-//! Beside such a program the time between two events contains the driver's turns for it. The library cannot tell these
-//! turns from the slice's own. Each of NVML's samples names one process and tells how busy the whole GPU was.
+//! Beside such a program the time between two events contains its time slices. The library cannot tell these
+//! time slices from the slice's own. Each of NVML's samples names one process and tells how busy the whole GPU was.
 //! So that time counts as the slice's own, and the slice stays within its share. The library asks NVML only whether
 //! there is such a program, so that the region and the log can report it.
 //!
 //! The elected process of a slice asks NVML; the other processes keep NVML closed. It asks once a second, and less
 //! often where NVML is slow. Of slices that see each other [one asks](super::slicing_replay).
 
-use crate::compute::attribution::nvml_schedule::{AGAIN, PATIENCE, next_call};
+use crate::compute::attribution::nvml_schedule::{RETRY_NVML, SAMPLER_SILENCE, next_call};
 use crate::compute::attribution::utilization_windows::UtilizationReader;
 use crate::slice::device::SliceDevice;
 use crate::slice::handle::Slice;
 use crate::slice::settings;
 use gpuslice_policy::compute::attribution::source::{Measured, Source, Why};
-use gpuslice_policy::compute::attribution::strangers::UnknownProcesses;
+use gpuslice_policy::compute::attribution::unknown_processes::UnknownProcesses;
 use gpuslice_policy::config::CoreMeter;
 use gpuslice_policy::time::{Monotonic, WallTime};
 use std::collections::BTreeSet;
 
 /// Interval of the queries to NVML for the programs on the GPU.
-const INTERVAL: WallTime = WallTime::from_millis(1_000);
+const SAMPLE_EVERY: WallTime = WallTime::from_millis(1_000);
 
 /// The sampler of one device.
 #[derive(Debug, Default)]
 pub(crate) struct ProgramSampler {
     open: Option<UtilizationReader>,
-    strangers: UnknownProcesses,
+    unknown: UnknownProcesses,
     /// Instant at which something is due next.
     next: Monotonic,
 }
@@ -34,12 +34,12 @@ pub(crate) struct ProgramSampler {
 impl ProgramSampler {
     /// Closes NVML, and forgets the programs: they may have ended when NVML is asked again.
     pub(crate) fn close(&mut self) {
-        (self.open, self.strangers) = (None, UnknownProcesses::default());
+        (self.open, self.unknown) = (None, UnknownProcesses::default());
     }
 
     /// Adds processes of co-tenants that published intervals: number of the slice, and of the process in it.
     pub(crate) fn note_publishers(&mut self, publishers: BTreeSet<(u64, u32)>, now: Monotonic) {
-        self.strangers.note_members(publishers, now);
+        self.unknown.note_members(publishers, now);
     }
 
     /// Asks NVML, if that is due. Returns how the time of a slice without co-tenants is then measured. `None`: nothing is new, or
@@ -51,23 +51,23 @@ impl ProgramSampler {
         if self.next == Monotonic::BEGIN {
             // Opening NVML delays all other processes on the machine that open it: a program that ends sooner does not pay for
             // that.
-            self.next = now.saturating_add(INTERVAL);
+            self.next = now.saturating_add(SAMPLE_EVERY);
         }
         if now < self.next {
             return None;
         }
-        self.next = now.saturating_add(INTERVAL);
+        self.next = now.saturating_add(SAMPLE_EVERY);
         if !is_wanted() {
-            self.next = now.saturating_add(AGAIN);
+            self.next = now.saturating_add(RETRY_NVML);
             return Some(Measured::by(Source::Events));
         }
-        if !slice.member().renew_sampler_lease(gpu.device, now, PATIENCE) {
+        if !slice.member().renew_sampler_lease(gpu.device, now, SAMPLER_SILENCE) {
             self.close();
             return None;
         }
         let read = self.read_window(slice, gpu, now);
         self.next = self.next.max(next_call(now, read.err()));
-        let source = if self.strangers.are_there() { Source::Whole } else { Source::Events };
+        let source = if self.unknown.are_there() { Source::Whole } else { Source::Events };
         Some(Measured { source, why: read.err() })
     }
 
@@ -84,7 +84,7 @@ impl ProgramSampler {
         if let Some((_, uses)) = window? {
             let members = slice.region().processes();
             let members = members.iter().map(|member| (member.pid_namespace, member.pid));
-            self.strangers.look(&uses, members, now);
+            self.unknown.look(&uses, members, now);
         }
         Ok(())
     }

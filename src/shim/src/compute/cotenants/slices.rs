@@ -6,7 +6,7 @@
 
 use crate::os::{clock, messages};
 use crate::slice::handle::Slice;
-use crate::slice::other_slices::{MOST, NAMES, OpenedFile, open};
+use crate::slice::other_slices::{MOST_FILES, MOST_REGIONS, OpenedFile, open};
 use core::fmt;
 use gpuslice_policy::arbiter::schedule::ReadingSchedule;
 use gpuslice_policy::config::LogLevel;
@@ -70,8 +70,8 @@ impl Cotenants {
     }
 
     /// Warns once of a program that uses the GPU and is in no slice of the directory. `is_counted`: the program is in a slice of
-    /// another directory, whose turns do not count as this slice's time. Does not warn if another slice of the directory is on
-    /// the GPU.
+    /// another directory, whose time slices do not count as this slice's time. Does not warn if another slice of the directory is
+    /// on the GPU.
     pub(crate) fn warn_if_alone(&mut self, slice: &Slice, gpu: &Uuid, is_counted: bool) {
         let own = slice.region().path();
         let Some(folder) = own.parent() else { return };
@@ -103,8 +103,8 @@ impl Cotenants {
         }
         let own = slice.region().path();
         let Some(folder) = own.parent() else { return };
-        // The thread reads the time before the directory: a file that is added while it is read changes the time again, and leads
-        // to another reading.
+        // The thread reads the time before the directory. A file that is added meanwhile changes the time again, and leads to
+        // another reading.
         let changed = fs::metadata(folder).map_or((0, 0), |found| (found.mtime(), found.mtime_nsec()));
         if self.pace.begin_reading(changed, now) {
             self.read(folder, own);
@@ -120,7 +120,7 @@ impl Cotenants {
     fn read(&mut self, folder: &Path, own: &Path) {
         let Ok(entries) = fs::read_dir(folder) else { return };
         let mut found: Vec<(u64, OsString)> =
-            entries.take(NAMES).flatten().map(|entry| (entry.ino(), entry.file_name())).collect();
+            entries.take(MOST_FILES).flatten().map(|entry| (entry.ino(), entry.file_name())).collect();
         let all: BTreeSet<&(u64, OsString)> = found.iter().collect();
         self.others.retain(|other| all.contains(other));
         // Regions without processes are left out: they would take the places of others.
@@ -131,7 +131,7 @@ impl Cotenants {
         found.sort_by_key(|(_, name)| Some(name.as_os_str()) != own.file_name());
         for (inode, name) in found {
             let is_known = self.known.iter().any(|known| known.inode == inode);
-            let is_full = self.known.len() >= MOST;
+            let is_full = self.known.len() >= MOST_REGIONS;
             if is_known
                 || (is_full && self.has_warned_of_more)
                 || self.others.contains(&(inode, name.clone()))
@@ -164,7 +164,7 @@ impl fmt::Display for LeftOut<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "gpuslice: {}: GPUs are divided among {MOST} slices of a folder, and this one is beyond them: it keeps its own \
+            "gpuslice: {}: GPUs are divided among {MOST_REGIONS} slices of a folder, and this one is beyond them: it keeps its own \
              limit and is lent nothing. Put some regions elsewhere with GPUSLICE_REGION.",
             self.0.display()
         )

@@ -4,7 +4,7 @@
 //! The slice elects one process. That process reads the busy intervals of all slices of its GPU whose regions lie in
 //! the same directory. It also reads those of other directories: the node agent relays them, or they are in
 //! [locks](gpuslice_region::IntervalLocks) of the driver's library. It
-//! [replays](gpuslice_policy::compute::attribution::slicing) the driver's turns, writes the factor by which charges
+//! [replays](gpuslice_policy::compute::attribution::slicing) the driver's time slices, writes the factor by which charges
 //! are multiplied, and settles the difference to earlier charges. If no co-tenant publishes intervals, the process
 //! replays nothing.
 //!
@@ -13,14 +13,14 @@
 //! writes a word of the region.
 
 use super::slices::Cotenants;
-use crate::compute::attribution::nvml_schedule::PATIENCE;
+use crate::compute::attribution::nvml_schedule::SAMPLER_SILENCE;
 use crate::compute::attribution::source::LoggedSources;
 use crate::driver_calls;
 use crate::os::clock;
 use crate::slice::device::SliceDevice;
 use crate::slice::handle::Slice;
-use gpuslice_policy::compute::attribution::correction::{LOCKED_BEHIND, ONE, STEP, Split};
-use gpuslice_policy::compute::attribution::slicing::{BEHIND, RELAYED_BEHIND, Slicing};
+use gpuslice_policy::compute::attribution::correction::{LOCKED_DELAY, REPLAY_STEP, Split, WHOLE_FACTOR};
+use gpuslice_policy::compute::attribution::slicing::{RELAYED_DELAY, REPLAY_DELAY, Slicing};
 use gpuslice_policy::compute::attribution::source::{Measured, Source};
 use gpuslice_policy::compute::measuring::peer_intervals::Interval;
 use gpuslice_policy::time::{GpuTime, GpuTimeChange, Monotonic, WallTime};
@@ -115,7 +115,7 @@ impl SlicingReplay {
         let Some(elected) = &mut self.elected else { return };
         let now = clock::now();
         let new = elected.unpublished(slice, gpu, now);
-        if new.is_empty() || !self.is_elected(slice, gpu, now) {
+        if new.is_empty() || !self.renew_lease(slice, gpu, now) {
             return;
         }
         if let Some(elected) = &mut self.elected {
@@ -125,12 +125,12 @@ impl SlicingReplay {
 
     /// Renews the lease of the elected process. Without the lease, forgets the replay and returns false. The process that has the
     /// lease settles the same time. If this one went on, the slice would be charged or refunded twice.
-    fn is_elected(&mut self, slice: &Slice, gpu: SliceDevice, now: Monotonic) -> bool {
-        let is_elected = slice.member().renew_sampler_lease(gpu.device, now, PATIENCE);
-        if !is_elected {
+    fn renew_lease(&mut self, slice: &Slice, gpu: SliceDevice, now: Monotonic) -> bool {
+        let has_lease = slice.member().renew_sampler_lease(gpu.device, now, SAMPLER_SILENCE);
+        if !has_lease {
             *self = Self { next: self.next, ..Self::default() };
         }
-        is_elected
+        has_lease
     }
 
     /// Replays, if that is due. Returns true if this slice asks NVML for the programs that use the GPU.
@@ -160,8 +160,8 @@ impl SlicingReplay {
         cotenants: &Mutex<Cotenants>,
         now: Monotonic,
     ) {
-        self.next = now.saturating_add(STEP);
-        if !self.is_elected(slice, gpu, now) {
+        self.next = now.saturating_add(REPLAY_STEP);
+        if !self.renew_lease(slice, gpu, now) {
             return;
         }
         let elected = self.elected.get_or_insert_with(|| ElectedReplay::new(slice, gpu, now));
@@ -180,8 +180,11 @@ impl SlicingReplay {
         }
         // Steps without co-tenants write no factor. The last one would charge the slice for a part of its use only. It may be of
         // an earlier elected process that died together with the co-tenants.
-        if !has_cotenants && elected.has_looked_long(now) && slice.region().correction(gpu.device) != ONE {
-            slice.member().set_correction(gpu.device, ONE);
+        if !has_cotenants
+            && elected.has_looked_long(now)
+            && slice.region().correction(gpu.device) != WHOLE_FACTOR
+        {
+            slice.member().set_correction(gpu.device, WHOLE_FACTOR);
         }
         if has_cotenants != self.has_cotenants {
             elected.split = Split::from(slice.region().correction(gpu.device));
@@ -320,7 +323,7 @@ impl ElectedReplay {
         }
     }
 
-    /// Returns true if this process has been elected for so long that it knows all co-tenants.
+    /// Returns true if this process was elected long enough ago to know all co-tenants.
     fn has_looked_long(&self, now: Monotonic) -> bool {
         !is_recent(self.elected_at, now)
     }
@@ -330,15 +333,15 @@ impl ElectedReplay {
         is_recent(self.relayed_at, now) || !self.present.is_empty()
     }
 
-    /// Returns the instant up to which all work is published by now. If the replay went further, it would give the turns of work
-    /// that is published later to other contexts. The relay and the locks take longer than a common directory.
+    /// Returns the instant up to which all work is published by now. If the replay went further, it would give the time slices of
+    /// work that is published later to other contexts. The relay and the locks take longer than a common directory.
     fn published_until(&self, now: Monotonic) -> Monotonic {
         let behind = if is_recent(self.locked_at, now) {
-            LOCKED_BEHIND
+            LOCKED_DELAY
         } else if is_recent(self.relayed_at, now) {
-            RELAYED_BEHIND
+            RELAYED_DELAY
         } else {
-            BEHIND
+            REPLAY_DELAY
         };
         now.saturating_sub(behind)
     }

@@ -28,7 +28,7 @@ pub(crate) struct CotenantState {
     replays: Mutex<Vec<SlicingReplay>>,
     /// By device.
     samplers: Mutex<Vec<ProgramSampler>>,
-    /// True if processes may run at the same time on a GPU, through the daemon of MPS: the driver then makes no turns.
+    /// True if processes may run at the same time on a GPU, through the daemon of MPS: the driver then gives no time slices.
     has_mps: bool,
 }
 
@@ -44,8 +44,8 @@ impl CotenantState {
         }
     }
 
-    /// Replays the time slicing on each device, if that is due. Returns true if NVML may have answers: what programs are on a
-    /// device beside no slice, or what launches cost that events do not measure.
+    /// Replays the time slicing on each device, if that is due. Returns true if NVML may have answers: the programs on a
+    /// device that publish nothing, or the cost of launches that events do not measure.
     pub(crate) fn replay(&self, usage: &UsageState) -> bool {
         let is_measured_by_nvml = usage.nvml_only.iter().any(NvmlOnly::is_waiting);
         if !usage.timing.is_enabled {
@@ -173,7 +173,7 @@ pub(crate) fn needs_arbiter(usage: &UsageState) -> bool {
 pub(crate) fn tick_interval(usage: &UsageState) -> Duration {
     let is_beside_high =
         usage.limiters.iter().any(|limiter| limiter.must_yield() || limiter.has_priority(usage));
-    let step = if is_beside_high { arbiter::STEP_BESIDE_HIGH } else { arbiter::STEP };
+    let step = if is_beside_high { arbiter::STEP_BESIDE_HIGH } else { arbiter::ARBITER_STEP };
     step.duration()
 }
 

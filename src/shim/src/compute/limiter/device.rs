@@ -51,8 +51,8 @@ pub(crate) struct DeviceLimiter {
     pub(crate) busy_until: TimeWord<Monotonic>,
     /// True if the GPU was at work on a batch at the last poll of events.
     pub(crate) is_running: AtomicBool,
-    /// GPU time of launches beside other work that go without credit, since the last payment: see [`OverlapDebt`]. A launch that the
-    /// budget of overdrafts then refuses counts too.
+    /// GPU time of launches beside other work that go without credit, since the last payment: see [`OverlapDebt`]. A launch that
+    /// the budget of overdrafts then refuses counts too.
     ///
     /// [`OverlapDebt`]: gpuslice_policy::compute::limiter::overdraft::OverlapDebt
     pub(crate) overlap_debt: TimeWord<GpuTime>,
@@ -88,7 +88,7 @@ impl DeviceLimiter {
             overlap_debt: TimeWord::zero(),
             room: TimeWord::new(GpuTime::MAX),
             is_alone: AtomicBool::new(true),
-            queue_bound: TimeWord::new(queue_bound::LEAST),
+            queue_bound: TimeWord::new(queue_bound::LEAST_BOUND),
             launch_bound: queue_bound::launches(queue_scale),
             queue_ends: TimeWord::zero(),
             unknown: Mutex::default(),
@@ -114,7 +114,7 @@ impl DeviceLimiter {
 
     /// Returns true if co-tenants leave less room than usual for queued work: then the slice takes no time in advance.
     pub(crate) fn must_yield(&self) -> bool {
-        self.room.get() < queue_bound::LEAST
+        self.room.get() < queue_bound::LEAST_BOUND
     }
 
     /// Reads the room that the arbiter's grant leaves. A grant that is too old is dropped: otherwise a slice would keep the small
@@ -140,7 +140,7 @@ impl DeviceLimiter {
 
     /// Returns true if co-tenants, or other processes of the slice, leave less room than usual for queued work.
     pub(crate) fn has_reduced_bound(&self) -> bool {
-        self.queue_bound.get() < queue_bound::LEAST
+        self.queue_bound.get() < queue_bound::LEAST_BOUND
     }
 
     /// Returns true if a launch of this cost may follow the work that is queued.
@@ -165,17 +165,17 @@ impl DeviceLimiter {
     ///
     /// The usual batch only adds, and the worker publishes the sum at its next tick. In two cases a millisecond is too late: the
     /// queue was empty, or its bound is reduced.
-    pub(crate) fn enqueue(&self, slice: &Slice, run: &Batch) {
-        let before = self.add_to_queue(run);
+    pub(crate) fn enqueue(&self, slice: &Slice, batch: &Batch) {
+        let before = self.add_to_queue(batch);
         if before.is_zero() || self.has_reduced_bound() {
-            self.note_growth(slice, before, run.prepaid());
+            self.note_growth(slice, before, batch.prepaid());
         }
     }
 
     /// Adds a batch to the queue. Returns the predicted time before.
-    fn add_to_queue(&self, run: &Batch) -> GpuTime {
-        self.queued_launches.fetch_add(run.launches(), Ordering::Relaxed);
-        self.queued.add(run.prepaid())
+    fn add_to_queue(&self, batch: &Batch) -> GpuTime {
+        self.queued_launches.fetch_add(batch.launches(), Ordering::Relaxed);
+        self.queued.add(batch.prepaid())
     }
 
     /// Notes work that came into an empty queue, or into one with a reduced bound.
@@ -210,13 +210,14 @@ impl DeviceLimiter {
         self.busy_until.raise(until);
     }
 
-    /// Notes that a batch ended at `ended`, or that no thread will see its end. `queued`: the batch, if it was still in the queue.
+    /// Notes that a batch ended at `ended`, or that no thread will see its end. `queued`: the batch, if it was still in the
+    /// queue.
     ///
     /// With a reduced bound the expected end is computed anew from the end that was seen. Otherwise errors of the estimates would
     /// add up. The next launch would then come too late and leave the GPU idle, or so early that others wait for it.
     pub(crate) fn complete(&self, queued: Option<&Batch>, ended: Monotonic) {
         self.completions.fetch_add(1, Ordering::Relaxed);
-        let left = queued.map_or_else(|| self.queued.get(), |run| self.dequeue(run));
+        let left = queued.map_or_else(|| self.queued.get(), |batch| self.dequeue(batch));
         if self.has_reduced_bound() {
             self.expect_end(ended.saturating_add(left.wall_if_alone()));
         }
@@ -224,9 +225,9 @@ impl DeviceLimiter {
 
     /// Takes a batch out of the queue. Returns the predicted time that is left. A batch must be in the queue when this is called:
     /// `queued_launches` would wrap below 0, and streams could seem full that are not.
-    fn dequeue(&self, run: &Batch) -> GpuTime {
-        self.queued_launches.fetch_sub(run.launches(), Ordering::Relaxed);
-        let by = run.prepaid();
+    fn dequeue(&self, batch: &Batch) -> GpuTime {
+        self.queued_launches.fetch_sub(batch.launches(), Ordering::Relaxed);
+        let by = batch.prepaid();
         let less = |queued: GpuTime| Some(queued.saturating_sub(by));
         let before = self.queued.change(less);
         before.unwrap_or_default().saturating_sub(by)
@@ -237,16 +238,16 @@ impl DeviceLimiter {
     ///
     /// Example: a stream waits for a host callback, which runs only after the program has launched on another stream. If the
     /// blocked batches still counted, that launch would wait for them, and both would stand still.
-    pub(crate) fn mark_blocked(&self, run: &Batch, holds_unknown: bool) {
-        self.dequeue(run);
+    pub(crate) fn mark_blocked(&self, batch: &Batch, holds_unknown: bool) {
+        self.dequeue(batch);
         if holds_unknown {
-            self.finish_unknown(run);
+            self.finish_unknown(batch);
         }
     }
 
     /// Counts a batch that was blocked as queued again.
-    pub(crate) fn requeue(&self, run: &Batch) {
-        self.add_to_queue(run);
+    pub(crate) fn requeue(&self, batch: &Batch) {
+        self.add_to_queue(batch);
     }
 
     /// Notes that a launch of unknown cost has gone to the driver.
@@ -260,8 +261,8 @@ impl DeviceLimiter {
     }
 
     /// Notes that a batch of launches of unknown cost was measured, or will not be.
-    pub(crate) fn finish_unknown(&self, run: &Batch) {
-        run.parts().for_each(|part| self.unknown.lock().done(&part.key));
+    pub(crate) fn finish_unknown(&self, batch: &Batch) {
+        batch.parts().for_each(|part| self.unknown.lock().done(&part.key));
     }
 
     /// Returns true if launches of unknown cost are in flight.

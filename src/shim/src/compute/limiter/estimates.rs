@@ -122,12 +122,12 @@ impl Estimates {
     }
 
     /// Updates the estimates of a batch's keys with its measured cost. `opened`: the instant at which the batch was opened.
-    pub(crate) fn learn(&self, run: &Batch, opened: Monotonic, cost: MeasuredCost, verdict: Verdict) {
-        if matches!(verdict.lesson, EstimateUpdate::Single | EstimateUpdate::Batch) {
-            let outcome = run.outcome(cost.charged, verdict.length);
+    pub(crate) fn learn(&self, batch: &Batch, opened: Monotonic, cost: MeasuredCost, verdict: Verdict) {
+        if matches!(verdict.update, EstimateUpdate::Single | EstimateUpdate::Batch) {
+            let outcome = batch.outcome(cost.charged, verdict.length);
             let mut table = self.table().lock();
-            for part in run.parts() {
-                let changed = match verdict.lesson {
+            for part in batch.parts() {
+                let changed = match verdict.update {
                     EstimateUpdate::Single => {
                         table.measure(&part.key, cost.charged, (cost.own, verdict.length))
                     }
@@ -140,7 +140,7 @@ impl Estimates {
                 changed.into_iter().flatten().for_each(|id| self.bump_version(id));
             }
         }
-        if verdict.lesson == EstimateUpdate::Gaps {
+        if verdict.update == EstimateUpdate::Gaps {
             self.gaps.fetch_add(1, Ordering::Relaxed);
         }
     }

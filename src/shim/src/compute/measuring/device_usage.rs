@@ -92,7 +92,7 @@ impl DeviceUsage {
             (true, false) => Opening::Idle,
             _ => Opening::Busy,
         };
-        let verdict = batch.closed.run.verdict(ended.since(began), opening, cost.get());
+        let verdict = batch.closed.batch.verdict(ended.since(began), opening, cost.get());
         // Nothing was prepaid for a copy. It is counted, and neither charged nor published.
         if batch.closed.is_copy {
             let charged = verdict.length.gpu_if_alone();
@@ -109,9 +109,9 @@ impl DeviceUsage {
         usage.member().settled(device, batch.settlement.prepaid(), settled_until);
         usage.member().settle(device, batch.settlement.close(), now);
         count(usage, device, batch);
-        usage.member().count_launches(device, batch.closed.run.launches().into());
-        let plain = batch.closed.run.plain();
-        let ran = MeasuredBatch { plain, length: verdict.length, until, after: verdict.after };
+        usage.member().count_launches(device, batch.closed.batch.launches().into());
+        let predicted = batch.closed.batch.predicted();
+        let ran = MeasuredBatch { predicted, length: verdict.length, until, after: verdict.after };
         // If another batch overruns too, a later poll reports it again.
         if batch.is_overrun {
             usage.member().clear_overrun(device);
@@ -156,12 +156,13 @@ impl DeviceUsage {
         is_only: bool,
     ) {
         let now = clock::now();
-        let began = began.saturating_add(batch.closed.run.gaps());
+        let began = began.saturating_add(batch.closed.batch.idle());
         let start = began.max(batch.charged_to);
         let until = settlement::running(start, now).filter(|_| !batch.closed.is_copy);
         let (Some(until), Some(device)) = (until, usage.device(batch.closed.device)) else { return };
         let length = until.since(began);
-        let ran = MeasuredBatch { plain: batch.closed.run.plain(), length, until, after: WallTime::ZERO };
+        let ran =
+            MeasuredBatch { predicted: batch.closed.batch.predicted(), length, until, after: WallTime::ZERO };
         // Reported again while the batch runs on: a report that is not renewed for 5 ms counts as the end of the overrun.
         if !batch.closed.is_unknown && ran.may_wait() {
             usage.member().note_overrun(device, now);
@@ -207,7 +208,7 @@ impl DeviceUsage {
     /// Two processes may publish overlapping intervals at once. The process whose place in the ring comes later reads the other's
     /// interval first, and is charged only the rest. So it has to wait for a slot that is half written: without that wait both
     /// would be charged for the overlap. The reader gives up a writer that is dead or stuck, so the wait is short
-    /// (`peer_intervals::PATIENCE`).
+    /// (`peer_intervals::SKIP_UNWRITTEN_AFTER`).
     fn charge(
         &mut self,
         usage: &UsageState,
@@ -289,8 +290,8 @@ fn adjust_and_learn(
 
 /// Updates the estimates, and admits launches of unknown cost that waited for the batch.
 fn learn(usage: &UsageState, batch: &PendingBatch, cost: MeasuredCost, verdict: Verdict) {
-    usage.estimates.learn(&batch.closed.run, batch.closed.opened, cost, verdict);
+    usage.estimates.learn(&batch.closed.batch, batch.closed.opened, cost, verdict);
     if let Some(limiter) = usage.limiters.get(batch.closed.device).filter(|_| batch.holds_unknown()) {
-        limiter.finish_unknown(&batch.closed.run);
+        limiter.finish_unknown(&batch.closed.batch);
     }
 }

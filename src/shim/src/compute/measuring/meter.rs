@@ -201,7 +201,7 @@ impl MeterState {
     /// have published must be on the time line, because they may cover a part of it. If one is half written, this poll does
     /// nothing and the next one tries again. After 2 ms the reader skips it, so a dead writer holds up no poll for longer.
     fn poll(&mut self, usage: &UsageState, meter: &Meter) -> usize {
-        if !self.has_read_others(usage) {
+        if !self.read_others(usage) {
             return 0;
         }
         self.read_events(usage, meter);
@@ -211,7 +211,7 @@ impl MeterState {
     }
 
     /// Returns true if all intervals that other processes of the slice have published are on the lines of time.
-    fn has_read_others(&mut self, usage: &UsageState) -> bool {
+    fn read_others(&mut self, usage: &UsageState) -> bool {
         let now = clock::now();
         self.devices.iter_mut().zip(&usage.limiters).all(|(device, limiter)| {
             let number = limiter.gpu.device;

@@ -16,7 +16,7 @@ pub(crate) struct ClosedBatch {
     pub(crate) pool: u64,
     /// Device, as a place among the limiters.
     pub(crate) device: usize,
-    pub(crate) run: Batch,
+    pub(crate) batch: Batch,
     /// Recorded before the first launch.
     pub(crate) start: Event,
     /// Recorded behind the last launch.
@@ -63,7 +63,7 @@ impl PendingBatch {
     /// Makes the state of a batch that was just closed.
     pub(crate) fn new(closed: ClosedBatch) -> Self {
         Self {
-            settlement: Settlement::new(closed.run.prepaid()),
+            settlement: Settlement::new(closed.batch.prepaid()),
             closed,
             is_queued: true,
             is_awaited: true,
@@ -80,7 +80,7 @@ impl PendingBatch {
     /// Leaves the batch unmeasured: its prepaid time stands.
     pub(crate) fn leave_unmeasured(&self, usage: &UsageState) {
         if !self.closed.is_copy {
-            usage.leave_unmeasured(self.closed.device, &self.closed.run, self.holds_unknown());
+            usage.leave_unmeasured(self.closed.device, &self.closed.batch, self.holds_unknown());
         }
     }
 
@@ -92,7 +92,7 @@ impl PendingBatch {
     /// Notes that the batch has ended at `ended`, or that no thread will see its end.
     pub(crate) fn complete(&self, usage: &UsageState, ended: Monotonic) {
         if let Some(limiter) = usage.limiters.get(self.closed.device) {
-            limiter.complete(self.is_queued.then_some(&self.closed.run), ended);
+            limiter.complete(self.is_queued.then_some(&self.closed.batch), ended);
         }
         usage.end_work();
     }
@@ -109,7 +109,7 @@ impl PendingBatch {
         }
         self.is_awaited = false;
         if let Some(limiter) = usage.limiters.get(self.closed.device) {
-            limiter.mark_blocked(&self.closed.run, holds_unknown);
+            limiter.mark_blocked(&self.closed.batch, holds_unknown);
         }
         true
     }
@@ -120,7 +120,7 @@ impl PendingBatch {
         if !core::mem::replace(&mut self.is_queued, true)
             && let Some(limiter) = usage.limiters.get(self.closed.device)
         {
-            limiter.requeue(&self.closed.run);
+            limiter.requeue(&self.closed.batch);
         }
     }
 

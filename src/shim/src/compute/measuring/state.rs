@@ -34,7 +34,7 @@ impl MeasuringState {
     /// sleep sees the count.
     pub(crate) fn submit(&self, batch: ClosedBatch) {
         if let Some(limiter) = self.limiters.get(batch.device) {
-            limiter.enqueue(self, &batch.run);
+            limiter.enqueue(self, &batch.batch);
         }
         self.begin_work();
         self.meter.submit(PendingBatch::new(batch));

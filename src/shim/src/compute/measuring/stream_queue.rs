@@ -134,7 +134,7 @@ impl StreamQueue {
     /// is over. Returns true if launches may have waited for them until now.
     ///
     /// The GPU does not tell that a stream waits, for example for a host callback. So a stream counts as waiting if it has not
-    /// moved for [`queue_bound::MOST`] plus the predicted time of its running batch. Its work may wait for the very launch
+    /// moved for [`queue_bound::MOST_BOUND`] plus the predicted time of its running batch. Its work may wait for the very launch
     /// that waits for it. The risk is a batch that is only slow: then more than the bound is queued.
     fn update_blocked(&mut self, usage: &UsageState, has_moved: bool) -> bool {
         let is_running = self.is_running();
@@ -149,8 +149,8 @@ impl StreamQueue {
             }
             return false;
         }
-        let predicted = if self.has_begun { front.closed.run.plain() } else { WallTime::ZERO };
-        if now.since(self.moved_at) < queue_bound::MOST.wall_if_alone().saturating_add(predicted) {
+        let predicted = if self.has_begun { front.closed.batch.predicted() } else { WallTime::ZERO };
+        if now.since(self.moved_at) < queue_bound::MOST_BOUND.wall_if_alone().saturating_add(predicted) {
             return false;
         }
         // Marked at each poll, for batches that were submitted since the last one.

@@ -108,20 +108,20 @@ impl UsageState {
     }
 
     /// Leaves a batch unmeasured: its prepaid time stands. `holds_unknown`: launches of unknown cost wait for it.
-    pub(crate) fn leave_unmeasured(&self, device: usize, run: &Batch, holds_unknown: bool) {
+    pub(crate) fn leave_unmeasured(&self, device: usize, batch: &Batch, holds_unknown: bool) {
         let Some(limiter) = self.limiters.get(device) else { return };
         // The time at which the batch ran is not known.
-        self.member().settled(limiter.gpu.device, run.prepaid(), Monotonic::BEGIN);
-        self.member().count_launches(limiter.gpu.device, run.launches().into());
+        self.member().settled(limiter.gpu.device, batch.prepaid(), Monotonic::BEGIN);
+        self.member().count_launches(limiter.gpu.device, batch.launches().into());
         let nvml_only = self.nvml_only(device);
         if let Some(nvml_only) = nvml_only {
-            nvml_only.add_prepaid(run);
+            nvml_only.add_prepaid(batch);
         }
         if nvml_only.is_none_or(|nvml_only| !nvml_only.is_attributed()) {
-            self.member().count_used(limiter.gpu.device, run.prepaid());
+            self.member().count_used(limiter.gpu.device, batch.prepaid());
         }
         if holds_unknown {
-            limiter.finish_unknown(run);
+            limiter.finish_unknown(batch);
         }
     }
 

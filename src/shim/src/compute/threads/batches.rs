@@ -12,8 +12,8 @@ use crate::compute::measuring::state::MeasuringState;
 use crate::os::clock::{CycleInstant, Cycles};
 use crate::os::reentrancy::enter_or;
 use gpuslice_policy::compute::cost::estimate::{Estimate, Key};
-use gpuslice_policy::compute::measuring::batch::OLD;
-use gpuslice_policy::compute::measuring::when_alone::{SPARSE, Timing};
+use gpuslice_policy::compute::measuring::batch::OLDEST_BATCH;
+use gpuslice_policy::compute::measuring::when_alone::{SPARSE_GAP, Timing};
 use gpuslice_policy::time::{GpuTime, WallTime};
 
 impl ThreadState {
@@ -42,8 +42,8 @@ impl ThreadState {
         let Some(open) = &mut stream.open else { return false };
         let gap = self.outside.minus(stream.outside_at_launch);
         let joins = Timing::is_together(known, long)
-            && gap.is_less_than(SPARSE)
-            && now.since(open.since).is_less_than(OLD)
+            && gap.is_less_than(SPARSE_GAP)
+            && now.since(open.since).is_less_than(OLDEST_BATCH)
             && !self.batching.has_idle
             && !(self.batching.has_legacy && stream.joins_legacy)
             && (kind == LaunchKind::Chained || !self.batching.sampler.is_due(known));
@@ -87,7 +87,7 @@ impl ThreadState {
         }
         self.close_others(measuring, at, now);
         let open = self.streams.get(at).and_then(|stream| stream.open.as_ref());
-        let is_old = open.is_some_and(|open| now.since(open.since).wall_time() >= OLD);
+        let is_old = open.is_some_and(|open| now.since(open.since).wall_time() >= OLDEST_BATCH);
         if timing == Timing::Single || is_old {
             self.close(measuring, at, now);
         }
@@ -148,7 +148,7 @@ impl ThreadState {
         let mut open = stream.new_batch(measuring, Timing::Single);
         let mut unpaid = known;
         unpaid.charged = GpuTime::ZERO;
-        open.run.add(key, &unpaid);
+        open.batch.add(key, &unpaid);
         open.is_copy = true;
         stream.open = Some(open);
     }
@@ -162,7 +162,7 @@ impl ThreadState {
         if let Some(stream) = self.streams.get_mut(at)
             && let Some(open) = &mut stream.open
         {
-            open.lead(now);
+            open.first_launch_returned(now);
             if let Some(start) = open.start.take_if(|_| !is_made) {
                 measuring.timing.pools.put(stream.pool, start);
             }
@@ -198,7 +198,7 @@ impl ThreadState {
             stream.note_first(now, measuring.timing.launches_block);
         }
         let open = stream.open.as_mut()?;
-        if open.run.add(&launch.key, estimate) {
+        if open.batch.add(&launch.key, estimate) {
             self.close_full(measuring, at, launch.kind, now);
         }
         Some(())
@@ -213,7 +213,7 @@ impl ThreadState {
     fn close_full(&mut self, measuring: &MeasuringState, at: usize, kind: LaunchKind, now: CycleInstant) {
         // Another chained launch is likely to follow.
         let open = self.streams.get(at).and_then(|stream| stream.open.as_ref());
-        if kind == LaunchKind::Chained && open.is_some_and(|open| open.run.can_go_on()) {
+        if kind == LaunchKind::Chained && open.is_some_and(|open| open.batch.can_go_on()) {
             return;
         }
         enter_or(|| self.close(measuring, at, now), ());
@@ -230,7 +230,7 @@ impl ThreadState {
         let stream = self.streams.get_mut(at);
         let Some(stream) = stream.filter(|stream| stream.open.is_some()) else { return };
         if stream.empty_since.is_none() {
-            // The time until now counts as outside the driver. What follows are calls of the driver.
+            // The time until now counts as outside the driver. Calls of the driver follow.
             self.outside = self.outside.plus(now.since(self.left));
             self.left = now;
         }
@@ -240,12 +240,12 @@ impl ThreadState {
             None => now.since(stream.launched_at).wall_time(),
         };
         if let Some(mut open) = stream.open.take() {
-            open.run.idle(open.gaps.wall_time());
+            open.batch.add_idle_between(open.gaps.wall_time());
             if let Some(since) = &mut stream.busy_since {
                 let inside = since.inside(stream.launched_at, stream.outside_at_launch);
-                since.spell.close(&mut open.run, inside);
+                since.spell.close(&mut open.batch, inside);
             }
-            open.run.close(idle);
+            open.batch.close(idle);
             stream.submit(measuring, open, Some(now));
         }
     }
@@ -319,11 +319,11 @@ impl ThreadState {
         self.enter_driver(now);
         for stream in self.streams.iter_mut().filter(|stream| is_meant(stream)) {
             let since = stream.busy_since.take();
-            if let Some(OpenBatch { run, .. }) = &mut stream.open {
+            if let Some(OpenBatch { batch, .. }) = &mut stream.open {
                 let all = since.map(|since| since.spell.left(since.inside(now, stream.outside_at_launch)));
-                run.waited(all.unwrap_or_else(|| inside.wall_time()));
+                batch.host_synchronised(all.unwrap_or_else(|| inside.wall_time()));
             }
-            // `waited` accounts for this wait, so the next gap of the stream begins after it.
+            // `host_synchronised` accounts for this wait, so the next gap of the stream begins after it.
             stream.outside_at_launch = stream.outside_at_launch.plus(inside);
             stream.empty_since = Some(now);
         }

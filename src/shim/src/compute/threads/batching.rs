@@ -64,7 +64,7 @@ impl Batching {
     /// Batches are measured by another thread, later. So each thread keeps the count that it has seen, and passes the increase
     /// on. The count is of the process, because threads of one program usually launch alike.
     pub(crate) fn note_gaps(&mut self, gaps: u64) {
-        self.sampler.gaps(gaps.saturating_sub(self.gaps_counted));
+        self.sampler.note_gaps(gaps.saturating_sub(self.gaps_counted));
         self.gaps_counted = gaps;
     }
 }

@@ -8,7 +8,7 @@ use gpuslice_policy::time::{Monotonic, WallTime};
 /// A batch that is not closed.
 #[derive(Debug)]
 pub(crate) struct OpenBatch {
-    pub(crate) run: Batch,
+    pub(crate) batch: Batch,
     /// Event recorded before its first launch; none if events fail.
     pub(crate) start: Option<Event>,
     /// Instant of that event.
@@ -31,8 +31,8 @@ impl OpenBatch {
     /// Notes that the first launch has left the driver at `now`. The stream may have been idle from the opening event until then.
     ///
     /// The `delay` is taken off: for that long the event itself waited behind an earlier one and had not passed.
-    pub(crate) fn lead(&mut self, now: CycleInstant) {
-        self.run.lead(now.since(self.since).wall_time().saturating_sub(self.delay));
+    pub(crate) fn first_launch_returned(&mut self, now: CycleInstant) {
+        self.batch.set_idle_before_first(now.since(self.since).wall_time().saturating_sub(self.delay));
     }
 }
 

@@ -89,8 +89,8 @@ impl ThreadRegistry {
 
     /// Returns the number of threads that launch, as of the worker's last tick.
     ///
-    /// The sizes of leases follow from it, and its age matters little: a lease that is too large comes back when the thread does
-    /// not spend it.
+    /// The sizes of leases follow from it. Its age matters little: a lease that is too large comes back when the thread does not
+    /// spend it.
     pub(crate) fn active(&self) -> usize {
         self.active.load(Ordering::Relaxed)
     }
@@ -104,7 +104,7 @@ fn stack_pointer() -> usize {
 
 /// Has the C library call [`ended`] when this thread ends. If that fails, the slice loses the thread's last credit.
 ///
-/// A destructor of the thread-local itself would not do: Rust refuses access to it once it has run, but a later destructor of the
+/// A destructor of the thread-local itself would not do. Rust refuses access to it once it has run, but a later destructor of the
 /// program may still launch. The C library calls the destructors of keys for some rounds, while keys have values. So a slot that
 /// such a launch registers is ended too.
 ///
@@ -113,7 +113,7 @@ fn watch_end(slot: &'static ThreadSlot) {
     static KEY: OnceNonZeroUsize = OnceNonZeroUsize::new();
     let key = KEY.get_or_init(|| {
         let mut key = 0;
-        // SAFETY: `pthread_key_create` needs an output that is valid for writes, and a function that stays: `key` is on this
+        // SAFETY: `pthread_key_create` needs an output that is valid for writes, and a function that stays. `key` is on this
         // stack, and the library is never unloaded.
         let code = unsafe { libc::pthread_key_create(&raw mut key, Some(ended)) };
         let key = usize::try_from(key).unwrap_or(usize::MAX).wrapping_add(1);

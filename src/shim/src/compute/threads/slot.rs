@@ -1,7 +1,7 @@
 //! Slot of a thread: its state, and the lock by which the thread itself or another thread accesses it.
 //!
-//! The thread owns its state from the entry of a launch to its return, across the driver's call. Other threads access it seldom:
-//! to close a batch that the thread has left open, and to clear the state of a thread that has ended.
+//! The thread owns its state from the entry of a launch to its return, across the driver's call. Other threads access it seldom.
+//! They close a batch that the thread has left open, or clear the state of a thread that has ended.
 //!
 //! This is a biased lock. The owner sets `owner_active`, then reads `remote_active`, without an atomic exchange. Another thread
 //! sets `remote_active`, has all threads of the process pass a full fence (`os::asymmetric_fence`), and then reads

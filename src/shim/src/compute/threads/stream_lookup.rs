@@ -22,7 +22,7 @@ pub(crate) fn stream_for(
 ) -> Option<usize> {
     // Either the program orders the begin of a capture with this call, or both outcomes are correct.
     let is_rare = capture_mode::is_open() || measuring.contexts.ends() != held.ends_seen;
-    if is_rare && !is_to_run(held, measuring, stream) {
+    if is_rare && !handle_capture_or_end(held, measuring, stream) {
         return None;
     }
     match held.find_stream(measuring, stream) {
@@ -43,7 +43,7 @@ fn first_use(held: &mut OwnerGuard, measuring: &'static MeasuringState, stream: 
 /// The number is read once more with acquire. So this thread sees the mark that another thread has left before it counted the
 /// end. The marked batches are given up first: streams with an open batch are not forgotten, and an ended stream must be.
 #[cold]
-fn is_to_run(held: &mut OwnerGuard, measuring: &'static MeasuringState, stream: Stream) -> bool {
+fn handle_capture_or_end(held: &mut OwnerGuard, measuring: &'static MeasuringState, stream: Stream) -> bool {
     let look = || {
         let ends = measuring.contexts.ends_acquired();
         if ends != held.ends_seen {

@@ -11,13 +11,13 @@ use crate::os::clock::{self, CycleInstant, Cycles};
 use gpuslice_driver::types::{Status, status};
 use gpuslice_policy::compute::cost::estimate::Estimate;
 use gpuslice_policy::compute::limiter::overdraft;
-use gpuslice_policy::compute::measuring::batch::{Batch, RETURN};
+use gpuslice_policy::compute::measuring::batch::{Batch, HOST_RETURN};
 use gpuslice_policy::compute::measuring::event_clock::AT_FIRST;
 use gpuslice_policy::compute::measuring::when_alone::{self, Timing};
 use gpuslice_policy::time::{Monotonic, WallTime};
 
 /// A stream counts as busy while at least this many launches are predicted to be queued. With one it is about to run empty.
-const BACKLOG: u64 = 2;
+const BUSY_LAUNCHES: u64 = 2;
 
 /// A batch is closed if its thread has launched only elsewhere for this long: 2 ms.
 const LEFT_AFTER: WallTime = WallTime::from_millis(2);
@@ -107,12 +107,12 @@ impl StreamState {
     /// Returns true if a launch is the first since its batch was opened, or since the stream was last known to be empty.
     #[inline(always)]
     pub(crate) fn is_at_first(&self) -> bool {
-        self.open.as_ref().is_some_and(|open| self.empty_since.is_some() || open.run.is_empty())
+        self.open.as_ref().is_some_and(|open| self.empty_since.is_some() || open.batch.is_empty())
     }
 
     /// Returns true if the stream has an open batch into which nothing was launched for [`LEFT_AFTER`].
     pub(crate) fn is_left(&self, now: CycleInstant) -> bool {
-        let is_used = self.open.as_ref().is_some_and(|open| !open.run.is_empty());
+        let is_used = self.open.as_ref().is_some_and(|open| !open.batch.is_empty());
         is_used && self.empty_since.is_none() && now.since(self.launched_at).wall_time() >= LEFT_AFTER
     }
 
@@ -125,7 +125,9 @@ impl StreamState {
     /// Returns the instant at which the stream is predicted to have done all that this thread has launched on it.
     pub(crate) fn predicted_end(&self) -> Monotonic {
         let open = self.open.as_ref();
-        open.map_or(self.busy_until, |open| overdraft::done(self.busy_until, open.opened, open.run.plain()))
+        open.map_or(self.busy_until, |open| {
+            overdraft::done(self.busy_until, open.opened, open.batch.predicted())
+        })
     }
 
     /// Returns true if the stream may have run empty since it had its first launch: see [`Spell::may_have_ended`].
@@ -135,9 +137,9 @@ impl StreamState {
         let Some(since) = self.busy_since.as_ref().filter(|_| self.empty_since.is_none()) else {
             return false;
         };
-        let run = self.open.as_ref().map(|open| &open.run);
+        let batch = self.open.as_ref().map(|open| &open.batch);
         let passed = now.since(since.at).wall_time();
-        since.spell.may_have_ended(run, passed, known.plain.saturating_mul(BACKLOG))
+        since.spell.may_have_ended(batch, passed, known.duration.saturating_mul(BUSY_LAUNCHES))
     }
 
     /// Notes that the first launch since the batch was opened, or since the stream was empty, has left the driver. `has_ended`:
@@ -152,15 +154,15 @@ impl StreamState {
     pub(crate) fn note_first(&mut self, now: CycleInstant, has_ended: bool) {
         let Some(open) = &mut self.open else { return };
         let is_idle = open.known_idle || open.opened >= self.busy_until;
-        if self.empty_since.is_some() || self.busy_since.is_none() && open.run.is_empty() && is_idle {
+        if self.empty_since.is_some() || self.busy_since.is_none() && open.batch.is_empty() && is_idle {
             let outside = self.outside_at_launch;
             self.busy_since = Some(BusySince { at: now, outside, spell: Default::default() });
         }
         match self.empty_since.take() {
-            Some(since) => open.run.idle(now.since(since).wall_time()),
+            Some(since) => open.batch.add_idle_between(now.since(since).wall_time()),
             // The driver may have loaded the code of an unknown kernel first.
             None if has_ended && !open.is_unknown => {}
-            None => open.lead(now),
+            None => open.first_launch_returned(now),
         }
     }
 
@@ -181,13 +183,13 @@ impl StreamState {
         let cost = measuring.timing.cost();
         let delay = if known_idle { after.since(self.closed_at).wall_time() } else { WallTime::ZERO };
         OpenBatch {
-            run: Batch::open(timing, cost),
+            batch: Batch::open(timing, cost),
             start,
             opened,
             // An event and a kernel reach the GPU at about the same place of their calls. So the time between the two
             // is the time from return to return. A call that took long may have been delayed before or after that
             // place.
-            since: if after.since(before).is_less_than(RETURN) { after } else { before },
+            since: if after.since(before).is_less_than(HOST_RETURN) { after } else { before },
             delay: if known_idle { when_alone::delay(delay, cost) } else { WallTime::ZERO },
             gaps: Cycles::default(),
             known_idle,
@@ -258,10 +260,10 @@ impl StreamState {
         open: OpenBatch,
         closed: Option<CycleInstant>,
     ) {
-        self.busy_until = overdraft::done(self.busy_until, open.opened, open.run.plain());
-        self.launch_duration = open.run.plain().part(open.run.launches().max(1).into());
+        self.busy_until = overdraft::done(self.busy_until, open.opened, open.batch.predicted());
+        self.launch_duration = open.batch.predicted().part(open.batch.launches().max(1).into());
         let Some(device) = self.device else { return };
-        let is_measured = open.start.filter(|_| closed.is_some() && !open.run.is_empty());
+        let is_measured = open.start.filter(|_| closed.is_some() && !open.batch.is_empty());
         let end = is_measured.and_then(|_| self.record(measuring).ok()).map(|(event, _)| event);
         match (open.start, end, closed) {
             (Some(start), Some(end), Some(closed)) => {
@@ -270,7 +272,7 @@ impl StreamState {
             (start, ..) => {
                 start.into_iter().for_each(|start| measuring.timing.pools.put(self.pool, start));
                 if !open.is_copy {
-                    measuring.leave_unmeasured(device, &open.run, open.is_unknown);
+                    measuring.leave_unmeasured(device, &open.batch, open.is_unknown);
                 }
             }
         }
@@ -283,7 +285,7 @@ impl StreamState {
     /// Hands a batch with both events to the meter.
     ///
     /// A host that loses its processor between the close and the closing event lengthens the measurement. Example: a kernel runs
-    /// for 1 ms, and the host stands still for 5 ms. The time from the close to the return of the driver shows that.
+    /// for 1 ms, and the host is delayed for 5 ms. The time from the close to the return of the driver shows that.
     fn submit_measured(
         &mut self,
         measuring: &MeasuringState,
@@ -292,12 +294,12 @@ impl StreamState {
         [start, end]: [Event; 2],
         closed: CycleInstant,
     ) {
-        let OpenBatch { mut run, opened, known_idle, is_unknown, is_copy, .. } = open;
+        let OpenBatch { mut batch, opened, known_idle, is_unknown, is_copy, .. } = open;
         self.closed_at = CycleInstant::now();
         let duration = self.closed_at.since(closed).wall_time();
         let before = core::mem::replace(&mut self.close_duration, duration);
         // Only the excess over the last call shows a delayed host; the rest is the driver's usual time.
-        run.late(duration.saturating_sub(before));
+        batch.set_close_delay(duration.saturating_sub(before));
         if let Some(limiter) = measuring.limiters.get(device) {
             limiter.extend_busy_until(self.busy_until);
         }
@@ -307,7 +309,7 @@ impl StreamState {
             stream: self.number,
             pool: self.pool,
             device,
-            run,
+            batch,
             start,
             end,
             calibration,
@@ -322,7 +324,7 @@ impl StreamState {
     pub(crate) fn abandon(self, measuring: &MeasuringState) {
         if let (Some(open), Some(device)) = (self.open, self.device) {
             open.start.into_iter().for_each(|start| measuring.timing.pools.put(self.pool, start));
-            measuring.leave_unmeasured(device, &open.run, open.is_unknown);
+            measuring.leave_unmeasured(device, &open.batch, open.is_unknown);
         }
     }
 }

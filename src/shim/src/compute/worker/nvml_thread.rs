@@ -59,7 +59,7 @@ fn run(compute: &'static Compute) {
         sigbus_forwarding::unblock(LibraryThread::Nvml);
         if nvml.take_want() {
             ask(compute, CotenantState::ask_nvml);
-            gpuslice_region::pause(nvml_only::INTERVAL.duration());
+            gpuslice_region::pause(nvml_only::ASK_EVERY.duration());
         } else if !nvml.sleep_until_wanted(Some(LINGER.duration())) {
             ask(compute, CotenantState::close_nvml);
             nvml.sleep_until_wanted(None);

@@ -6,7 +6,7 @@ use crate::compute::cotenants::state::needs_arbiter;
 use crate::compute::state::Compute;
 use crate::compute::threads::slot::{RemoteAccess, RemoteGuard, ThreadSlot};
 use crate::os::clock::{self, CycleInstant};
-use gpuslice_policy::compute::measuring::batch::OLD;
+use gpuslice_policy::compute::measuring::batch::OLDEST_BATCH;
 use gpuslice_policy::time::WallTime;
 
 /// Time for which a thread keeps credit that it does not spend.
@@ -80,7 +80,7 @@ fn flush(compute: &'static Compute, slot: &'static ThreadSlot, mut state: Remote
     state.give_up_pending();
     state.close_where(compute, |stream| {
         let age = stream.open.as_ref().map_or(WallTime::ZERO, |open| now.since(open.since).wall_time());
-        stream.is_shared() && (age >= OLD || has_ended)
+        stream.is_shared() && (age >= OLDEST_BATCH || has_ended)
     });
     if has_ended {
         // No other thread can close the rest.

@@ -27,7 +27,7 @@ pub(crate) fn wait_for_completion(compute: &'static Compute, before: u32, most: 
     let worker = &compute.worker;
     if !worker.status.is_running() {
         // Only the waiting threads poll, as often as the worker would. A whole tick, because no other thread does the rest of it.
-        gpuslice_region::pause(arbiter::STEP.duration().min(most));
+        gpuslice_region::pause(arbiter::ARBITER_STEP.duration().min(most));
         let _is_busy = undisturbed(|| tick(compute));
         return;
     }

@@ -19,16 +19,16 @@ pub(crate) const NO_INSTANCE: c_uint = c_uint::MAX;
 pub(crate) const UNWRITTEN: u64 = 0xa5a5_a5a5_a5a5_a5a5;
 
 /// Words of an entry of the first form.
-pub(crate) const SHORT: usize = size_of::<nvmlProcessInfo_v1_t>() / size_of::<u64>();
+pub(crate) const SHORT_ENTRY: usize = size_of::<nvmlProcessInfo_v1_t>() / size_of::<u64>();
 
 /// Words of an entry of the second form, and of the third as headers declare it.
-pub(crate) const USUAL: usize = size_of::<nvmlProcessInfo_v2_t>() / size_of::<u64>();
+pub(crate) const USUAL_ENTRY: usize = size_of::<nvmlProcessInfo_v2_t>() / size_of::<u64>();
 
 /// Words of an entry of the third form as drivers 535.43 to 535.86 write it.
-pub(crate) const LONG: usize = size_of::<nvmlProcessDetail_v1_t>() / size_of::<u64>();
+pub(crate) const LONG_ENTRY: usize = size_of::<nvmlProcessDetail_v1_t>() / size_of::<u64>();
 
 /// Room for one entry of unknown form.
-pub(crate) type UnknownEntry = [u64; LONG];
+pub(crate) type UnknownEntry = [u64; LONG_ENTRY];
 
 /// An entry before the driver writes to it.
 pub(crate) trait Blank {
@@ -64,7 +64,7 @@ impl Blank for c_uint {
 }
 
 impl Blank for UnknownEntry {
-    const BLANK: Self = [UNWRITTEN; LONG];
+    const BLANK: Self = [UNWRITTEN; LONG_ENTRY];
 }
 
 /// Returns the first two numbers of the driver's version.

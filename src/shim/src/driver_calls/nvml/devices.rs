@@ -19,7 +19,7 @@ use gpuslice_policy::visible_devices::{Gpu, Instance, visible};
 use once_cell::race::OnceBool;
 
 /// Bound for counts that NVML reports: more GPUs than any machine has.
-const MOST: c_uint = 256;
+const MOST_COUNT: c_uint = 256;
 
 /// Asks one of NVML's functions that write to their last argument.
 macro_rules! ask {
@@ -71,13 +71,13 @@ pub(crate) fn identity(part: ComputeDevice, config: &Config, ordinal: Option<u32
 
 /// Returns all devices, instances too, with the numbers of their GPUs in the order of the bus. NVML is open.
 fn numbered_parts() -> impl Iterator<Item = (u32, ComputeDevice)> {
-    let gpus = (0..count().min(MOST)).filter_map(|number| Some((number, handle(number)?)));
+    let gpus = (0..count().min(MOST_COUNT)).filter_map(|number| Some((number, handle(number)?)));
     gpus.flat_map(|(number, gpu)| parts(gpu).into_iter().map(move |part| (number, part)))
 }
 
 /// Returns the number that CUDA would give a device in a process that started CUDA now. None if that process would not see it.
 pub(crate) fn ordinal(device: &[u8; 16], config: &Config) -> Option<u32> {
-    let handles = || (0..count().min(MOST)).filter_map(handle);
+    let handles = || (0..count().min(MOST_COUNT)).filter_map(handle);
     if names_numbers(config) && !is_order_known(handles()) {
         static SAID: OnceBool = OnceBool::new();
         if SAID.set(true).is_ok() {
@@ -166,7 +166,7 @@ fn instances(gpu: nvmlDevice_t) -> impl Iterator<Item = ComputeDevice> {
     let most = || ask!(nvmlDeviceGetMaxMigDeviceCount, 0, gpu);
     let handle = move |index| ask!(nvmlDeviceGetMigDeviceHandleByIndex, ptr::null_mut(), gpu, index);
     // There may be gaps: the index of an ended instance stays free.
-    let handles = (0..most().unwrap_or(0).min(MOST)).filter_map(handle);
+    let handles = (0..most().unwrap_or(0).min(MOST_COUNT)).filter_map(handle);
     handles.filter_map(|handle| Some(ComputeDevice { handle, uuid: uuid(handle)? }))
 }
 

@@ -15,7 +15,7 @@ use gpuslice_driver::{Api, Symbol, slot};
 use once_cell::race::OnceBool;
 
 /// Divisor of the time: questions may take one twentieth of it, because all processes of the machine share NVML's lock.
-pub(crate) const PART: u64 = 20;
+pub(crate) const NVML_PART: u64 = 20;
 
 /// True if the library has initialised NVML.
 static OURS: AtomicBool = AtomicBool::new(false);
@@ -79,7 +79,7 @@ pub(crate) fn is_hidden_from(symbol: Symbol) -> bool {
 /// Makes the program's next calls look their functions up again, because NVML may be hidden from them from now on.
 fn hide_again() {
     if PROGRAMS.load(Ordering::Relaxed) == 0 {
-        slot::forget_doors(Api::Nvml);
+        slot::forget_jump_targets(Api::Nvml);
     }
 }
 

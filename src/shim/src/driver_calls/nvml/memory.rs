@@ -28,7 +28,7 @@ struct ProcessEntry {
 const _: () = assert!(size_of::<ProcessEntry>() == 24);
 
 /// Most processes of one device that are listed.
-const MOST: usize = 1024;
+const MOST_PROCESSES: usize = 1024;
 
 /// Drivers that list the number that a process has in its container. The bytes are those of the host's process of that number, or
 /// 0 if there is none.
@@ -106,8 +106,8 @@ impl Session {
             Symbol::nvmlDeviceGetComputeRunningProcesses_v2,
         )?;
         let empty = ProcessEntry { pid: 0, bytes: 0, gpu_instance: 0, compute_instance: 0 };
-        let mut entries = vec![empty; MOST];
-        let mut count = c_uint::try_from(MOST).ok()?;
+        let mut entries = vec![empty; MOST_PROCESSES];
+        let mut count = c_uint::try_from(MOST_PROCESSES).ok()?;
         // SAFETY: the function needs room for `count` entries: `entries` has as many.
         let code = unsafe { list(device, &raw mut count, entries.as_mut_ptr().cast()) };
         if code != status::SUCCESS {

@@ -24,8 +24,8 @@ use std::os::unix::fs::MetadataExt;
 const INITIAL: u64 = 0xefff_fffc;
 /// First drivers that translate process numbers.
 const TRANSLATES: u32 = 570;
-/// The first version of the question of 24 bytes.
-const VERSION_1: c_uint = 0x0100_0018;
+/// The first version of a list of 24 bytes, of processes or of their use. Neither list has another one.
+pub(crate) const VERSION_1: c_uint = 0x0100_0018;
 
 /// Utilization by one process.
 #[derive(Debug, Clone, Copy)]

@@ -3,7 +3,7 @@
 
 use core::ffi::{c_char, c_void};
 use gpuslice_driver::arguments::read_in;
-use gpuslice_policy::sizes::code::{CodeImage, HEADER, ImageFormat, elf_length, fat_length};
+use gpuslice_policy::sizes::code::{CodeImage, ELF_HEADER, ImageFormat, elf_length, fat_length};
 use std::os::unix::ffi::OsStrExt;
 
 /// Reads the sizes of an image from a file.
@@ -31,7 +31,7 @@ pub(crate) fn data(image: *const c_void) -> Option<CodeImage> {
     match ImageFormat::of(*start.first_chunk()?) {
         ImageFormat::Elf => {
             // SAFETY: `read_in` requires readable bytes. An ELF image has all bytes of its header.
-            let header = unsafe { read_in(image.cast::<[u8; HEADER]>()) }?;
+            let header = unsafe { read_in(image.cast::<[u8; ELF_HEADER]>()) }?;
             let length = usize::try_from(elf_length(&header)?).ok()?;
             // SAFETY: `from_raw_parts` requires `length` readable bytes. The driver requires an image as long as its header says.
             Some(CodeImage::of(unsafe { core::slice::from_raw_parts(image, length) }))

@@ -18,15 +18,15 @@ use gpuslice_driver::slot;
 use gpuslice_driver::types::{CUdevice, Status, status};
 
 /// `CU_LIMIT_STACK_SIZE`, `CU_LIMIT_PRINTF_FIFO_SIZE`, `CU_LIMIT_MALLOC_HEAP_SIZE`.
-const STACK: c_uint = 0;
+const STACK_SIZE: c_uint = 0;
 const PRINTF: c_uint = 1;
 const HEAP: c_uint = 2;
 /// `CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT`.
-const LAUNCHES: c_uint = 4;
+const PENDING_LAUNCHES: c_uint = 4;
 /// Bytes for one pending launch: the most that was reported.
-const LAUNCH: u64 = 16 << 10;
+const PENDING_LAUNCH_BYTES: u64 = 16 << 10;
 /// Bytes that the driver may add: by rounding up, and for its own use.
-const REST: u64 = 64 << 20;
+const DRIVER_REST: u64 = 64 << 20;
 
 /// `CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT`.
 const PROCESSORS: c_uint = 16;
@@ -71,7 +71,7 @@ fn plan(process: &'static Process, limit: c_uint, value: u64, old: u64) -> Optio
     let each = cost(before.place.handle, limit)?;
     let more = value.saturating_sub(old).saturating_mul(each);
     let held = process.overheads.bytes(OverheadOwner::Limits, before.context);
-    let most = i64::try_from(more.saturating_add(REST)).unwrap_or(i64::MAX);
+    let most = i64::try_from(more.saturating_add(DRIVER_REST)).unwrap_or(i64::MAX);
     let least = i64::try_from(held).unwrap_or(i64::MAX).saturating_neg();
     let otherwise = i64::try_from(more).unwrap_or(i64::MAX);
     let how = How::InContext(before, ChangeBounds { range: (least, most), otherwise, surely: false }, None);
@@ -81,10 +81,10 @@ fn plan(process: &'static Process, limit: c_uint, value: u64, old: u64) -> Optio
 /// Returns the bytes of device memory for each unit of a limit; `None` for limits that take no memory.
 fn cost(device: CUdevice, limit: c_uint) -> Option<u64> {
     match limit {
-        STACK => devices::device_attribute(device, PROCESSORS)?
+        STACK_SIZE => devices::device_attribute(device, PROCESSORS)?
             .checked_mul(devices::device_attribute(device, THREADS)?),
         PRINTF | HEAP => Some(1),
-        LAUNCHES => Some(LAUNCH),
+        PENDING_LAUNCHES => Some(PENDING_LAUNCH_BYTES),
         _ => None,
     }
 }

@@ -1,7 +1,7 @@
 //! Lists of processes: forms of their entries, and delivery to the program.
 
 use crate::driver_calls::nvml::answers::{
-    Blank, LONG, NO_INSTANCE, SHORT, UNWRITTEN, USUAL, UnknownEntry, driver_version,
+    Blank, LONG_ENTRY, NO_INSTANCE, SHORT_ENTRY, UNWRITTEN, USUAL_ENTRY, UnknownEntry, driver_version,
 };
 use core::ffi::c_uint;
 use gpuslice_driver::arguments::{read_in, write_out};
@@ -119,9 +119,10 @@ pub(crate) fn entries<T: Form>(answer: &[UnknownEntry], count: usize) -> impl It
 pub(crate) fn words(answer: &[UnknownEntry], count: usize) -> usize {
     let written = answer.as_flattened().iter().rposition(|word| *word != UNWRITTEN);
     let end = written.map_or(0, |last| last.saturating_add(1));
-    let told =
-        [SHORT, USUAL, LONG].into_iter().find(|each| count > 0 && each.checked_mul(count) == Some(end));
-    told.unwrap_or_else(|| if is_early_535() { LONG } else { USUAL })
+    let told = [SHORT_ENTRY, USUAL_ENTRY, LONG_ENTRY]
+        .into_iter()
+        .find(|each| count > 0 && each.checked_mul(count) == Some(end));
+    told.unwrap_or_else(|| if is_early_535() { LONG_ENTRY } else { USUAL_ENTRY })
 }
 
 /// Returns true if this is one of the drivers whose third form is longer than declared.

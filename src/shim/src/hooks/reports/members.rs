@@ -83,7 +83,7 @@ impl Members {
 
     /// Returns the entries about members, of a list of the use by processes.
     pub(crate) fn own_uses<T: Listed>(&self, uses: impl Iterator<Item = T>) -> Vec<T> {
-        // In another numbering, the members' numbers would be those of strangers.
+        // In another numbering, the members' numbers would be those of other processes.
         if knows_our_numbers() { self.own(uses) } else { Vec::new() }
     }
 

@@ -8,7 +8,7 @@
 use super::entries::{self, Form, deliver};
 use super::members::{Members, members};
 use super::versioned::{OpenedList, Versioned, ask_all, open};
-use crate::driver_calls::nvml::answers::{LONG, SHORT, USUAL, UnknownEntry, ask};
+use crate::driver_calls::nvml::answers::{LONG_ENTRY, SHORT_ENTRY, USUAL_ENTRY, UnknownEntry, ask};
 use crate::os::reentrancy::enter_or;
 use gpuslice_driver::functions as real;
 use gpuslice_driver::types::{
@@ -167,13 +167,13 @@ unsafe fn untold(
     match ask(|count, entries: *mut UnknownEntry| unsafe { real(device, count, entries.cast()) }) {
         Ok((answer, length)) => {
             let show = UnknownForm { members: &members, answer: &answer, length, unnamed };
-            match enter_or(|| entries::words(&answer, length), USUAL) {
+            match enter_or(|| entries::words(&answer, length), USUAL_ENTRY) {
                 // SAFETY: `deliver` requires room for `count` entries. The caller has it for the form that this driver writes:
                 // the short one.
-                SHORT => unsafe { show.deliver::<nvmlProcessInfo_v1_t>(count, infos.cast()) },
+                SHORT_ENTRY => unsafe { show.deliver::<nvmlProcessInfo_v1_t>(count, infos.cast()) },
                 // SAFETY: `deliver` requires room for `count` entries. The caller has it for the form that this driver writes:
                 // the long one.
-                LONG => unsafe { show.deliver::<nvmlProcessDetail_v1_t>(count, infos.cast()) },
+                LONG_ENTRY => unsafe { show.deliver::<nvmlProcessDetail_v1_t>(count, infos.cast()) },
                 // SAFETY: `deliver` requires room for `count` entries. The caller has it for the form that this driver writes:
                 // the usual one.
                 _ => unsafe { show.deliver(count, infos) },

@@ -2,15 +2,13 @@
 
 use super::members::Members;
 use crate::driver_calls::nvml::answers::{Blank, ask};
+use crate::driver_calls::nvml::utilization::VERSION_1;
 use core::ffi::c_uint;
 use gpuslice_driver::arguments::{read_in, write_out};
 use gpuslice_driver::types::{
     Status, nvmlDevice_t, nvmlProcessDetail_v1_t, nvmlProcessDetailList_t, nvmlProcessUtilizationInfo_v1_t,
     nvmlProcessesUtilizationInfo_t, status,
 };
-
-/// The first version of a structure of 24 bytes: the only one there is of both lists.
-const VERSION_1: c_uint = 0x0100_0018;
 
 /// List with its version, a number of entries, and their place.
 pub(crate) trait Versioned: Copy {

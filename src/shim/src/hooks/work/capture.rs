@@ -16,13 +16,13 @@ use gpuslice_driver::types::{
 /// `cuStreamBeginCapture` and its per-thread form.
 pub(crate) unsafe fn begin(real: real::cuStreamBeginCapture, stream: CUstream) -> Status {
     // SAFETY: `real` requires a valid argument; this one is the caller's, for the same driver function.
-    begins(stream, || unsafe { real(stream) })
+    begin_counted(stream, || unsafe { real(stream) })
 }
 
 /// `cuStreamBeginCapture_v2` and its per-thread form.
 pub(crate) unsafe fn begin_v2(real: real::cuStreamBeginCapture_v2, stream: CUstream, mode: c_uint) -> Status {
     // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
-    begins(stream, || unsafe { real(stream, mode) })
+    begin_counted(stream, || unsafe { real(stream, mode) })
 }
 
 /// `cuStreamBeginCaptureToGraph` and its per-thread form.
@@ -36,7 +36,7 @@ pub(crate) unsafe fn begin_to_graph(
     mode: c_uint,
 ) -> Status {
     // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
-    begins(stream, || unsafe { real(stream, graph, dependencies, edges, count, mode) })
+    begin_counted(stream, || unsafe { real(stream, graph, dependencies, edges, count, mode) })
 }
 
 /// `cuStreamBeginRecaptureToGraph` and its per-thread form.
@@ -49,7 +49,7 @@ pub(crate) unsafe fn begin_again(
     data: *mut c_void,
 ) -> Status {
     // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
-    begins(stream, || unsafe { real(stream, mode, graph, callback, data) })
+    begin_counted(stream, || unsafe { real(stream, mode, graph, callback, data) })
 }
 
 /// `cuStreamBeginCaptureToCig` and its per-thread form.
@@ -59,7 +59,7 @@ pub(crate) unsafe fn begin_to_graphics(
     parameters: *mut CUstreamCigCaptureParams,
 ) -> Status {
     // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
-    begins(stream, || unsafe { real(stream, parameters) })
+    begin_counted(stream, || unsafe { real(stream, parameters) })
 }
 
 /// `cuStreamEndCapture` and its per-thread form.
@@ -74,12 +74,12 @@ pub(crate) unsafe fn end_to_graphics(real: real::cuStreamEndCaptureToCig, stream
     ends(|| unsafe { real(stream) })
 }
 
-fn begins(stream: CUstream, call: impl FnOnce() -> Status) -> Status {
-    capture_mode::begins();
+fn begin_counted(stream: CUstream, call: impl FnOnce() -> Status) -> Status {
+    capture_mode::note_begin();
     gpu_time::capture_begins(stream);
     let code = call();
     if code != status::SUCCESS {
-        capture_mode::ended();
+        capture_mode::note_end();
     }
     code
 }
@@ -89,7 +89,7 @@ fn begins(stream: CUstream, call: impl FnOnce() -> Status) -> Status {
 fn ends(call: impl FnOnce() -> Status) -> Status {
     let code = call();
     if matches!(code, status::SUCCESS | status::CAPTURE_INVALIDATED | status::CAPTURE_UNJOINED) {
-        capture_mode::ended();
+        capture_mode::note_end();
     }
     code
 }

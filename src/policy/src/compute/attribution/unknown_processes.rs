@@ -3,12 +3,12 @@
 //! NVML's process numbers may belong to another process-number namespace, so they are only counted. If more numbers
 //! were busy lately than the slice and its co-tenants had processes, at least one of them publishes nothing.
 
-use super::nvml_windows::{OLDEST, Use};
+use super::nvml_windows::{OLDEST_SAMPLE, Use};
 use crate::time::Monotonic;
 
 /// Consecutive looks that must find too many processes. NVML names a dead process of the slice for a moment longer
 /// than the slice remembers it.
-const LOOKS: u32 = 3;
+const CONFIRMING_LOOKS: u32 = 3;
 
 /// The numbers that NVML named in the last seconds, the known processes, and the consecutive looks with too many.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -36,11 +36,11 @@ impl UnknownProcesses {
     /// Returns true if a process that publishes nothing surely uses the GPU.
     #[must_use]
     pub const fn are_there(&self) -> bool {
-        self.looks >= LOOKS
+        self.looks >= CONFIRMING_LOOKS
     }
 }
 
-/// Items seen in the last seconds, each with its last sight.
+/// Items seen in the last seconds, each with the instant at which it was last seen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct RecentItems<Number>(Vec<(Number, Monotonic)>);
 
@@ -59,7 +59,7 @@ impl<Number: PartialEq> RecentItems<Number> {
             }
         }
         // NVML names one process at a time, so a busy one may be unnamed for a second.
-        self.0.retain(|(_, last)| now.since(*last) < OLDEST);
+        self.0.retain(|(_, last)| now.since(*last) < OLDEST_SAMPLE);
     }
 
     const fn count(&self) -> usize {
@@ -75,13 +75,13 @@ mod tests {
     const SECOND: u64 = 1_000_000_000;
 
     fn seen(busy: impl Fn(u64) -> Vec<(u32, u32)>, members: impl Fn(u64) -> Vec<u32>) -> bool {
-        let mut strangers = UnknownProcesses::default();
+        let mut unknown = UnknownProcesses::default();
         let mut were_there = false;
         for look in 1..60 {
             let told = |(pid, percent)| Use { pid, stamp: 0, percent };
             let uses: Vec<Use> = busy(look).into_iter().map(told).collect();
-            strangers.look(&uses, members(look).into_iter().map(|pid| (1, pid)), ns(look * SECOND));
-            were_there |= strangers.are_there();
+            unknown.look(&uses, members(look).into_iter().map(|pid| (1, pid)), ns(look * SECOND));
+            were_there |= unknown.are_there();
         }
         were_there
     }
@@ -110,12 +110,12 @@ mod tests {
 
     #[test]
     fn processes_of_co_tenants_are_no_strangers_until_they_have_gone() {
-        let mut strangers = UnknownProcesses::default();
+        let mut unknown = UnknownProcesses::default();
         let mut look = |pids: &[u32], cotenants: &[(u64, u32)], at: u64| {
             let uses: Vec<Use> = pids.iter().map(|pid| Use { pid: *pid, stamp: 0, percent: 50 }).collect();
-            strangers.note_members(cotenants.iter().copied(), ns(at * SECOND - SECOND / 2));
-            strangers.look(&uses, [(1, 7)], ns(at * SECOND));
-            strangers.are_there()
+            unknown.note_members(cotenants.iter().copied(), ns(at * SECOND - SECOND / 2));
+            unknown.look(&uses, [(1, 7)], ns(at * SECOND));
+            unknown.are_there()
         };
         let both = [(90, 0), (91, 0)];
         assert_eq!([1, 2, 3, 4].map(|at| look(&[7, 8, 9], &both, at)), [false; 4]);
@@ -134,11 +134,11 @@ mod tests {
 
     #[test]
     fn strangers_that_have_left_are_not_there() {
-        let mut strangers = UnknownProcesses::default();
+        let mut unknown = UnknownProcesses::default();
         let mut look = |pids: &[u32], at: u64| {
             let uses: Vec<Use> = pids.iter().map(|pid| Use { pid: *pid, stamp: 0, percent: 50 }).collect();
-            strangers.look(&uses, [(1, 7)], ns(at * SECOND));
-            strangers.are_there()
+            unknown.look(&uses, [(1, 7)], ns(at * SECOND));
+            unknown.are_there()
         };
         assert_eq!([1, 2, 3].map(|at| look(&[7, 8], at)), [false, false, true]);
         assert_eq!([4, 5, 6].map(|at| look(&[7], at)), [true, true, false]);

@@ -1,4 +1,4 @@
-//! The terms of a device (rate and burst), and the instants that they allow.
+//! The rate limit of a device (rate and burst), and the instants that it allows.
 
 use gpuslice_policy::compute::limiter::token_bucket::{MOST_DEBT, RateLimit};
 use gpuslice_policy::config::Burst;
@@ -10,13 +10,13 @@ use crate::layout::{DeviceEntry, compute_words::DeviceTime, constants::WHOLE_SHA
 /// The largest burst.
 pub(crate) const MOST_BURST: GpuTime = Burst::MOST;
 
-/// Returns the terms of a device entry, limited to their ranges: another process may have written anything.
-pub(crate) fn terms_of(entry: &DeviceEntry) -> RateLimit {
-    terms(entry.cores_permille.get(), entry.burst.get())
+/// Returns the rate limit of a device entry, limited to its range: another process may have written anything.
+pub(crate) fn rate_limit_of(entry: &DeviceEntry) -> RateLimit {
+    rate_limit(entry.cores_permille.get(), entry.burst.get())
 }
 
-/// Returns the terms of the words of a device entry, limited to their ranges.
-pub(crate) fn terms(permille: u32, burst: GpuTime) -> RateLimit {
+/// Returns the rate limit of the words of a device entry, limited to its range.
+pub(crate) fn rate_limit(permille: u32, burst: GpuTime) -> RateLimit {
     let thousandths = u16::try_from(permille.clamp(1, WHOLE_SHARE)).ok();
     let rate = thousandths.and_then(Permille::new).unwrap_or(Permille::FULL);
     RateLimit::new(rate, burst.min(MOST_BURST))
@@ -27,10 +27,10 @@ pub(crate) fn terms(permille: u32, burst: GpuTime) -> RateLimit {
 /// it.
 pub(crate) fn load_repaired<const SLOTS: usize>(
     time: &DeviceTime<SLOTS>,
-    terms: RateLimit,
+    rate_limit: RateLimit,
     now: Monotonic,
 ) -> Monotonic {
-    let (paid_until, most) = (time.paid.0.until.get(), latest_payable(terms, now));
+    let (paid_until, most) = (time.paid.0.until.get(), latest_payable(rate_limit, now));
     if paid_until > most {
         let _ = time.paid.0.until.replace(paid_until, most);
     }
@@ -40,13 +40,13 @@ pub(crate) fn load_repaired<const SLOTS: usize>(
 /// Returns the instant up to which time is paid, limited like in [`load_repaired`], for a caller that may not write.
 pub(crate) fn load_clamped<const SLOTS: usize>(
     time: &DeviceTime<SLOTS>,
-    terms: RateLimit,
+    rate_limit: RateLimit,
     now: Monotonic,
 ) -> Monotonic {
-    time.paid.0.until.get().min(latest_payable(terms, now))
+    time.paid.0.until.get().min(latest_payable(rate_limit, now))
 }
 
 /// Returns the latest instant up to which time can be paid: the largest debt of a slice.
-pub(crate) fn latest_payable(terms: RateLimit, now: Monotonic) -> Monotonic {
-    now.saturating_add(terms.wall(MOST_DEBT))
+pub(crate) fn latest_payable(rate_limit: RateLimit, now: Monotonic) -> Monotonic {
+    now.saturating_add(rate_limit.wall(MOST_DEBT))
 }
