@@ -255,8 +255,17 @@ fn a_full_table_refuses_the_next_program_until_a_place_is_free() {
 
 /// Ways to unwind a stack: an exception or the end of a thread through a call of the library. Others are an exception or a jump
 /// in a function that the driver calls, or out of it.
-const UNWINDINGS: &[&str] =
-    &["through", "cancel", "leave", "caught", "callback", "jumped", "thrown", "thrown_callback"];
+const UNWINDINGS: &[&str] = &[
+    "through",
+    "cancel",
+    "cancel_inside",
+    "leave",
+    "caught",
+    "callback",
+    "jumped",
+    "thrown",
+    "thrown_callback",
+];
 
 /// Lets a host that holds its piece run to its end, and calls `then` once the host has done its part. Returns its lines, its end
 /// and its standard error.

@@ -86,6 +86,15 @@ fn whichever_of_our_calls_gets_no_memory_the_program_lives_on() {
 }
 
 #[test]
+fn an_allocator_that_asks_the_driver_while_the_library_allocates_is_answered() {
+    let bench = bench();
+    let host = bench.program(&program(), &["-"]).preload(&compiler::wrapper("wrap_memory"));
+    let outcome = limited(host).set("WRAP_FROM", "0").set("WRAP_ASKS", "1").run();
+    is_well(&bench, &outcome, "asks");
+    assert!(outcome.out.lines().any(|line| line.starts_with("asked ")), "{outcome}");
+}
+
+#[test]
 fn a_program_that_holds_much_lives_on_where_its_tables_cannot_grow_any_more() {
     let wrapper = compiler::wrapper("wrap_memory");
     for from in [1_000, 3_000, 6_000, 8_000] {

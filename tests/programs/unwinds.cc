@@ -68,14 +68,25 @@ void *sleep_in_a_call(void *) {
     return nullptr;
 }
 
+void *ask_again_and_again(void *) {
+    size_t left, total;
+    Tell tell{"the thread"};
+    if (cuCtxSetCurrent(context)) _exit(9);
+    say("asks");
+    for (;;) {
+        if (cuMemGetInfo_v2(&left, &total)) _exit(9);
+        pthread_testcancel();
+    }
+}
+
 void leave_the_thread(int) { pthread_exit(nullptr); }
 
-void end_a_sleeping_thread(int (*end)(pthread_t)) {
+void end_a_thread(void *(*work)(void *), int (*end)(pthread_t)) {
     for (int i = 0; i < 3; i++) {
         pthread_t thread;
         void *result = nullptr;
         u64 address;
-        pthread_create(&thread, nullptr, sleep_in_a_call, nullptr);
+        pthread_create(&thread, nullptr, work, nullptr);
         usleep(50000);
         end(thread);
         pthread_join(thread, &result);
@@ -128,8 +139,9 @@ int main(int count, char **words) {
     const std::string way = words[1];
     std::signal(SIGUSR1, leave_the_thread);
     if (way == "through") through_a_call();
-    else if (way == "cancel") end_a_sleeping_thread(cancel);
-    else if (way == "leave") end_a_sleeping_thread(interrupt);
+    else if (way == "cancel") end_a_thread(sleep_in_a_call, cancel);
+    else if (way == "cancel_inside") end_a_thread(ask_again_and_again, cancel);
+    else if (way == "leave") end_a_thread(sleep_in_a_call, interrupt);
     else if (way == "caught") finish(cuLaunchHostFunc(stream, catch_inside, nullptr));
     else if (way == "callback") finish(cuStreamAddCallback(stream, catch_in_callback, nullptr, 0));
     else if (way == "jumped") finish(cuLaunchHostFunc(stream, jump_inside, nullptr));

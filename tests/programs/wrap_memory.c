@@ -1,5 +1,6 @@
 // A preload of another author: calls of the library that take memory of the process fail, from a certain one on. WRAP_FROM: the
-// first that fails, from 1; 0 for none. WRAP_COUNT: the number of failures. At the end it prints the number of calls.
+// first that fails, from 1; 0 for none. WRAP_COUNT: the number of failures. At the end it prints the number of calls. WRAP_ASKS: each
+// call first asks the driver for the free memory, as an allocator with a cache on the device does.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -17,11 +18,14 @@ extern void *__libc_memalign(size_t, size_t);
 
 static long from, count;
 static atomic_long asked;
+static int (*free_memory)(size_t *, size_t *);
+static __thread int is_asking;
 
 __attribute__((constructor)) static void begin(void) {
     const char *first = getenv("WRAP_FROM"), *many = getenv("WRAP_COUNT");
     from = first ? atol(first) : 0;
     count = many ? atol(many) : 1;
+    if (getenv("WRAP_ASKS")) free_memory = (int (*)(size_t *, size_t *))dlsym(RTLD_DEFAULT, "cuMemGetInfo_v2");
 }
 
 __attribute__((destructor)) static void end(void) {
@@ -35,6 +39,12 @@ static int fails(void *caller) {
     Dl_info info;
     if (!dladdr(caller, &info) || !info.dli_fname || !strstr(info.dli_fname, "libgpuslice")) return 0;
     long number = 1 + atomic_fetch_add(&asked, 1);
+    if (free_memory && !is_asking) {
+        size_t left, total;
+        is_asking = 1;
+        free_memory(&left, &total);
+        is_asking = 0;
+    }
     return from && number >= from && number - from < count;
 }
 

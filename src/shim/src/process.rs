@@ -16,6 +16,7 @@ use crate::slice::devices::{self, FoundDevice};
 use crate::slice::enforcement::{Stage, refuse, stage};
 use crate::slice::handle::Slice;
 use crate::slice::settings;
+use core::cell::Cell;
 use core::ops::Deref;
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, Ordering};
@@ -107,9 +108,20 @@ pub(crate) fn joined() -> Option<&'static Process> {
 }
 
 /// Makes the process a member of its slice, if the driver is initialised.
+///
+/// The library allocates while it holds the lock on joining. If the program's allocator calls the driver then, that call goes to
+/// the driver as it is.
 #[cold]
 fn join() -> Enforcement {
-    catch_panic(join_now).unwrap_or(Enforcement::Failed)
+    std::thread_local! {
+        static IS_JOINING: Cell<bool> = const { Cell::new(false) };
+    }
+    if IS_JOINING.replace(true) {
+        return Enforcement::Off;
+    }
+    let joined = catch_panic(join_now).unwrap_or(Enforcement::Failed);
+    IS_JOINING.set(false);
+    joined
 }
 
 fn join_now() -> Enforcement {

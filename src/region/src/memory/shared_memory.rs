@@ -158,21 +158,31 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
     /// find that at the same time, and each becomes a payer. Each then executes a full fence and looks for a payer with
     /// a lower index. The one that finds such a payer becomes a borrower again. In between the memory counts twice,
     /// never zero times.
+    ///
+    /// The payer with the lower index may have left meanwhile. It saw that this one pays, so it looked for no borrower.
+    /// The one that becomes a borrower again therefore starts over. Each round needs another payer that leaves.
     pub(crate) fn begin_use(&self, index: usize) {
         let Some(share) = self.shares.get(index) else { return };
         let pays = |(other, share): (usize, &Share)| {
             other != index && matches!(share.now().role, role::OWNER | role::PAYER)
         };
-        let seen = share.now();
-        if seen.role != role::BORROWER || self.uses_of(share.key.get()).any(pays) {
-            return;
-        }
-        if share.set_role(seen, role::PAYER) {
-            full_fence();
-            let first = self.uses_of(share.key.get()).take_while(|(other, _)| *other < index).any(pays);
-            if first && share.set_role(seen.as_role(role::PAYER), role::BORROWER) {
-                self.header.transfer_seq.count();
+        loop {
+            let (seen, key) = (share.now(), share.key.get());
+            if seen.role != role::BORROWER
+                || self.uses_of(key).any(pays)
+                || !share.set_role(seen, role::PAYER)
+            {
+                return;
             }
+            full_fence();
+            // The entry may have become a use of other memory since the search.
+            let is_other = share.key.get() != key;
+            let first = || self.uses_of(key).take_while(|(other, _)| *other < index).any(pays);
+            if !(is_other || first()) || !share.set_role(seen.as_role(role::PAYER), role::BORROWER) {
+                return;
+            }
+            self.header.transfer_seq.count();
+            full_fence();
         }
     }
 
@@ -213,22 +223,24 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
 
     /// Makes a borrower of the memory `key` pay, unless another process pays already.
     fn transfer_charge(&self, leaving: usize, key: u64) {
-        for (_, share) in self.uses_of(key).filter(|(index, _)| *index != leaving) {
+        for (index, share) in self.uses_of(key).filter(|(index, _)| *index != leaving) {
             let seen = share.now();
-            let pays = match seen.role {
-                role::OWNER | role::PAYER => true,
-                role::BORROWER => share.set_role(seen, role::PAYER) || share.now().role == role::PAYER,
-                _ => false,
-            };
-            // The entry may have become a use of other memory since the search.
-            if pays && share.key.get() != key {
-                let _other = share.set_role(seen.as_role(role::PAYER), role::BORROWER);
-            } else if pays {
+            let is_made_payer = seen.role == role::BORROWER && share.set_role(seen, role::PAYER);
+            if !is_made_payer && !matches!(share.now().role, role::OWNER | role::PAYER) {
+                continue;
+            }
+            if share.key.get() == key {
                 // A process that sums the entries in order may have read the new payer before it paid. The sequence
                 // tells it to read again.
                 self.header.transfer_seq.count();
                 full_fence();
                 return;
+            }
+            // The entry has become a use of other memory since the search. The payer of that memory may have left
+            // meanwhile, and have taken this entry for the next payer.
+            if is_made_payer && share.set_role(seen.as_role(role::PAYER), role::BORROWER) {
+                full_fence();
+                self.begin_use(index);
             }
         }
     }

@@ -37,7 +37,7 @@ const TRIES: u32 = 2;
 const LIMIT: u64 = 10;
 const SLOTS: usize = 3;
 /// Uses of shared memory.
-const SHARES: usize = 2;
+const SHARES: usize = 3;
 const DEVICE: usize = 0;
 /// The clock of the models, in nanoseconds.
 const NOW: Monotonic = Monotonic::from_nanos(1 << 40);

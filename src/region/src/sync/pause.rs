@@ -1,7 +1,10 @@
-//! Sleeps without the risk of a panic.
+//! Sleeps without the risk of a panic, and without a cancellation point.
 //!
 //! The sleep of the standard library panics in a sandbox that forbids `clock_nanosleep`. A library in a foreign process
 //! must not panic, so [`pause`] falls back to other calls.
+//!
+//! The C library ends a thread within its sleep if another thread has cancelled it. That would unwind the stack of the
+//! library that calls [`pause`]. So the kernel is called directly.
 
 use core::{ptr, time::Duration};
 
@@ -15,21 +18,23 @@ pub fn pause(time: Duration) {
         tv_nsec: libc::c_long::from(time.subsec_nanos()),
     };
     loop {
-        // SAFETY: one time is read and the same one written, which the call allows; both outlive it.
-        let failed =
-            // SAFETY: `clock_nanosleep` needs a valid request and room for the remainder. Both are `left`, which the
-            // call may alias and which outlives it.
-            unsafe { libc::clock_nanosleep(libc::CLOCK_MONOTONIC, 0, &raw const left, &raw mut left) };
-        match failed {
-            0 => return,
-            // A signal was handled: the loop sleeps for the remainder.
-            libc::EINTR => {}
-            _ => break,
+        // SAFETY: the kernel's `clock_nanosleep` needs a valid request and room for the remainder. Both are `left`, which
+        // the call may alias and which outlives it.
+        let failed = unsafe {
+            libc::syscall(libc::SYS_clock_nanosleep, libc::CLOCK_MONOTONIC, 0, &raw const left, &raw mut left)
+        };
+        if failed == 0 {
+            return;
+        }
+        // A signal was handled: the loop sleeps for the remainder.
+        if std::io::Error::last_os_error().kind() != std::io::ErrorKind::Interrupted {
+            break;
         }
     }
     let milliseconds = libc::c_int::try_from(time.as_millis().max(1)).unwrap_or(libc::c_int::MAX);
-    // SAFETY: `poll` needs an array of the given length: with length 0 it reads none.
-    if unsafe { libc::poll(ptr::null_mut(), 0, milliseconds) } != 0 {
+    let none = ptr::null_mut::<libc::pollfd>();
+    // SAFETY: the kernel's `poll` needs an array of the given length: with length 0 it reads none.
+    if unsafe { libc::syscall(libc::SYS_poll, none, 0, milliseconds) } != 0 {
         std::thread::yield_now();
     }
 }

@@ -3,13 +3,38 @@
 //! The library's work before and after a call of the driver runs in a phase ([`enter`]). A phase keeps `errno`, catches a panic,
 //! and is entered once per thread. Example: the program's allocator calls the driver while the library allocates. That call comes
 //! in while a phase runs on the same thread, so it goes to the driver as it is.
+//!
+//! No thread is cancelled within a phase. Example: a thread asks for the free memory, and another calls `pthread_cancel` for it.
+//! The library opens a file for the answer. If the C library ended the thread there, it would unwind the stack through the place
+//! that catches panics, and the process would end. So the thread is cancelled at its next cancellation point after the phase.
 
 use core::cell::Cell;
+use core::ffi::c_int;
 use std::panic::{self, AssertUnwindSafe};
 
 std::thread_local! {
     /// True while a phase runs on this thread. Has no destructor, so it is usable at any time of the thread's life.
     static INSIDE: Cell<bool> = const { Cell::new(false) };
+
+    /// The cancellation state that the thread had before its current step.
+    static CANCEL_STATE: Cell<c_int> = const { Cell::new(PTHREAD_CANCEL_DISABLE) };
+}
+
+/// Value of `pthread_setcancelstate` for a thread that is not cancelled, in glibc and musl.
+const PTHREAD_CANCEL_DISABLE: c_int = 1;
+
+unsafe extern "C" {
+    /// POSIX. The `libc` crate does not declare it for Linux.
+    safe fn pthread_setcancelstate(state: c_int, old: Option<&mut c_int>) -> c_int;
+}
+
+/// Sets whether the thread can be cancelled. Returns the state before.
+#[inline]
+fn set_cancel_state(state: c_int) -> c_int {
+    let mut old = PTHREAD_CANCEL_DISABLE;
+    // It fails for other states than the two only.
+    let _code = pthread_setcancelstate(state, Some(&mut old));
+    old
 }
 
 /// Outcome of a phase.
@@ -40,10 +65,12 @@ pub(crate) fn is_inside() -> bool {
 }
 
 /// Runs a wait within a phase as if it were outside. A thread may leave the wait by `longjmp` out of a signal handler. Its later
-/// calls must not count as the library's own.
+/// calls must not count as the library's own, and the program may cancel it. `wait` must have no cancellation point.
 pub(crate) fn leave_during<T>(wait: impl FnOnce() -> T) -> T {
     let before = INSIDE.replace(false);
+    let disabled = set_cancel_state(CANCEL_STATE.get());
     let done = wait();
+    set_cancel_state(disabled);
     INSIDE.set(before);
     done
 }
@@ -51,6 +78,8 @@ pub(crate) fn leave_during<T>(wait: impl FnOnce() -> T) -> T {
 /// Runs a step, keeps `errno`, and catches a panic. For steps that run once in a process's life.
 #[inline]
 pub(crate) fn catch_panic<T>(step: impl FnOnce() -> T) -> Option<T> {
+    let state = set_cancel_state(PTHREAD_CANCEL_DISABLE);
+    let outer = CANCEL_STATE.replace(state);
     // SAFETY: the C library's location of this thread's `errno` is always valid.
     let errno = unsafe { libc::__errno_location() };
     // SAFETY: the read needs a valid location: the call above returned this thread's own.
@@ -63,6 +92,8 @@ pub(crate) fn catch_panic<T>(step: impl FnOnce() -> T) -> Option<T> {
     }
     // SAFETY: the write needs a valid location: the first call returned this thread's own.
     unsafe { *errno = saved };
+    CANCEL_STATE.set(outer);
+    set_cancel_state(state);
     outcome
 }
 

@@ -6,6 +6,7 @@ use crate::hooks::protocol::{Decision, Granted, around, charge_or_spill, refuse,
 use crate::memory::linear::GrantedAllocation;
 use crate::memory::pools::{Pool, PoolAllocation, Releasing};
 use crate::memory::refusals::RefusedKind;
+use crate::os::reentrancy::enter_or;
 use crate::process::{self, Process};
 use crate::slice::device::SliceDevice;
 use gpuslice_driver::arguments::read_in;
@@ -261,7 +262,8 @@ pub(crate) unsafe fn free_ptsz(
 /// Makes a call that frees an address in the order of a stream. Some drivers do not free managed memory in this way. Then the
 /// hook waits until the stream has come to the call, and frees the spilled memory at once.
 fn freed_in(address: CUdeviceptr, order: (CUstream, DefaultStream), call: impl FnOnce() -> Status) -> Status {
-    let is_spilled = process::joined().is_some_and(|process| process.spilled_begins_at(address));
+    let begins_spilled = || process::joined().is_some_and(|process| process.spilled_begins_at(address));
+    let is_spilled = enter_or(begins_spilled, false);
     let free = || FreeFor::Stream(order_of(order));
     freed(address, free, || {
         let code = call();
