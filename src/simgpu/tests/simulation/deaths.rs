@@ -82,10 +82,16 @@ fn a_death_at_any_call_leaves_nothing_behind() {
 #[test]
 fn deaths_at_random_instants_leave_nothing_behind() {
     let Some(machine) = Machine::new(&[("CONTEXT_BYTES", "1MiB")]) else { return };
+    let churn = || {
+        let mut command = machine.command("churn");
+        command.env("SIMGPU_GROUP", "churn");
+        command
+    };
+    // The group must exist, even if a busy machine lets no child begin before its death.
+    assert!(churn().arg("1").status().unwrap().success());
     let mut seed = u64::from(std::process::id());
     for _ in 0..25 {
-        let mut children: Vec<Child> =
-            (0..4).map(|_| machine.command("churn").env("SIMGPU_GROUP", "churn").spawn().unwrap()).collect();
+        let mut children: Vec<Child> = (0..4).map(|_| churn().spawn().unwrap()).collect();
         for child in &mut children {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             std::thread::sleep(Duration::from_micros(seed >> 50));
@@ -97,7 +103,7 @@ fn deaths_at_random_instants_leave_nothing_behind() {
         assert_eq!(machine.held_at_rest(), 0);
         assert_eq!(machine.number("\"groups\"", "held"), 0);
     }
-    assert!(machine.command("churn").arg("100").status().unwrap().success());
+    assert!(churn().arg("100").status().unwrap().success());
 }
 
 #[test]
