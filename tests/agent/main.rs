@@ -32,6 +32,7 @@ mod support;
 mod tenants;
 mod unlimited;
 mod users;
+mod ways;
 
 use gpuslice_region::{DeviceRequest, Limits, Member, Trust, Uuid};
 use node::Node;
