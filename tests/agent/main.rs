@@ -26,6 +26,7 @@ mod openmetrics;
 mod page;
 mod places;
 mod prometheus;
+mod questions;
 mod readme;
 mod schema;
 #[path = "../support/mod.rs"]
