@@ -1,4 +1,5 @@
-//! The lines of `README.md` that lead from an archive to two containers which share a GPU, 30 to 70.
+//! Commands of documents, as they stand: the lines of `README.md` that lead from an archive to two containers which share a GPU, 30
+//! to 70, and the commands of the guide that start a container by variables, by an image and by an operator's files.
 
 use crate::cotenants::have_30_and_70;
 use crate::engines::Kind;
@@ -17,12 +18,12 @@ use std::path::Path;
 /// Number of measurements, of five seconds each, within which both containers must get their shares.
 const MEASUREMENTS: usize = 12;
 
-/// Returns the lines of the README for containers.
-fn lines() -> String {
-    let readme = fs::read_to_string(artefacts::repository().join("README.md")).unwrap();
-    let (_before, section) = readme.split_once("\n## In containers\n").expect("it has the section");
-    let block = section.split("```\n").nth(1).expect("the section has a block");
-    assert_eq!(block.lines().count(), 5, "{block}");
+/// Returns a block of commands below a heading of a document. The number of the first block is 0. The engine has the image.
+fn block(document: &str, heading: &str, number: usize) -> String {
+    let text = fs::read_to_string(artefacts::repository().join(document)).unwrap();
+    let (_before, section) = text.split_once(&format!("\n## {heading}\n")).expect("it has the section");
+    let (section, _after) = section.split_once("\n## ").unwrap_or((section, ""));
+    let block = section.split("```\n").nth(2 * number + 1).expect("the section has the block");
     block.replace("IMAGE", "base:1")
 }
 
@@ -50,9 +51,10 @@ fn the_lines_of_the_readme_give_two_containers_30_and_70_percent_of_a_gpu() {
     let folder = checkout(&place, &release);
     place.session.removes(&["rm", "--force", "--all"]);
     // The lines write into these folders.
+    let lines = block("README.md", "In containers", 0);
+    assert_eq!(lines.lines().count(), 5, "{lines}");
     let script = format!(
-        "for folder in /usr/local /var/lib; do mount -t tmpfs tmpfs $folder; done\ncd '{folder}'\n{}",
-        lines()
+        "for folder in /usr/local /var/lib; do mount -t tmpfs tmpfs $folder; done\ncd '{folder}'\n{lines}"
     );
     let ran = place.session.program(&["sh", "-euxc", &script]).run();
     assert_eq!(ran.ended, "exit 0", "{ran}");
@@ -64,4 +66,47 @@ fn the_lines_of_the_readme_give_two_containers_30_and_70_percent_of_a_gpu() {
         assert_eq!(device["limit"], limit, "{status}");
         assert_eq!(device["time"]["share_permille"], share, "{status}");
     }
+}
+
+/// What stands for a program of a container with a quota of 4 GiB: it fails unless it gets less, and does not get more.
+const PROGRAM_OF_4_GIB: &str =
+    "/programs/witness 4200000000 </dev/null && ! /programs/witness 4400000000 </dev/null";
+
+#[test]
+fn the_commands_of_the_guide_limit_a_container_by_variables_by_an_image_and_by_files() {
+    const GUIDE: &str = "docs/guide/containers.md";
+    let what = "the guide's containers by variables, image and files";
+    let Some(release) = release(what) else { return };
+    if base("here", what).is_none() {
+        return;
+    }
+    let bench = Bench::simulated_without_contexts().with("SIMGPU_MEMORY", "16GiB");
+    let Some(place) = Place::make_on(bench, Kind::Docker, what) else { return };
+    place.specify_gpu(PROGRAM_OF_4_GIB);
+    let run = |script: &str| {
+        // `--gpus` needs NVIDIA's runtime. The operator's files lie where nobody else has some.
+        let script = script.replace("--gpus all", "--network=none --device nvidia.com/gpu=0");
+        let script = script.replace("/etc/gpuslice", "/run/operator");
+        place.session.program(&["sh", "-euxc", &script]).run()
+    };
+    let archive = fs::read_dir(&release).unwrap().map(|entry| entry.unwrap().path());
+    let archive = archive.into_iter().find(|path| path.to_string_lossy().ends_with(".tar.gz")).unwrap();
+    let folder = place.folder("image");
+    fs::copy(&archive, folder.join(archive.file_name().unwrap())).unwrap();
+    let dockerfile = block(GUIDE, "An image with the library", 0);
+    fs::write(folder.join("Dockerfile"), dockerfile.replace("python:3.12-slim-bookworm", "base:1")).unwrap();
+    let install = format!("mount -t tmpfs tmpfs /usr/local\ntar -C /usr/local -xzf '{}'", archive.display());
+    let build = block(GUIDE, "An image with the library", 1);
+    for script in [
+        install,
+        block(GUIDE, "By variables", 0),
+        format!("cd '{}'\n{build}", folder.display()),
+        block(GUIDE, "Limits that the environment cannot change", 0),
+    ] {
+        let ran = run(&script);
+        assert_eq!(ran.ended, "exit 0", "{ran}");
+    }
+    let unlimited = block(GUIDE, "By variables", 0).replace("4GiB", "5GiB");
+    let ran = run(&unlimited);
+    assert_ne!(ran.ended, "exit 0", "the program does not notice its quota: {ran}");
 }
