@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Brings root file systems for the containers of tests/agent into build/bases. They consist of Debian's packages. `here` has those
 # of this machine's release, whose C library runs the programs that are built here. `debian11` has those of Debian 11, whose glibc
-# 2.31 is the oldest that the portable library takes. The script installs nothing.
+# 2.31 is the oldest that the portable library takes. `podman` has Podman of Debian 13, whose `kube play` reads names of devices.
+# The script installs nothing.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
@@ -29,3 +30,5 @@ mkdir -p "$OUT"
 # util-linux has unshare; perl writes to regions.
 bring here "$(suite)" dash coreutils util-linux perl-base
 bring debian11 bullseye dash coreutils
+# The last three are the programs that the tests start beside the engine.
+bring podman trixie podman runc conmon catatonit dash coreutils util-linux mount

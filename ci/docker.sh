@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# Brings Docker's daemon and command of a version that reads CDI specifications into build/docker. The script installs nothing.
+# Brings Docker's daemon and command of a version that reads CDI specifications into build/docker, and Compose. The script
+# installs nothing.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
 OUT=$ROOT/build/docker APT=$ROOT/build/apt/docker
 again="ci/docker.sh, where apt reaches Debian's newest packages"
 
-if [ -x "$OUT/usr/sbin/dockerd" ]; then
+if [ -x "$OUT/usr/sbin/dockerd" ] && [ -x "$OUT/usr/libexec/docker/cli-plugins/docker-compose" ]; then
     echo "ok docker: fetched before"
     exit 0
 fi
@@ -16,7 +17,7 @@ if ! have apt-get || ! have dpkg; then
 fi
 make_sources main sid
 rm -rf "$OUT" "$OUT.new"
-if ! unpack "$OUT.new" docker.io/sid docker-cli/sid containerd/sid; then
+if ! unpack "$OUT.new" docker.io/sid docker-cli/sid containerd/sid docker-compose/sid; then
     skip_here "a slice by Docker: apt does not get its daemon" "$again"
     exit 0
 fi

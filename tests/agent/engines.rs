@@ -15,16 +15,20 @@ use tempfile::TempDir;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Podman,
+    /// Podman of Debian 13, from `ci/bases.sh`: the first one whose `kube play` reads names of devices.
+    Podman5,
     /// Docker with a daemon of its own, from `ci/docker.sh`.
     Docker,
 }
 
-/// Gives Podman folders of its own until the input ends. It reads specifications in `/run/cdi` only, and others may have some
-/// there.
+/// Gives Podman folders of its own until the input ends, and an image of the file system. It reads specifications in `/run/cdi`
+/// only, and others may have some there. Podman of another release brings all programs with it.
 const PODMAN: &str = "set -e
+[ -z \"$USR\" ] || mount --bind \"$USR\" /usr
 mount -t tmpfs tmpfs /run
-mkdir /run/cdi
+mkdir /run/cdi /run/cni
 mount --bind \"$CDI\" /run/cdi
+podman import --quiet --change ENV=PATH=/usr/local/bin:/usr/bin \"$ENGINE/root.tar\" base:1 >/dev/null
 echo ready
 cat >/dev/null
 true";
@@ -32,8 +36,6 @@ true";
 /// Runs Docker's daemon with an image of the file system until the input ends.
 const DOCKER: &str = "set -e
 mount -t tmpfs tmpfs /run
-PATH=$DOCKER/usr/sbin:$DOCKER/usr/bin:$PATH
-export DOCKER_HOST=unix:///run/docker.sock
 echo {} >/run/daemon.json
 dockerd --data-root \"$ENGINE/storage\" --exec-root /run/engine -H $DOCKER_HOST --pidfile /run/engine.pid \
     --config-file /run/daemon.json --cdi-spec-dir \"$CDI\" --storage-driver vfs --exec-opt native.cgroupdriver=cgroupfs \
@@ -43,15 +45,21 @@ until docker version >/dev/null 2>&1; do
     kill -0 $daemon 2>/dev/null || { cat \"$ENGINE/log\" >&2; exit 125; }
     sleep 0.1
 done
-tar -C \"$ENGINE/root\" -c . | docker import - base:1 >/dev/null
+docker import \"$ENGINE/root.tar\" base:1 >/dev/null
 echo ready
 cat >/dev/null
 kill $daemon
 wait $daemon";
 
 /// Settings of podman in a container, which may not have the limits that podman sets by itself.
-const SETTINGS: &str =
-    "[containers]\ndefault_ulimits=[\"nofile=1024:1024\",\"nproc=1024:1024\"]\n[engine]\nruntime=\"runc\"\n";
+const SETTINGS: &str = "[containers]
+default_ulimits=[\"nofile=1024:1024\",\"nproc=1024:1024\"]
+[engine]
+cgroup_manager=\"cgroupfs\"
+runtime=\"runc\"
+[network]
+network_config_dir=\"/run/cni\"
+";
 
 /// An engine that runs, and an empty file system into which containers mount programs.
 pub(crate) struct Session {
@@ -61,8 +69,8 @@ pub(crate) struct Session {
     bench: Bench,
     /// The first process of the engine's namespaces.
     first: Option<Living>,
-    /// Names of the containers that run in the background.
-    names: Vec<String>,
+    /// Commands of the engine that remove what runs in the background. Its control groups go with it.
+    removals: Vec<Vec<String>>,
 }
 
 impl Session {
@@ -75,18 +83,23 @@ impl Session {
         }
         let folder = tempfile::tempdir().unwrap();
         make_root(&folder.path().join("root"));
-        fs::write(folder.path().join("containers.conf"), SETTINGS).unwrap();
         let mut session =
-            Self { kind, folder, bench: Bench::without_driver(), first: None, names: Vec::new() };
+            Self { kind, folder, bench: Bench::without_driver(), first: None, removals: Vec::new() };
+        session.pack_root();
+        fs::write(session.at("containers.conf"), SETTINGS).unwrap();
+        let storage = session.at("storage");
+        let storage =
+            format!("[storage]\ndriver=\"vfs\"\ngraphroot=\"{storage}\"\nrunroot=\"/run/engine\"\n");
+        fs::write(session.at("storage.conf"), storage).unwrap();
         // All processes of the engine end with the first one of the namespace.
-        let namespaces = ["--mount", "--pid", "--fork", "--kill-child", "--mount-proc"];
-        let script = if kind == Kind::Podman { PODMAN } else { DOCKER };
+        let namespaces = ["--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"];
+        let script = if kind == Kind::Docker { DOCKER } else { PODMAN };
         let words = [&namespaces[..], &["sh", "-c", script, "engine"]].concat();
-        let at = |name: &str| session.at(name);
-        let docker = docker().display().to_string();
-        let cdi = cdi.display().to_string();
-        let engine = [("DOCKER", docker.as_str()), ("CDI", &cdi), ("ENGINE", &at("")), ("HOME", &at("home"))];
-        let first = session.bench.program(Path::new("/usr/bin/unshare"), &words).set_all(&engine).start();
+        let variables = session.variables();
+        let variables: Vec<_> = variables.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        let cdi = [("CDI", &*cdi.display().to_string())];
+        let first = session.bench.program(Path::new("/usr/bin/unshare"), &words);
+        let first = first.set_all(&variables).set_all(&cdi).start();
         let left_out = |why: &str| {
             let why = why.trim().replace('\n', " ");
             skip(&format!("{what} by {kind:?}: it runs no container: {why}; elsewhere: as root"));
@@ -104,6 +117,36 @@ impl Session {
         Some(session)
     }
 
+    /// Packs the file system of containers, of which the engine makes an image.
+    fn pack_root(&self) {
+        let mut tar = Command::new("tar");
+        tar.args(["-C", &self.at("root"), "-cf", &self.at("root.tar"), "."]);
+        assert!(tar.status().is_ok_and(|status| status.success()), "{tar:?}");
+    }
+
+    /// Returns the variables by which the engine's programs find its folders and settings.
+    fn variables(&self) -> Vec<(&'static str, String)> {
+        let docker = docker();
+        let path = |folder: &Path| format!("{0}/usr/sbin:{0}/usr/bin:/usr/sbin:/usr/bin", folder.display());
+        let usr = base(self.kind).map_or_else(String::new, |base| base.join("usr").display().to_string());
+        vec![
+            ("ENGINE", self.at("")),
+            ("HOME", self.at("home")),
+            ("USR", usr),
+            (
+                "PATH",
+                if self.kind == Kind::Docker {
+                    path(&docker)
+                } else {
+                    "/usr/local/bin:/usr/sbin:/usr/bin".to_owned()
+                },
+            ),
+            ("DOCKER_HOST", "unix:///run/docker.sock".to_owned()),
+            ("CONTAINERS_CONF", self.at("containers.conf")),
+            ("CONTAINERS_STORAGE_CONF", self.at("storage.conf")),
+        ]
+    }
+
     /// Runs a container that ends at once.
     fn run_true(&self) -> Outcome {
         let words = ["run", "--rm", "--network=none"].map(str::to_owned).into_iter();
@@ -119,34 +162,26 @@ impl Session {
 
     /// Prepares a command of the engine.
     pub(crate) fn command(&self, words: &[String]) -> Host<'_> {
+        let engine = if self.kind == Kind::Docker { "docker" } else { "podman" };
+        let words: Vec<&str> = [engine].into_iter().chain(words.iter().map(String::as_str)).collect();
+        self.program(&words)
+    }
+
+    /// Prepares a program in the engine's namespaces, with its variables.
+    pub(crate) fn program(&self, words: &[&str]) -> Host<'_> {
         let first = self.first.as_ref().expect("it runs");
-        let mut all = vec!["--target".to_owned(), first_process(first).to_string()];
-        all.extend(["--mount", "--pid", "env"].map(str::to_owned));
-        all.push(format!("HOME={}", self.at("home")));
-        match self.kind {
-            Kind::Podman => {
-                all.push(format!("CONTAINERS_CONF={}", self.at("containers.conf")));
-                all.extend(
-                    ["podman", "--root", &self.at("storage"), "--runroot", "/run/engine"].map(str::to_owned),
-                );
-                all.extend(["--cgroup-manager", "cgroupfs"].map(str::to_owned));
-            }
-            Kind::Docker => {
-                all.push("DOCKER_HOST=unix:///run/docker.sock".to_owned());
-                all.push(docker().join("usr/bin/docker").display().to_string());
-            }
-        }
-        all.extend_from_slice(words);
-        let all: Vec<&str> = all.iter().map(String::as_str).collect();
+        let first = first_process(first).to_string();
+        let enter = ["--target", &first, "--net", "--mount", "--pid", "env"];
+        let variables: Vec<String> =
+            self.variables().iter().map(|(name, value)| format!("{name}={value}")).collect();
+        let variables = variables.iter().map(String::as_str);
+        let all: Vec<&str> = enter.into_iter().chain(variables).chain(words.iter().copied()).collect();
         self.bench.program(Path::new("/usr/bin/nsenter"), &all)
     }
 
-    /// Returns the words that name the file system of a container.
+    /// Returns the words that name the image of a container.
     pub(crate) fn image(&self) -> Vec<String> {
-        match self.kind {
-            Kind::Podman => vec!["--rootfs".to_owned(), self.at("root")],
-            Kind::Docker => vec!["base:1".to_owned()],
-        }
+        vec!["base:1".to_owned()]
     }
 
     /// Starts a container in the background, which does nothing. `words` are options of the engine.
@@ -157,18 +192,20 @@ impl Session {
             .into_iter();
         let idle = ["sleep", "600"].map(str::to_owned);
         let all: Vec<String> = all.chain(words.iter().cloned()).chain(self.image()).chain(idle).collect();
-        self.names.push(name.to_owned());
+        self.removes(&["rm", "--force", name]);
         let started = self.command(&all).run();
         assert_eq!(started.ended, "exit 0", "{started}");
+    }
+
+    /// Runs a command of the engine at the end.
+    pub(crate) fn removes(&mut self, words: &[&str]) {
+        self.removals.push(words.iter().map(|word| (*word).to_owned()).collect());
     }
 }
 
 impl Drop for Session {
     fn drop(&mut self) {
-        if !self.names.is_empty() {
-            // Their control groups go with them.
-            let words: Vec<String> =
-                ["rm", "--force"].map(str::to_owned).into_iter().chain(self.names.clone()).collect();
+        for words in std::mem::take(&mut self.removals) {
             let _all_end_with_the_namespace = self.command(&words).run();
         }
         let _ended = self.first.take().map(Living::end);
@@ -191,10 +228,16 @@ fn lacks(kind: Kind) -> Option<(&'static str, &'static str)> {
     let runs = |program| Command::new(program).arg("--version").output().is_ok();
     let own = match kind {
         Kind::Podman => (runs("podman"), "podman", "apt-get install podman"),
+        Kind::Podman5 => (base(kind).is_some_and(|base| base.exists()), "Podman of Debian 13", "ci/bases.sh"),
         Kind::Docker => (docker().join("usr/sbin/dockerd").exists(), "dockerd", "ci/docker.sh"),
     };
-    let needs = [own, (runs("runc"), "runc", "apt-get install runc")];
-    needs.into_iter().find(|(is_here, ..)| !is_here).map(|(_, program, how)| (program, how))
+    let runc = (kind == Kind::Podman5 || runs("runc"), "runc", "apt-get install runc");
+    [own, runc].into_iter().find(|(is_here, ..)| !is_here).map(|(_, program, how)| (program, how))
+}
+
+/// Returns the folder with all programs of an engine of another release.
+fn base(kind: Kind) -> Option<PathBuf> {
+    (kind == Kind::Podman5).then(|| artefacts::repository().join("build/bases/podman"))
 }
 
 /// Returns the folder with Docker's programs.

@@ -26,12 +26,15 @@ mod openmetrics;
 mod page;
 mod places;
 mod prometheus;
+mod questions;
+mod readme;
 mod schema;
 #[path = "../support/mod.rs"]
 mod support;
 mod tenants;
 mod unlimited;
 mod users;
+mod ways;
 
 use gpuslice_region::{DeviceRequest, Limits, Member, Trust, Uuid};
 use node::Node;

@@ -39,6 +39,8 @@ pub(crate) struct Node {
     root: TempDir,
     agent: Option<Child>,
     address: Option<SocketAddr>,
+    /// Words of a command that starts the agent; none to start it directly.
+    before: Vec<String>,
 }
 
 impl Node {
@@ -48,8 +50,14 @@ impl Node {
     }
 
     pub(crate) fn start_on(bench: Bench, slices: &str) -> Self {
+        Self::start_under(&[], bench, slices)
+    }
+
+    /// Starts a node like [`start_on`](Self::start_on), whose agent is started by a command.
+    pub(crate) fn start_under(before: &[&str], bench: Bench, slices: &str) -> Self {
         let root = TempDir::new_in("/dev/shm").expect("a folder can be made");
-        let mut node = Self { bench, root, agent: None, address: None };
+        let before = before.iter().map(|word| (*word).to_owned()).collect();
+        let mut node = Self { bench, root, agent: None, address: None, before };
         node.configure(slices);
         node.begin();
         node
@@ -81,8 +89,9 @@ impl Node {
 
     /// Prepares the agent's command.
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(artefacts::agent());
-        command.args(arguments).arg("--root").arg(self.root.path()).env_clear();
+        let words: Vec<_> = self.before.iter().map(PathBuf::from).chain([artefacts::agent()]).collect();
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]).args(arguments).arg("--root").arg(self.root.path()).env_clear();
         command
             .env("LD_LIBRARY_PATH", artefacts::simulated_driver())
             .env("GPUSLICE_LIB", artefacts::library());

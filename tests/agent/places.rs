@@ -10,7 +10,7 @@ use crate::support::living::Living;
 use crate::support::outcome::Outcome;
 use crate::support::{artefacts, compiler, skip};
 use crate::tenants::take;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -57,13 +57,17 @@ pub(crate) fn base(name: &str, what: &str) -> Option<PathBuf> {
 }
 
 impl Place {
-    fn make(kind: Kind, what: &str) -> Option<Self> {
+    /// Makes a place with an engine, if it runs containers.
+    pub(crate) fn make(kind: Kind, what: &str) -> Option<Self> {
+        Self::make_on(Bench::simulated_without_contexts(), kind, what)
+    }
+
+    pub(crate) fn make_on(bench: Bench, kind: Kind, what: &str) -> Option<Self> {
         let files = tempfile::tempdir_in("/dev/shm").unwrap();
         let cdi = files.path().join("var/run/cdi");
         fs::create_dir_all(&cdi).unwrap();
         let session = Session::start(kind, &cdi, what)?;
-        let bench = Bench::simulated_without_contexts().with_quick_nvml();
-        let place = Self { session, bench, files };
+        let place = Self { session, bench: bench.with_quick_nvml(), files };
         // All users of a container can enter these, and use the simulated GPU.
         for (folder, mode) in [
             (place.bench.folder(), 0o777),
@@ -89,7 +93,7 @@ impl Place {
         folder
     }
 
-    fn driver(&self) -> PathBuf {
+    pub(crate) fn driver(&self) -> PathBuf {
         Path::new(&self.bench.absolute("")).to_owned()
     }
 
@@ -124,6 +128,37 @@ impl Place {
             .with(&self.files.path().join("preload"), PRELOAD, "ro")
             .with(&self.folder("conf"), CONF, "ro")
             .with(&self.folder("region"), REGION, "rw")
+    }
+
+    /// Writes a specification of the device `nvidia.com/gpu=0`: the simulated GPU, and all programs of the image. `python` is a
+    /// script.
+    pub(crate) fn specify_gpu(&self, python: &str) {
+        let parts = self.bare("here").with(&self.python(python), "/usr/local/bin/python", "ro");
+        let mounts: Vec<Value> = parts.mounts.iter().map(|(to, mount)| specified(to, mount)).collect();
+        let (mut env, mut options) = (Vec::new(), parts.options.iter());
+        while let Some(option) = options.next() {
+            assert_eq!(option, "-e");
+            env.extend(options.next());
+        }
+        let device = json!({ "name": "0", "containerEdits": { "env": env, "mounts": mounts } });
+        let spec = json!({ "cdiVersion": "0.5.0", "kind": "nvidia.com/gpu", "devices": [device] });
+        fs::write(self.files.path().join("var/run/cdi/nvidia.json"), spec.to_string()).unwrap();
+    }
+
+    /// Writes a script that stands for Python in an image.
+    pub(crate) fn python(&self, script: &str) -> PathBuf {
+        let path = self.files.path().join("python");
+        fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(0o755)).unwrap();
+        path
+    }
+
+    /// Returns the words that start a program with nothing but the variables of the simulated GPU, whose driver is in a folder.
+    pub(crate) fn cleared(&self, driver: &str) -> Vec<String> {
+        let path = "PATH=/usr/local/bin:/usr/bin";
+        let words = ["env", "-i", path, &format!("LD_LIBRARY_PATH={driver}"), "SIMGPU_STATE=/bench/state"];
+        let variables = self.bench.variables().iter().map(|(name, value)| format!("{name}={value}"));
+        words.map(str::to_owned).into_iter().chain(variables).collect()
     }
 
     pub(crate) fn keep(&mut self, name: &str, parts: &Parts) {
@@ -188,6 +223,12 @@ impl Parts {
         let mounts = self.mounts.values().flat_map(|mount| ["-v".to_owned(), mount.clone()]);
         mounts.chain(self.options.iter().cloned()).collect()
     }
+}
+
+/// Returns a mount `FROM:TO:MODE` in the form of a specification.
+fn specified(to: &str, mount: &str) -> Value {
+    let (from, mode) = mount.split_once(&format!(":{to}:")).unwrap();
+    json!({ "hostPath": from, "containerPath": to, "options": [mode, "bind"] })
 }
 
 /// Returns the words that run a command in a container.

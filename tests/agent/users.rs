@@ -82,7 +82,7 @@ fn hold_their_quotas(users: &mut [Living; 2]) {
 
 fn until_they_have_their_shares(node: &mut Node) {
     node.until("both users get their shares", |node| {
-        let told: Vec<f64> = shares(node).into_iter().filter(|share| *share > 1.0).collect();
+        let told: Vec<f64> = shares(&node.bench).into_iter().filter(|share| *share > 1.0).collect();
         println!("shares: {told:?} of 30 and 70");
         let is_right =
             told.len() == 2 && (25.0..=32.0).contains(&told[0]) && (62.0..=72.0).contains(&told[1]);

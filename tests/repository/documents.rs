@@ -127,6 +127,21 @@ fn pages_that_are_read_in_a_hurry_stay_short() {
     assert!(cells > 300, "{cells} cells");
 }
 
+#[test]
+fn the_page_of_containers_shows_the_files_of_the_examples() {
+    let read = |path: &str| std::fs::read_to_string(artefacts::repository().join(path)).unwrap();
+    let page = read("docs/guide/containers.md");
+    for name in ["compose.yaml", "pod.yaml"] {
+        let text = read(&format!("examples/container/{name}"));
+        let lines = text.lines().skip_while(|line| line.starts_with('#'));
+        let shown: String = lines.map(|line| format!("{line}\n")).collect();
+        assert!(
+            page.contains(&format!("```\n{shown}```\n")),
+            "docs/guide/containers.md does not show {name}:\n{shown}"
+        );
+    }
+}
+
 /// Returns the messages that the troubleshooting page quotes: its code spans, each cut where `…` stands for any text.
 fn quotations() -> Vec<Vec<String>> {
     let page = artefacts::repository().join("docs/guide/troubleshooting.md");

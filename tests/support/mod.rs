@@ -22,6 +22,7 @@ pub(crate) mod other_user;
 pub(crate) mod others;
 pub(crate) mod outcome;
 pub(crate) mod quotas;
+pub(crate) mod release;
 pub(crate) mod repository;
 pub(crate) mod sharers;
 pub(crate) mod table;

@@ -39,6 +39,7 @@ fn run(symbol: Symbol, work: impl FnOnce(&NvmlCall) -> Outcome) -> Status {
     // The library opens the state first, so that faults of the state file reach the first call, too.
     let opened = if starts(symbol) { library::open().map(Some) } else { Ok(library::current()) };
     let found = opened.as_ref().ok().copied().flatten();
+    found.into_iter().for_each(|library| library.write_down(symbol));
     let verdict = faults::before(symbol, found.map(|library| library.shared.faults()));
     let outcome = match (verdict.status, opened) {
         (Some(wanted), _) => Err(wanted),

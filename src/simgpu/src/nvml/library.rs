@@ -2,7 +2,8 @@
 
 use core::cell::Cell;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
-use std::fs;
+use std::fs::{self, File, OpenOptions};
+use std::io::Write as _;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -26,6 +27,8 @@ pub(crate) struct NvmlLibrary {
     pub(super) view: NvmlView,
     path: PathBuf,
     file: Option<FileIdentity>,
+    /// `SIMGPU_NVML_CALLS`: the file that gets a line for each call.
+    calls: Option<File>,
 }
 
 /// Device and inode of a file.
@@ -113,7 +116,18 @@ impl NvmlLibrary {
         let view = NvmlView::read(&get);
         view.apply(&mut state);
         drop(state);
-        Ok(Self { shared, view, file: file.or_else(|| identity(&path)), path })
+        let calls =
+            get("SIMGPU_NVML_CALLS").map(|path| OpenOptions::new().create(true).append(true).open(path));
+        let calls = calls.transpose().map_err(|error| failed(&format!("SIMGPU_NVML_CALLS: {error}")))?;
+        Ok(Self { shared, view, file: file.or_else(|| identity(&path)), path, calls })
+    }
+
+    /// Writes down a call with its process. Several processes may use one file, so a call is one write.
+    pub(super) fn write_down(&self, symbol: Symbol) {
+        if let Some(mut calls) = self.calls.as_ref() {
+            let line = format!("{} {}\n", std::process::id(), symbol.name());
+            let _full = calls.write_all(line.as_bytes());
+        }
     }
 
     /// Lets the time of a call in the resource manager pass, while it holds the manager's lock.
