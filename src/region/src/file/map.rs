@@ -235,21 +235,17 @@ pub(crate) fn absolute(path: &Path) -> Result<PathBuf, RegionError> {
 
 /// Opens and maps the region at `path`, an absolute path. `None`: there is no file.
 pub(crate) fn open(path: &Path, trust: Trust) -> Result<Option<Mapped>, RegionError> {
-    Ok(open_with(path, trust, Rights::Write)?.map(|(mapped, _file, _is_protected)| mapped))
+    Ok(open_with(path, trust, Rights::Write)?.map(|(mapped, _file)| mapped))
 }
 
-/// Opens and maps the region for reading, which needs no right to write. Also returns the opened file. Fails if
-/// `sigbus_guard` has no room to protect the mapping.
+/// Opens and maps the region for reading, which needs no right to write. Also returns the opened file.
 pub(crate) fn open_to_read(path: &Path, trust: Trust) -> Result<Option<(Mapped, File)>, RegionError> {
-    match open_with(path, trust, Rights::Read)? {
-        None => Ok(None),
-        Some((mapped, file, true)) => Ok(Some((mapped, file))),
-        Some((_, _, false)) => Err(RegionError::TooManyOpen { path: path.into() }),
-    }
+    open_with(path, trust, Rights::Read)
 }
 
-/// Opens, checks and maps a region. Also returns the opened file, and whether the mapping is protected from truncation.
-fn open_with(path: &Path, trust: Trust, rights: Rights) -> Result<Option<(Mapped, File, bool)>, RegionError> {
+/// Opens, checks and maps a region. Also returns the opened file. Fails if `sigbus_guard` has no room to protect the mapping:
+/// a process that may write the file could end this one by a truncation.
+fn open_with(path: &Path, trust: Trust, rights: Rights) -> Result<Option<(Mapped, File)>, RegionError> {
     let Some(file) = open_file(path, rights)? else { return Ok(None) };
     let found = file.metadata().map_err(system(path, "look at it"))?;
     // SAFETY: `geteuid` has no arguments and cannot fail.
@@ -259,7 +255,10 @@ fn open_with(path: &Path, trust: Trust, rights: Rights) -> Result<Option<(Mapped
     }
     check_prefix(path, &file, found.len())?;
     let (memory, is_protected) = Mapping::new(&file, rights).map_err(system(path, "map it"))?;
-    Ok(Some((Mapped { memory, path: path.into(), id: id_of(&found) }, file, is_protected)))
+    if !is_protected {
+        return Err(RegionError::TooManyOpen { path: path.into() });
+    }
+    Ok(Some((Mapped { memory, path: path.into(), id: id_of(&found) }, file)))
 }
 
 /// Makes an empty region at `path`, for its owner alone or for all users. Succeeds if another process has made one meanwhile.
