@@ -64,7 +64,7 @@ enum gpuslice_status {
     GPUSLICE_ERROR_RENEWED = 9,        /* another slice has the region now */
     GPUSLICE_ERROR_NO_DEVICE = 10,     /* the slice has no device of this number */
     GPUSLICE_ERROR_ROOM = 11,          /* the answer is larger than the room; the room is filled */
-    GPUSLICE_ERROR_TOO_MANY_OPEN = 12, /* 1024 slices are open in this process */
+    GPUSLICE_ERROR_TOO_MANY_OPEN = 12, /* 4096 slices are open in this process */
     GPUSLICE_ERROR_SYSTEM = 13,        /* a system call failed; errno is set */
     GPUSLICE_ERROR_BUSY = 14,          /* gpuslice_reap: another process is reaping or joining */
     GPUSLICE_ERROR_INTERNAL = 15       /* a defect of the library */

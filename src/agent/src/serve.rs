@@ -89,7 +89,8 @@ fn serve_on(
         info!(%address, socket = %socket.display(), "serving");
         let shared = Shared { watch: Arc::clone(&watch), rate, plugin };
         let cluster = tokio::spawn(cluster);
-        let served = all(place, control, web::serve(web, web::routes(shared), connections), watch).await;
+        let web = gpuslice_kubernetes::web::serve(web, web::routes(shared), connections);
+        let served = all(place, control, web, watch).await;
         drop(is_running);
         let _ended_or_late = tokio::time::timeout(LEAVE, cluster).await;
         served

@@ -1,7 +1,7 @@
-//! Serves figures by a listener that only reads: metrics, JSON, and a page for people.
+//! Answers requests for figures: metrics, JSON, and a page for people.
 //!
-//! Every client that reaches the port may ask. The agent therefore bounds the cost of clients: connections, requests
-//! in a second, bytes of a request, and its time.
+//! Every client that reaches the port may ask, and none can change anything. The agent bounds the requests in a second;
+//! [`gpuslice_kubernetes::web`] bounds connections, bytes of a request, and its time.
 
 use crate::gpus::Gpu;
 use crate::history::{self, History, SeriesKey};
@@ -16,23 +16,11 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
 use gpuslice_kubernetes::metrics::{CONTENT_TYPE, PreStartMetrics};
-use hyper::server::conn::http1;
-use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::service::TowerToHyperService;
 use serde::Serialize;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
-use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
-use tracing::warn;
+use std::time::Instant;
 
-/// Most bytes of a request line with its headers.
-const MOST_BYTES: usize = 16 << 10;
-/// Time in which a client must send the headers of its request.
-const SENDING: Duration = Duration::from_secs(10);
-/// Longest time of a connection. A client may send further requests on it, but must not keep all connections.
-const CONNECTION: Duration = Duration::from_secs(120);
 /// Version of the JSON. A new field does not change it. A removed field or one with another meaning increases it.
 const VERSION: u32 = 1;
 
@@ -109,39 +97,13 @@ pub(crate) fn routes(shared: Shared) -> Router {
         .with_state(shared)
 }
 
-/// Binds the port. Clients get no answer before [`serve`] runs.
+/// Binds the port. Clients get no answer before [`gpuslice_kubernetes::web::serve`] runs.
 pub(crate) fn listen(address: SocketAddr) -> Result<std::net::TcpListener, String> {
     let taken = std::net::TcpListener::bind(address).and_then(|listener| {
         listener.set_nonblocking(true)?;
         Ok(listener)
     });
     taken.map_err(|error| format!("web.listen = \"{address}\": {error}; choose another address or port"))
-}
-
-/// Serves until the task is ended.
-pub(crate) async fn serve(listener: TcpListener, routes: Router, connections: usize) {
-    let places = Arc::new(Semaphore::new(connections));
-    let mut server = http1::Builder::new();
-    server.timer(TokioTimer::new()).header_read_timeout(SENDING).max_buf_size(MOST_BYTES).keep_alive(true);
-    loop {
-        // Further clients wait in the kernel's queue.
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
-        match listener.accept().await {
-            Ok((stream, _)) => {
-                let service = TowerToHyperService::new(routes.clone());
-                let connection = server.serve_connection(TokioIo::new(stream), service);
-                tokio::spawn(async move {
-                    // A failure of a client concerns that client alone.
-                    let _ended = tokio::time::timeout(CONNECTION, connection).await;
-                    drop(place);
-                });
-            }
-            Err(error) => {
-                warn!("web: {error}");
-                tokio::time::sleep(Duration::from_secs(1)).await;
-            }
-        }
-    }
 }
 
 /// Sets the headers of every answer, and refuses requests beyond the bound.
@@ -268,6 +230,7 @@ fn lines(history: &History) -> Vec<Line> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     #[test]
     fn the_rate_bounds_requests_at_once_and_in_a_second() {

@@ -2,7 +2,7 @@
 
 use crate::objects::Part;
 use gpuslice_slices::cdi::CdiDevice;
-use gpuslice_slices::slot::{Name, Places, Problem};
+use gpuslice_slices::slot::{Name, Places, Problem, remove_folder};
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{ErrorKind, Result as IoResult};
@@ -70,13 +70,13 @@ pub(crate) fn remove(places: &Places, name: &Name) -> Result<(), Problem> {
     let region = places.region(name);
     let removed = [
         withdraw(places, name),
-        gone(region.parent().unwrap_or(&region), |path| fs::remove_dir_all(path)),
-        gone(&places.slot(name), |path| fs::remove_dir_all(path)),
+        remove_folder(region.parent().unwrap_or(&region), &places.regions),
+        remove_folder(&places.slot(name), &places.slots()),
     ];
     removed.into_iter().collect()
 }
 
-/// Removes a file or a folder. A missing one is no failure.
+/// Removes a file. A missing one is no failure.
 pub(crate) fn gone(path: &Path, how: impl FnOnce(&Path) -> IoResult<()>) -> Result<(), Problem> {
     match how(path) {
         Err(error) if error.kind() != ErrorKind::NotFound => {

@@ -8,9 +8,10 @@
 //! 6. `grpc`: the kubelet's interfaces.
 //! 7. `files`: the files of a slice.
 //! 8. `metrics`: durations and failures of the calls of kubelets and schedulers.
-//! 9. `plugin`: the device plugin of a node.
-//! 10. `dra`: the driver of dynamically allocated resources of a node.
-//! 11. `extender`: the extender of the scheduler.
+//! 9. `web`: the server of metrics and health checks.
+//! 10. `plugin`: the device plugin of a node.
+//! 11. `dra`: the driver of dynamically allocated resources of a node.
+//! 12. `extender`: the extender of the scheduler.
 
 #![forbid(unsafe_code)]
 
@@ -25,3 +26,4 @@ pub mod objects;
 pub mod placement;
 pub mod plugin;
 pub mod topology;
+pub mod web;

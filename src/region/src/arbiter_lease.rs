@@ -28,7 +28,8 @@ use crate::{
     file::{
         error::RegionError,
         folders,
-        map::{self, FileId, Rights},
+        map::{self, FileId},
+        regular::Rights,
         sigbus_guard, space,
     },
     handle::device::Uuid,

@@ -73,6 +73,7 @@ pub use {
         map::{Trust, make},
         names, operator,
         probe::probe_path,
+        regular::{Opened, open_found},
         sigbus_forwarding,
         space::file_space,
     },

@@ -112,7 +112,7 @@ impl Config {
         });
         let rate = reading.number("web.requests_per_second", said.web.requests_per_second.as_ref(), 10_000);
         let connections = reading.number("web.connections", said.web.connections.as_ref(), 1024);
-        let found = reading.number("discover_limit", said.discover_limit.as_ref(), 65_536);
+        let found = reading.number("discover_limit", said.discover_limit.as_ref(), 1024);
         let group = reading.value("control.group", said.control.group.as_ref(), |text| match text {
             "" => Err("write the name of a group, or leave the key out for root alone".to_owned()),
             name => Ok(name.to_owned()),
@@ -176,9 +176,9 @@ mod tests {
     #[test]
     fn slices_of_others_are_looked_for_up_to_a_limit_or_not_at_all() {
         let limit = |text: &str| parse(text).unwrap().discover;
-        assert_eq!(limit("discover_limit = 5000\n"), 5000);
-        assert_eq!(limit("discover_limit = 5000\ndiscover = false\n"), 0);
-        assert!(parse("discover_limit = 0\n").unwrap_err()[0].contains("from 1 to 65536"));
+        assert_eq!(limit("discover_limit = 500\n"), 500);
+        assert_eq!(limit("discover_limit = 500\ndiscover = false\n"), 0);
+        assert!(parse("discover_limit = 0\n").unwrap_err()[0].contains("from 1 to 1024"));
     }
 
     #[test]

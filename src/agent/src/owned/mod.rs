@@ -174,7 +174,7 @@ impl Owned {
         else {
             return Ok(false);
         };
-        let changes = monitor.change_limits(|device| {
+        let changes = monitor.impose_limits(|device| {
             let is_it = device.uuid.to_string() == bare(&terms.gpu);
             is_it.then(|| limits(terms, device.limits))?
         });

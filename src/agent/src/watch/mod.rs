@@ -20,7 +20,7 @@ use found::FoundSlices;
 use gpuslice_region::{RegionError, Removal, Trust, remove_for_good};
 use gpuslice_slices::discovery::{Container, FileId, Machine};
 use gpuslice_slices::installed;
-use gpuslice_slices::slot::{Name, Places, Problem};
+use gpuslice_slices::slot::{Name, Places, Problem, remove_folder};
 use made::ConfiguredSlices;
 use regions::LookUp;
 use std::collections::BTreeSet;
@@ -264,9 +264,12 @@ fn remove(places: &Places, name: &Name, folder: &Path) -> bool {
         Err(RegionError::NotAFile { .. } | RegionError::Magic { .. } | RegionError::Size { .. }) => {}
         Ok(_) | Err(_) => return false,
     }
-    let removed = fs::remove_dir_all(places.slot(name));
-    let _nothing_in_it = fs::remove_dir_all(folder);
-    removed.is_ok()
+    let removed =
+        [remove_folder(folder, &places.regions), remove_folder(&places.slot(name), &places.slots())];
+    for problem in removed.iter().filter_map(|removed| removed.as_ref().err()) {
+        warn!("{problem}");
+    }
+    removed.iter().all(Result::is_ok)
 }
 
 #[cfg(test)]

@@ -23,6 +23,7 @@ use crate::lease::{self, Election, Term};
 use crate::metrics::{CONTENT_TYPE, ExtenderMetrics, Rejection, Verb};
 use crate::objects::{Request, requests};
 use crate::placement::Order;
+use crate::web;
 use axum::extract::{DefaultBodyLimit, State as Shared};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
@@ -41,6 +42,9 @@ use waiting::Waiting;
 
 /// Most bytes of a request: 10,000 whole nodes.
 const MOST_BYTES: usize = 256 << 20;
+
+/// Most connections at the same time to the port of the state and the metrics.
+const MOST_CONNECTIONS: usize = 32;
 
 /// Time in which the pods must be listed again: a part of the 5 s that a scheduler waits.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -143,7 +147,7 @@ pub async fn serve(
         beside.spawn(async move { election.run().await });
     }
     if let Some(health) = health {
-        beside.spawn(async move { drop(axum::serve(health, state).await) });
+        beside.spawn(web::serve(health, state, MOST_CONNECTIONS));
     }
     let served = axum::serve(listener, routes).with_graceful_shutdown(until).await;
     beside.shutdown().await;

@@ -193,7 +193,7 @@ impl Slots {
     ) -> Result<(), String> {
         let opened = Monitor::open(&self.places.region(name), Trust::AnyOwner);
         let Some(monitor) = opened.map_err(|error| error.to_string())? else { return Ok(()) };
-        let changes = monitor.change_limits(|device| {
+        let changes = monitor.impose_limits(|device| {
             let part = parts.iter().find(|part| part.uuid.ends_with(&device.uuid.to_string()))?;
             of(device.limits, part.limits(device.limits))
         });
@@ -228,5 +228,63 @@ fn owner_file(places: &Places, name: &Name) -> PathBuf {
 fn told(removed: Result<(), Problem>) {
     if let Err(problem) = removed {
         tracing::warn!("{problem}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gpuslice_region::{DeviceRequest, Member, Uuid};
+    use std::sync::mpsc::channel;
+    use std::thread;
+    use std::time::Duration;
+
+    /// A process of each of two tenants raises its limits, and then holds the lock on them for ever.
+    #[test]
+    fn limits_are_set_back_without_a_wait_for_tenants_that_hold_their_locks() {
+        let root = tempfile::tempdir_in("/dev/shm").unwrap();
+        let at = |name: &str| root.path().join(name);
+        let places = Places { state: at("state"), regions: at("regions"), cdi: at("cdi") };
+        let mut slots = Slots::open(places.clone(), at("library"));
+        let gpu = Uuid([1; 16]);
+        let tenants = ["slot-0", "slot-1"].map(|slot| {
+            let parts = vec![Part { uuid: format!("GPU-{gpu}"), mem_mib: 1024, core: 30 }];
+            let text = || slot.to_owned();
+            let (slots_of, asked) = (vec![text()], None);
+            let owner = Owner {
+                namespace: text(),
+                pod: text(),
+                uid: text(),
+                container: text(),
+                slots: slots_of,
+                parts,
+                asked,
+            };
+            slots.give(&owner).unwrap();
+            let wanted = [DeviceRequest { uuid: gpu, total: 16 << 30, limits: Limits::NONE }];
+            let region = places.region(&slot.parse().unwrap());
+            let (member, _) = Member::join(&region, Trust::AnyOwner, &wanted).unwrap();
+            let monitor = Monitor::open(&region, Trust::AnyOwner).unwrap().unwrap();
+            let ((began, begun), (end, ended)) = (channel(), channel::<()>());
+            let holder = thread::spawn(move || {
+                let hold = |_: &_| {
+                    began.send(()).unwrap();
+                    let _no_sender = ended.recv();
+                    None
+                };
+                monitor.change_limits(hold).unwrap();
+            });
+            begun.recv().unwrap();
+            (member, end, holder)
+        });
+        let begun = Instant::now();
+        assert_eq!(slots.hold(), Vec::<String>::new());
+        assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
+        for (member, end, holder) in tenants {
+            let limits = member.limits(member.devices()[0].device);
+            assert_eq!((limits.memory, limits.cores_permille), (Some(1024 << 20), 300));
+            drop(end);
+            holder.join().unwrap();
+        }
     }
 }

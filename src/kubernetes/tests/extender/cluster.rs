@@ -22,6 +22,8 @@ pub(crate) struct Cluster {
 /// Running extender.
 pub(crate) struct Extender {
     pub(crate) address: SocketAddr,
+    /// The port of the state and the metrics.
+    pub(crate) health: SocketAddr,
     running: JoinHandle<()>,
     end: Option<oneshot::Sender<()>>,
 }
@@ -183,14 +185,16 @@ impl Extender {
     async fn begin(server: SocketAddr, order: Order, lease: Option<lease::LeaseConfig>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
+        let health_listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let health = health_listener.local_addr().unwrap();
         let client = Client::new(&format!("http://{server}"), None, None).unwrap();
         let settings = extender::ExtenderConfig { order, lease };
         let (end, ended) = oneshot::channel();
         let until = async { drop(ended.await) };
         let running = tokio::spawn(async move {
-            extender::serve(listener, None, client, settings, until).await.unwrap();
+            extender::serve(listener, Some(health_listener), client, settings, until).await.unwrap();
         });
-        Self { address, running, end: Some(end) }
+        Self { address, health, running, end: Some(end) }
     }
 
     async fn until_ready(&self) {
@@ -234,7 +238,7 @@ async fn post(address: SocketAddr, path: &str, body: &Value) -> Value {
     serde_json::from_str(body).unwrap_or_else(|_| panic!("{answer}"))
 }
 
-async fn said(address: SocketAddr, method: &str, path: &str, body: &str) -> String {
+pub(crate) async fn said(address: SocketAddr, method: &str, path: &str, body: &str) -> String {
     let mut stream = TcpStream::connect(address).await.unwrap();
     let head = format!(
         "{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",

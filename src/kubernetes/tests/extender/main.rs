@@ -22,9 +22,11 @@ mod wake;
 mod watches;
 
 use apiserver::Mishap;
-use cluster::{Cluster, pod};
+use cluster::{Cluster, pod, said};
 use gpuslice_kubernetes::placement::Order;
 use std::time::{Duration, Instant};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
 
 /// Time within which an event comes that the test waits for, on a machine under other load.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -105,6 +107,23 @@ async fn a_pod_whose_binding_was_not_answered_keeps_its_parts_when_the_scheduler
     cluster.apiserver.put(&by_hand);
     assert!(cluster.bind("b", "n1").await.contains("another client has bound the pod"));
     assert_eq!(cluster.alloc("b"), None);
+}
+
+/// Opens connections that begin a request and never end it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connections_of_unfinished_requests_to_the_health_port_are_closed_in_time() {
+    let cluster = Cluster::start(&[("n1", 1)]).await;
+    let mut unfinished = Vec::new();
+    for _ in 0..64 {
+        let mut stream = TcpStream::connect(cluster.extender.health).await.unwrap();
+        stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: a\r\n").await.unwrap();
+        unfinished.push(stream);
+    }
+    assert!(said(cluster.extender.health, "GET", "/healthz", "").await.starts_with("HTTP/1.1 200"));
+    for mut stream in unfinished {
+        let closed = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut Vec::new())).await;
+        assert!(closed.is_ok(), "the connection stays open");
+    }
 }
 
 /// Binds ten pods at the same time, of which six have room.

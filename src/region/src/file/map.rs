@@ -15,9 +15,7 @@ use std::{
         fd::AsRawFd as _,
         unix::{
             ffi::OsStrExt as _,
-            fs::{
-                FileExt as _, FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _,
-            },
+            fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _},
         },
     },
     path::{self, Path, PathBuf},
@@ -28,6 +26,7 @@ use crate::{
     file::{
         error::{OPENING_TO_READ, RegionError},
         locks::LockFile,
+        regular::{self, Opened, Rights},
         sigbus_guard,
         space::take_space,
     },
@@ -72,15 +71,6 @@ impl FileId {
         let mixed = self.device.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ self.inode.rotate_left(32);
         mixed.wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 26
     }
-}
-
-/// Access that a mapping needs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Rights {
-    /// Reading. A write through the mapping would end the process.
-    Read,
-    /// Reading and writing.
-    Write,
 }
 
 /// The mapped memory of a region. The drop unmaps it.
@@ -245,21 +235,17 @@ pub(crate) fn absolute(path: &Path) -> Result<PathBuf, RegionError> {
 
 /// Opens and maps the region at `path`, an absolute path. `None`: there is no file.
 pub(crate) fn open(path: &Path, trust: Trust) -> Result<Option<Mapped>, RegionError> {
-    Ok(open_with(path, trust, Rights::Write)?.map(|(mapped, _file, _is_protected)| mapped))
+    Ok(open_with(path, trust, Rights::Write)?.map(|(mapped, _file)| mapped))
 }
 
-/// Opens and maps the region for reading, which needs no right to write. Also returns the opened file. Fails if
-/// `sigbus_guard` has no room to protect the mapping.
+/// Opens and maps the region for reading, which needs no right to write. Also returns the opened file.
 pub(crate) fn open_to_read(path: &Path, trust: Trust) -> Result<Option<(Mapped, File)>, RegionError> {
-    match open_with(path, trust, Rights::Read)? {
-        None => Ok(None),
-        Some((mapped, file, true)) => Ok(Some((mapped, file))),
-        Some((_, _, false)) => Err(RegionError::TooManyOpen { path: path.into() }),
-    }
+    open_with(path, trust, Rights::Read)
 }
 
-/// Opens, checks and maps a region. Also returns the opened file, and whether the mapping is protected from truncation.
-fn open_with(path: &Path, trust: Trust, rights: Rights) -> Result<Option<(Mapped, File, bool)>, RegionError> {
+/// Opens, checks and maps a region. Also returns the opened file. Fails if `sigbus_guard` has no room to protect the mapping:
+/// a process that may write the file could end this one by a truncation.
+fn open_with(path: &Path, trust: Trust, rights: Rights) -> Result<Option<(Mapped, File)>, RegionError> {
     let Some(file) = open_file(path, rights)? else { return Ok(None) };
     let found = file.metadata().map_err(system(path, "look at it"))?;
     // SAFETY: `geteuid` has no arguments and cannot fail.
@@ -269,7 +255,10 @@ fn open_with(path: &Path, trust: Trust, rights: Rights) -> Result<Option<(Mapped
     }
     check_prefix(path, &file, found.len())?;
     let (memory, is_protected) = Mapping::new(&file, rights).map_err(system(path, "map it"))?;
-    Ok(Some((Mapped { memory, path: path.into(), id: id_of(&found) }, file, is_protected)))
+    if !is_protected {
+        return Err(RegionError::TooManyOpen { path: path.into() });
+    }
+    Ok(Some((Mapped { memory, path: path.into(), id: id_of(&found) }, file)))
 }
 
 /// Makes an empty region at `path`, for its owner alone or for all users. Succeeds if another process has made one meanwhile.
@@ -299,35 +288,12 @@ pub fn make(path: &Path, mode: u32) -> Result<bool, RegionError> {
 
 /// Opens a regular file. Does not follow a link, and does not wait for the other end of a pipe.
 pub(crate) fn open_file(path: &Path, rights: Rights) -> Result<Option<File>, RegionError> {
-    let flags = libc::O_NOFOLLOW | libc::O_CLOEXEC | libc::O_NONBLOCK | libc::O_NOCTTY;
-    let write = rights == Rights::Write;
-    let file = match OpenOptions::new().read(true).write(write).custom_flags(flags).open(path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => {
-            // The kind of the file is only for the message, so it is looked up after the failure.
-            return Err(match path.symlink_metadata().map(|found| name_of(&found.file_type())) {
-                Ok(Some(found)) => RegionError::NotAFile { path: path.into(), found },
-                _ => system(path, if write { "open it" } else { OPENING_TO_READ })(error),
-            });
-        }
-    };
-    let kind = file.metadata().map_err(system(path, "look at it"))?.file_type();
-    match name_of(&kind) {
-        None => Ok(Some(file)),
-        Some(found) => Err(RegionError::NotAFile { path: path.into(), found }),
-    }
-}
-
-/// Returns the kind of a file that is not regular.
-fn name_of(kind: &fs::FileType) -> Option<&'static str> {
-    match kind {
-        kind if kind.is_file() => None,
-        kind if kind.is_symlink() => Some("a symbolic link"),
-        kind if kind.is_dir() => Some("a directory"),
-        kind if kind.is_fifo() => Some("a pipe"),
-        kind if kind.is_socket() => Some("a socket"),
-        _ => Some("a device"),
+    match regular::open(path, rights) {
+        Ok(Opened::File(file)) => Ok(Some(file)),
+        Ok(Opened::Other(found)) => Err(RegionError::NotAFile { path: path.into(), found }),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) if rights == Rights::Write => Err(system(path, "open it")(error)),
+        Err(error) => Err(system(path, OPENING_TO_READ)(error)),
     }
 }
 

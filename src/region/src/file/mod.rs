@@ -8,6 +8,7 @@ pub(crate) mod map;
 pub mod names;
 pub mod operator;
 pub(crate) mod probe;
+pub(crate) mod regular;
 pub mod sigbus_forwarding;
 pub(crate) mod sigbus_guard;
 pub(crate) mod space;

@@ -29,9 +29,9 @@ use crate::{
 };
 use libc::{SA_NODEFER, SA_ONSTACK, SA_RESETHAND, SA_RESTART, SA_SIGINFO, sigaction, siginfo_t};
 
-/// The most mappings that are protected in one process: its own region, and one more for each region that it looks at.
-/// Mappings beyond these are not protected.
-pub(crate) const MAX_PROTECTED: usize = 1024;
+/// The most mappings that are protected in one process: its own region, and one more for each region that it looks at. No process
+/// opens a region beyond these. The agent has two mappings of each slice, and has 512 slices and finds 1024 at most.
+pub(crate) const MAX_PROTECTED: usize = 4096;
 
 /// A protected mapping.
 struct ProtectedRange {

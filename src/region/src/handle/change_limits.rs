@@ -38,12 +38,36 @@ impl Region {
         let attempt = || locks.try_limits().map_err(|source| self.mapped().failed("lock it", source));
         let late = |waited| RegionError::Changing { path: self.path().to_owned(), waited };
         let _lock = backoff::retry_until(CHANGING, attempt, late)?;
+        Ok(self.change_tried(&mut change))
+    }
+
+    /// Does the same for a process whose limits win, and waits for no other process. A process of the slice can hold the lock for
+    /// as long as it lives. So the lock is tried once, and only if a device is to have other limits; they are written without it
+    /// too. Another process that changes limits at the same moment may then undo the change: the caller looks again later.
+    ///
+    /// # Errors
+    /// [`RegionError::Replaced`] if the path leads to another file. [`RegionError::System`] if the file cannot be opened for
+    /// writing, or locked.
+    pub fn impose_limits(
+        &self,
+        mut change: impl FnMut(&DeviceView) -> Option<Limits>,
+    ) -> Result<Vec<LimitsChange>, RegionError> {
+        if self.devices().iter().all(|device| change(device).is_none()) {
+            return Ok(Vec::new());
+        }
+        let locks = self.mapped().locks()?;
+        let _lock = locks.try_limits().map_err(|source| self.mapped().failed("lock it", source))?;
+        Ok(self.change_tried(&mut change))
+    }
+
+    /// Changes limits for a caller that has tried to lock them.
+    fn change_tried(&self, change: &mut impl FnMut(&DeviceView) -> Option<Limits>) -> Vec<LimitsChange> {
         let mut changes = Vec::new();
         for before in self.devices() {
             let Some(after) = change(&before).map(Limits::bounded) else { continue };
             self.set_limits(before.device, after);
             changes.push(LimitsChange { before, after });
         }
-        Ok(changes)
+        changes
     }
 }

@@ -16,7 +16,8 @@ use crate::{
     file::{
         error::RegionError,
         locks,
-        map::{self, Rights, Trust},
+        map::{self, Trust},
+        regular::Rights,
     },
     handle::region::Region,
     slots::identity,

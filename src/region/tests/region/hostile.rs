@@ -2,7 +2,8 @@
 
 use std::{
     fs::{self, File, OpenOptions},
-    os::unix::fs::{FileExt as _, chown, symlink},
+    os::fd::AsRawFd as _,
+    os::unix::fs::{FileExt as _, OpenOptionsExt as _, chown, symlink},
     path::{Path, PathBuf},
 };
 
@@ -92,6 +93,7 @@ fn a_path_of_no_regular_file_is_refused_without_waiting_for_it() {
     let name = std::ffi::CString::new(pipe.to_str().unwrap()).unwrap();
     // SAFETY: `mkfifo` needs a string that ends with a zero, which a `CString` is.
     assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
+    let reader = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(&pipe).unwrap();
     let _socket = std::os::unix::net::UnixListener::bind(directory.path().join("socket")).unwrap();
     let cases =
         [("link", "a symbolic link"), ("pipe", "a pipe"), ("socket", "a socket"), ("", "a directory")];
@@ -99,6 +101,18 @@ fn a_path_of_no_regular_file_is_refused_without_waiting_for_it() {
         let error = refusal(&directory.path().join(name));
         assert!(matches!(error, RegionError::NotAFile { found, .. } if found == expected), "{error}");
     }
+    // The opening of a device would act on the device. The kernel tells the reader of a pipe that a writer was there.
+    assert_eq!(writers_hang_up(&reader), 0, "a process has opened the pipe");
+    drop(open(&pipe));
+    assert_eq!(writers_hang_up(&reader), libc::POLLHUP);
+}
+
+/// Returns `POLLHUP` if a process has opened the pipe for writing since this reader has opened it, and has closed it.
+fn writers_hang_up(reader: &File) -> i16 {
+    let mut asked = libc::pollfd { fd: reader.as_raw_fd(), events: 0, revents: 0 };
+    // SAFETY: `poll` needs as many structures as the count says. There is one, which lives until after the call.
+    assert!(unsafe { libc::poll(&raw mut asked, 1, 0) } >= 0);
+    asked.revents
 }
 
 #[test]

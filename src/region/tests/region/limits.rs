@@ -1,6 +1,7 @@
 //! Tests that no change is lost when several processes change limits at once.
 
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use gpuslice_region::{Limits, Monitor, Sharing, Trust};
 
@@ -85,10 +86,16 @@ fn an_unfinished_change_of_a_living_process_blocks_others_and_of_a_dead_one_does
     let told = double().unwrap_err().to_string();
     assert!(told.contains("has been changing its limits for more than 2"), "{told}");
     assert_eq!(member.limits(device).memory, Some(100));
+    // An agent does not wait for the process, which may be a tenant's.
+    let begun = Instant::now();
+    assert!(member.impose_limits(|_| None).unwrap().is_empty());
+    assert_eq!(member.impose_limits(|view| Some(with(view.limits, "memory", 50))).unwrap().len(), 1);
+    assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
+    assert_eq!(member.limits(device).memory, Some(50));
     puppet.kill();
     let changes = double().unwrap();
     let [change] = changes.as_slice() else { panic!("{changes:?}") };
-    assert_eq!((change.before.limits.memory, change.after.memory), (Some(100), Some(200)));
+    assert_eq!((change.before.limits.memory, change.after.memory), (Some(50), Some(200)));
     assert_eq!(member.limits(device), change.after);
     assert!(member.change_limits(|_| None).unwrap().is_empty());
 }

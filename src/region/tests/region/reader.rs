@@ -98,7 +98,7 @@ fn a_region_is_mapped_for_reading_and_its_file_opened_for_it() {
 }
 
 #[test]
-fn there_is_an_end_to_the_regions_that_one_process_reads_and_none_is_taken_from_another() {
+fn there_is_an_end_to_the_regions_that_one_process_opens_and_none_is_taken_from_another() {
     let directory = directory();
     let path = directory.path().join("region");
     let (_member, _) = join(&path, LIMIT);
@@ -108,7 +108,7 @@ fn there_is_an_end_to_the_regions_that_one_process_reads_and_none_is_taken_from_
     assert_eq!(
         answer,
         format!(
-            "1024 {}: this process has 1024 regions open, the most that it can protect from truncation; close some",
+            "4096 {}: this process has 4096 regions open, the most that it can protect from truncation; close some",
             path.display()
         )
     );
@@ -117,7 +117,7 @@ fn there_is_an_end_to_the_regions_that_one_process_reads_and_none_is_taken_from_
 /// Opens a region until that fails. Returns the number of openings and the last error. Then truncates all of them; this
 /// process must survive.
 pub(crate) fn exhaust(path: &Path) -> String {
-    let descriptors = libc::rlimit { rlim_cur: 2048, rlim_max: 2048 };
+    let descriptors = libc::rlimit { rlim_cur: 8192, rlim_max: 8192 };
     // SAFETY: `setrlimit` needs a valid `rlimit`, which `descriptors` is.
     assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const descriptors) }, 0);
     let mut readers = Vec::new();
@@ -127,6 +127,8 @@ pub(crate) fn exhaust(path: &Path) -> String {
             Err(error) => break error,
         }
     };
+    // A monitor, which has the same mapping for writing, would end with a truncation too.
+    assert!(matches!(Monitor::open(path, Trust::AnyOwner), Err(RegionError::TooManyOpen { .. })));
     let most = readers.len();
     readers.pop();
     readers.push(open(path));

@@ -6,6 +6,7 @@ use crate::process::read;
 use gpuslice_policy::config::{Config, FIXED_FILE, FileRead, OperatorFiles};
 use gpuslice_region::names::{FILE_PREFIX, FOLDER, MOUNTED};
 use gpuslice_region::operator::Contents;
+use gpuslice_region::{Opened, open_found};
 use rustix::fs::{self as kernel, AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use std::collections::BTreeSet;
@@ -177,21 +178,11 @@ impl Container {
         self.witnesses.iter().filter_map(of_process).collect()
     }
 
-    /// Reads a short file of the container. Follows no link, and reads regular files only.
+    /// Reads a short file of the container. Follows no link, and opens regular files only.
     #[must_use]
     pub fn file(&self, path: &'static str) -> Contents {
         let Some((root, _)) = self.root_with(&[path]) else { return Contents::Absent };
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-        let file = match kernel::openat2(&root, below(path), flags, Mode::empty(), WITHIN) {
-            Ok(file) => File::from(file),
-            Err(Errno::NOENT) => return Contents::Absent,
-            Err(error) => return Contents::Unreadable(error.to_string()),
-        };
-        match file.metadata() {
-            Ok(found) if found.is_file() => Contents::from_file(file),
-            Ok(_) => Contents::Unreadable("it is no regular file".to_owned()),
-            Err(error) => Contents::Unreadable(error.to_string()),
-        }
+        file_below(&root, path)
     }
 
     /// Returns the root directory, and those of `folders` that can be read without waiting. Returns none if there are
@@ -219,6 +210,21 @@ const WITHIN: ResolveFlags =
 
 fn below(path: &str) -> &str {
     path.trim_start_matches('/')
+}
+
+/// Reads a short regular file below a root.
+fn file_below(root: &OwnedFd, path: &str) -> Contents {
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let opened = match kernel::openat2(root, below(path), flags, Mode::empty(), WITHIN) {
+        Ok(found) => open_found(&File::from(found)),
+        Err(Errno::NOENT) => return Contents::Absent,
+        Err(error) => return Contents::Unreadable(error.to_string()),
+    };
+    match opened {
+        Ok(Opened::File(file)) => Contents::from_file(file),
+        Ok(Opened::Other(kind)) => Contents::Unreadable(format!("it is {kind}")),
+        Err(error) => Contents::Unreadable(error.to_string()),
+    }
 }
 
 /// Returns the value of a variable in the contents of `/proc/PID/environ`.
@@ -334,6 +340,21 @@ mod tests {
         kernel::mknodat(CWD, at("dev/shm/gpuslice-0-pipe"), FileType::Fifo, Mode::RUSR, 0).unwrap();
         let expected = ["/dev/shm/gpuslice-0-1", "/run/gpuslice/region/region"].map(PathBuf::from);
         assert_eq!(found_below(root.path()), expected);
+    }
+
+    /// The opening of a socket fails, so its error tells whether the agent has opened the file before it looked at its kind.
+    #[test]
+    fn the_agent_looks_at_a_file_of_a_container_before_it_opens_the_file() {
+        let root = tempfile::tempdir().unwrap();
+        fs::create_dir_all(root.path().join("run/gpuslice/conf")).unwrap();
+        let opened = kernel::open(root.path(), OFlags::PATH | OFlags::DIRECTORY, Mode::empty()).unwrap();
+        assert_eq!(file_below(&opened, FIXED_FILE), Contents::Absent);
+        let file = root.path().join(below(FIXED_FILE));
+        let _socket = std::os::unix::net::UnixListener::bind(&file).unwrap();
+        assert_eq!(file_below(&opened, FIXED_FILE), Contents::Unreadable("it is a socket".to_owned()));
+        fs::remove_file(&file).unwrap();
+        fs::write(&file, "GPU_MEM_LIMIT=1GiB").unwrap();
+        assert_eq!(file_below(&opened, FIXED_FILE), Contents::Read(b"GPU_MEM_LIMIT=1GiB".to_vec()));
     }
 
     #[test]

@@ -16,6 +16,7 @@ use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 use words::{Answer, Question, READY};
@@ -46,6 +47,14 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const QUICK: Duration = Duration::from_secs(1);
 /// Time in which a command repeats questions about figures that change meanwhile.
 const LONG: Duration = Duration::from_secs(1);
+/// Longest wait for the end of children that were killed. A child that does not hang in the kernel ends within milliseconds.
+const ENDING: Duration = Duration::from_millis(500);
+/// Time between two looks at such a child.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// Children of this process that were killed and may not have ended.
+static KILLED: Killed = Killed(Mutex::new(Vec::new()));
+
 /// Limit on the waits for NVML.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NvmlTimeout {
@@ -71,14 +80,16 @@ pub struct Nvml {
 /// The child that asks NVML.
 #[derive(Debug)]
 struct Worker {
-    child: Child,
+    /// None only while the worker is dropped.
+    child: Option<Child>,
     questions: ChildStdin,
     answers: Receiver<String>,
 }
 
 impl Nvml {
     /// Starts NVML in a child. Returns none if there is no NVML, or it cannot be used. If it ceases to answer, `note`
-    /// gets one line.
+    /// gets one line. Also returns none while an earlier child hangs: another child would hang too, and each takes a process,
+    /// a thread and a descriptor.
     ///
     /// The child is this same program with [`WORKER`] as its argument. With that argument the program must call
     /// [`work`].
@@ -185,6 +196,9 @@ impl Nvml {
 
 impl Worker {
     fn start() -> Option<Self> {
+        if !KILLED.have_ended(ENDING) {
+            return None;
+        }
         let mut command = Command::new(std::env::current_exe().ok()?);
         command.arg(WORKER).env_remove("LD_PRELOAD");
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
@@ -195,14 +209,70 @@ impl Worker {
             let lines = BufReader::new(out).lines().map_while(Result::ok);
             lines.map_while(|line| tell.send(line).ok()).for_each(drop);
         });
-        Some(Self { child, questions, answers })
+        Some(Self { child: Some(child), questions, answers })
     }
 }
 
 impl Drop for Worker {
     /// Kills the child and does not wait for its end. The child may hang in the kernel, where no signal ends it.
     fn drop(&mut self) {
-        let _ended = self.child.kill();
-        let _not_yet = self.child.try_wait();
+        if let Some(mut child) = self.child.take() {
+            let _ended = child.kill();
+            KILLED.add(child);
+        }
+    }
+}
+
+/// Children that were killed. A child that has ended stays a process of the machine until its parent asks for its status.
+#[derive(Debug)]
+struct Killed(Mutex<Vec<Child>>);
+
+impl Killed {
+    fn add(&self, child: Child) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(child);
+        self.have_ended(Duration::ZERO);
+    }
+
+    /// Returns true once all children have ended, and false if one has not ended after `wait`.
+    fn have_ended(&self, wait: Duration) -> bool {
+        let begun = Instant::now();
+        let mut children = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            children.retain_mut(|child| matches!(child.try_wait(), Ok(None)));
+            if children.is_empty() || begun.elapsed() >= wait {
+                return children.is_empty();
+            }
+            thread::sleep(LOOK);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_child_is_started_while_an_earlier_one_hangs_and_none_stays_behind() {
+        let killed = Killed(Mutex::new(Vec::new()));
+        assert!(killed.have_ended(Duration::ZERO));
+        // A child that hangs in the kernel does not end by a signal, as one that gets no signal.
+        let mut child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+        let (input, pid) = (child.stdin.take(), child.id());
+        killed.add(child);
+        assert!(!killed.have_ended(Duration::ZERO) && !killed.have_ended(Duration::from_millis(20)));
+        drop(input);
+        assert!(killed.have_ended(Duration::from_secs(60)));
+        assert!(!std::path::Path::new(&format!("/proc/{pid}")).exists(), "it was not waited for");
+    }
+
+    #[test]
+    fn a_worker_that_was_killed_is_waited_for_before_the_next_one_starts() {
+        // This program ends at once: it has no test of the argument's name.
+        let first = Worker::start().unwrap();
+        let pid = first.child.as_ref().unwrap().id();
+        drop(first);
+        drop(Worker::start().unwrap());
+        assert!(!std::path::Path::new(&format!("/proc/{pid}")).exists(), "it was not waited for");
+        assert!(KILLED.have_ended(Duration::from_secs(60)));
     }
 }

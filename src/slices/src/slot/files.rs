@@ -57,16 +57,9 @@ impl From<RegionError> for Problem {
     }
 }
 
-/// Renames a file that is no region, to a name with `.broken`. A tenant may have put anything under that name; a link
-/// there is not followed.
+/// Renames a file that is no region, to a name with `.broken`, which no file has.
 pub(super) fn set_aside(region: &Path) -> io::Result<()> {
-    let aside = region.with_extension("broken");
-    match aside.symlink_metadata() {
-        Ok(there) if there.is_dir() => fs::remove_dir_all(&aside)?,
-        Ok(_) => fs::remove_file(&aside)?,
-        Err(_) => {}
-    }
-    fs::rename(region, aside)
+    fs::rename(region, region.with_extension("broken"))
 }
 
 /// Makes a folder and those above it. All users may look into them, and only their owner may write them. A folder that

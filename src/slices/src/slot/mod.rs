@@ -16,9 +16,11 @@
 mod files;
 mod name;
 mod places;
+mod removal;
 mod settings;
 
 pub use files::{Problem, make_folder, write_whole};
 pub use name::{CLAIM, Name, SLOT};
 pub use places::{LIBRARY, Places, REGION};
+pub use removal::remove_folder;
 pub use settings::changed;

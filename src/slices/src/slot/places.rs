@@ -2,6 +2,7 @@
 
 use super::files::{Problem, make_folder, set_aside, write_whole};
 use super::name::Name;
+use super::removal::remove_folder;
 use crate::cdi::{self, Mount, Spec};
 use gpuslice_policy::config::{FIXED_FILE, keys};
 use gpuslice_region::names::{self, MOUNTED};
@@ -137,6 +138,7 @@ impl Places {
             Err(RegionError::NotAFile { .. } | RegionError::Magic { .. } | RegionError::Size { .. })
                 if !is_used =>
             {
+                remove_folder(&region.with_extension("broken"), &self.regions)?;
                 set_aside(&region).map_err(Problem::of(&region, "set this file aside"))?;
                 make(&region, REGION_MODE)?;
                 Ok(())
