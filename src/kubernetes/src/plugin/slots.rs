@@ -9,7 +9,7 @@ use gpuslice_policy::units::{Bytes, Permille};
 use gpuslice_region::{Limits, Monitor, Trust};
 use gpuslice_slices::slot::{Name, Places, Problem, write_whole};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::PathBuf;
 use std::time::Instant;
@@ -66,13 +66,15 @@ pub fn owner_of(places: &Places, slot: &Name) -> Option<Owner> {
 pub(crate) struct Known {
     pub(crate) owner: Owner,
     pub(crate) since: Instant,
+    /// Instant of the first list of the kubelet after which no list has the owner; none while the kubelet lists it.
+    pub(crate) unlisted: Option<Instant>,
     /// True if the plugin has reported to the pod's user that the owner keeps its amounts.
     pub(crate) is_told: bool,
 }
 
 impl Known {
     fn new(owner: Owner) -> Self {
-        Self { owner, since: Instant::now(), is_told: false }
+        Self { owner, since: Instant::now(), unlisted: None, is_told: false }
     }
 }
 
@@ -110,6 +112,15 @@ impl Slots {
     /// Returns all owners.
     pub(crate) fn known(&self) -> impl Iterator<Item = &Known> {
         self.known.values()
+    }
+
+    /// Records which owners are in the kubelet's present list, by their slots.
+    pub(crate) fn note_list(&mut self, listed: &BTreeSet<String>) {
+        for known in self.known.values_mut() {
+            let is_listed = known.owner.slots.iter().any(|slot| listed.contains(slot));
+            let since = known.unlisted.unwrap_or_else(Instant::now);
+            known.unlisted = (!is_listed).then_some(since);
+        }
     }
 
     /// Records the report to the pod's user that the owner keeps its amounts. Returns true the first time.
