@@ -41,14 +41,15 @@ pub(super) async fn bind(
 enum Unbound {
     /// The apiserver refuses it, or was not asked.
     Surely(String),
-    /// The apiserver does not answer, so the pod may be bound.
+    /// The apiserver does not answer, or with an error of its own, so the pod may be bound.
     Maybe(String),
 }
 
 impl From<Failure> for Unbound {
+    /// Returns the reason after a binding that failed.
     fn from(failure: Failure) -> Self {
         let text = failure.to_string();
-        if let Failure::Refused(..) = failure { Self::Surely(text) } else { Self::Maybe(text) }
+        if failure.is_unsure() { Self::Maybe(text) } else { Self::Surely(text) }
     }
 }
 
@@ -56,8 +57,8 @@ impl Extender {
     /// Chooses the GPUs, writes them on the pod, and binds it.
     ///
     /// The ledger counts the pod from the choice on. Bindings run at the same time, and without the count two pods could get the
-    /// same memory. If the apiserver refuses the binding, the ledger forgets the pod. If the apiserver does not answer, the pod
-    /// may be bound. The ledger then keeps it until the apiserver shows it as bound, ended or deleted.
+    /// same memory. If the apiserver refuses the binding, the ledger forgets the pod. If the apiserver does not answer, or with an
+    /// error of its own, the pod may be bound. The ledger then keeps it until the apiserver shows it as bound, ended or deleted.
     async fn bind(&self, binding: &Binding) -> Result<(), String> {
         let Binding { pod: name, namespace, uid, node } = binding;
         let path = format!("/api/v1/namespaces/{namespace}/pods/{name}");
@@ -110,7 +111,9 @@ impl Extender {
         let patch =
             |text: Value, before: &Metadata| json!({"metadata": before.guarded(&json!({ALLOC: text}))});
         let text = Value::String(json!(alloc).to_string());
-        let written = self.client.patch(path, &patch(text, &pod.metadata)).await?;
+        // Without the annotation no binding is sent.
+        let unwritten = |failure: Failure| Unbound::Surely(failure.to_string());
+        let written = self.client.patch(path, &patch(text, &pod.metadata)).await.map_err(unwritten)?;
         let object = json!({
             "apiVersion": "v1", "kind": "Binding",
             "metadata": {"name": name, "namespace": namespace, "uid": uid},

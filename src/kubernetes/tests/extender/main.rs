@@ -107,6 +107,39 @@ async fn a_pod_whose_binding_was_not_answered_keeps_its_parts_when_the_scheduler
     assert_eq!(cluster.alloc("b"), None);
 }
 
+/// Answers a binding with 500 and applies it later, as an apiserver whose etcd is late. Meanwhile another pod wants the same room.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pod_that_may_be_bound_after_an_error_of_the_apiserver_keeps_its_room() {
+    let cluster = Cluster::start(&[("n1", 1)]).await;
+    for name in ["a", "b"] {
+        cluster.apiserver.put(&pod(name, 1, 16_384, 100));
+    }
+    cluster.apiserver.next_binding(Mishap::Unsure);
+    let why = cluster.bind("a", "n1").await;
+    assert!(why.contains("(500)"), "{why}");
+    let why = cluster.bind("b", "n1").await;
+    assert!(why.contains("at most 0 MiB"), "{why}");
+    let is_bound = || cluster.apiserver.pod("ns/a")["spec"]["nodeName"] == "n1";
+    cluster::until("it is bound late", || is_bound().then_some(())).await;
+    assert_eq!(cluster.alloc("a").unwrap()["node"], "n1");
+    assert_eq!(cluster.bind("a", "n1").await, "");
+}
+
+/// Answers the annotation of a pod with 500: the extender then sends no binding, so the pod takes no room.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pod_whose_annotation_was_not_written_has_no_room() {
+    for mishap in [Mishap::Unsure, Mishap::Lost] {
+        let cluster = Cluster::start(&[("n1", 1)]).await;
+        for name in ["a", "b"] {
+            cluster.apiserver.put(&pod(name, 1, 16_384, 100));
+        }
+        cluster.apiserver.next_patch(mishap);
+        assert_ne!(cluster.bind("a", "n1").await, "", "{mishap:?}");
+        assert_eq!(cluster.bind("b", "n1").await, "", "{mishap:?}");
+        assert!(cluster.apiserver.pod("ns/a")["spec"]["nodeName"].is_null(), "{mishap:?}");
+    }
+}
+
 /// Binds ten pods at the same time, of which six have room.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bindings_at_the_same_time_never_give_away_more_than_there_is() {
