@@ -22,8 +22,9 @@ pub struct Ledger {
     pods: HashMap<String, Counted>,
     /// UIDs of the pods of each node.
     on: HashMap<String, Vec<String>>,
-    /// Pods that this extender is binding, by UID, with the instant of the start.
-    under_way: HashMap<String, (Counted, Instant)>,
+    /// Bindings of pods by UID that this extender has begun, each with the instant of its start. A pod has several if the apiserver
+    /// did not answer one, and the scheduler tries again.
+    under_way: HashMap<String, Vec<(Counted, Instant)>>,
     /// New parts of pods that this extender is resizing, by UID. The larger of the present and the new amount counts, because
     /// until the apiserver shows the new parts, the pod may have either.
     resized: HashMap<String, Vec<Part>>,
@@ -157,7 +158,7 @@ impl Ledger {
     pub fn keep_only(&mut self, pods: &[Pod], asked: Instant) {
         let listed: HashSet<&str> = pods.iter().map(|pod| pod.metadata.uid.as_str()).collect();
         let is_there = |uid: &String| listed.contains(uid.as_str());
-        self.under_way.retain(|uid, (_, since)| *since >= asked || is_there(uid));
+        self.under_way.retain(|uid, begun| is_there(uid) || begun.iter().any(|(_, since)| *since >= asked));
         self.resized.retain(|uid, _| is_there(uid));
         self.nominated.retain(|uid, _| is_there(uid));
         let gone: Vec<String> = self.pods.keys().filter(|uid| !is_there(uid)).cloned().collect();
@@ -172,16 +173,37 @@ impl Ledger {
         }
     }
 
-    /// Counts a pod whose binding begins now.
-    pub fn begin<'a, P: IntoIterator<Item = &'a Part>>(&mut self, uid: &str, node: &str, parts: P) {
-        let parts = parts.into_iter().cloned().collect();
+    /// Counts a pod whose binding begins now, and returns the instant, by which the binding is known.
+    pub fn begin<'a, P: IntoIterator<Item = &'a Part>>(
+        &mut self,
+        uid: &str,
+        node: &str,
+        parts: P,
+    ) -> Instant {
+        let (parts, begun) = (parts.into_iter().cloned().collect(), Instant::now());
         let counted = Counted { node: node.to_owned(), parts, ..Counted::default() };
-        self.under_way.insert(uid.to_owned(), (counted, Instant::now()));
+        self.under_way.entry(uid.to_owned()).or_default().push((counted, begun));
+        begun
     }
 
-    /// Forgets the binding of a pod that was not bound.
-    pub fn give_up(&mut self, uid: &str) {
-        self.under_way.remove(uid);
+    /// Forgets a binding of a pod that was not bound by it.
+    pub fn give_up(&mut self, uid: &str, begun: Instant) {
+        self.keep_begun(uid, |since| since != begun);
+    }
+
+    /// Forgets all bindings of a pod but the one that began at `begun`. The others cannot bind the pod any more, because that one
+    /// has changed the pod.
+    pub fn give_up_others(&mut self, uid: &str, begun: Instant) {
+        self.keep_begun(uid, |since| since == begun);
+    }
+
+    fn keep_begun(&mut self, uid: &str, is_kept: impl Fn(Instant) -> bool) {
+        if let Some(all) = self.under_way.get_mut(uid) {
+            all.retain(|(_, since)| is_kept(*since));
+            if all.is_empty() {
+                self.under_way.remove(uid);
+            }
+        }
     }
 
     /// Counts a pod with `parts` from now on, on the GPUs that it has.
@@ -258,11 +280,11 @@ impl Ledger {
                 used.add(&self.parts(known, counted));
             }
         }
-        let under_way = self.under_way.iter().filter(|(known, (counted, _))| {
-            counted.node == node && stays(known, counted) && !self.pods.contains_key(known.as_str())
-        });
-        for (_, (counted, _)) in under_way {
-            used.add(&counted.parts);
+        for (known, begun) in
+            self.under_way.iter().filter(|(known, _)| !self.pods.contains_key(known.as_str()))
+        {
+            let here = begun.iter().map(|(counted, _)| counted).filter(|counted| counted.node == node);
+            here.filter(|counted| stays(known, counted)).for_each(|counted| used.add(&counted.parts));
         }
         used
     }

@@ -90,8 +90,8 @@ struct World {
     nodes: BTreeSet<usize>,
     news: VecDeque<News>,
     list: Option<List>,
-    /// Parts of the pods whose bindings are under way, by UID.
-    bindings: BTreeMap<String, (usize, Vec<Part>)>,
+    /// Node, parts and start of the bindings that are under way, by the pod's UID.
+    bindings: BTreeMap<String, (usize, Vec<Part>, Instant)>,
     /// UIDs of pods whose bindings were lost.
     unsure: BTreeSet<String>,
     /// UIDs of pods whose resizes were lost.
@@ -183,22 +183,24 @@ impl World {
         let pending = Pending { uid: &uid, priority: 0, requests: std::slice::from_ref(request) };
         let Ok(placed) = self.ledger.place(&name(node), pending, Order::Binpack) else { return };
         let parts: Vec<Part> = placed.into_values().flatten().collect();
-        self.ledger.begin(&uid, &name(node), &parts);
+        let begun = self.ledger.begin(&uid, &name(node), &parts);
+        // The annotation is written at once.
+        self.ledger.give_up_others(&uid, begun);
         self.unsure.remove(&uid);
-        self.bindings.insert(uid, (node, parts));
+        self.bindings.insert(uid, (node, parts, begun));
     }
 
     fn finish(&mut self, pod: usize, answer: Answer) {
         let Some((found, _)) = self.pods.get(&pod) else { return };
         let uid = found.metadata.uid.clone();
         let is_ended = found.is_ended();
-        let Some((node, parts)) = self.bindings.remove(&uid) else { return };
+        let Some((node, parts, begun)) = self.bindings.remove(&uid) else { return };
         match answer {
             Answer::Done if !is_ended => self.change(pod, |pod| {
                 give(pod, &name(node), &parts);
                 pod.spec.node_name = Some(name(node));
             }),
-            Answer::Done | Answer::Refused => self.ledger.give_up(&uid),
+            Answer::Done | Answer::Refused => self.ledger.give_up(&uid, begun),
             Answer::Lost => drop(self.unsure.insert(uid)),
         }
     }
@@ -257,7 +259,7 @@ impl World {
     fn exceeded(&self) -> Option<String> {
         let mut sums: BTreeMap<String, (u64, u32)> = BTreeMap::new();
         let under_way = self.bindings.iter().filter(|(uid, _)| self.is_living(uid));
-        let under_way = under_way.flat_map(|(_, (_, parts))| parts.clone());
+        let under_way = under_way.flat_map(|(_, (_, parts, _))| parts.clone());
         for part in self.pods.values().flat_map(|(pod, _)| parts(pod)).chain(under_way) {
             let sum = sums.entry(part.uuid).or_default();
             *sum = (sum.0 + part.mem_mib, sum.1 + part.core);
@@ -268,8 +270,8 @@ impl World {
 
     /// Ends everything that is under way, and tells the extender everything.
     fn settle(&mut self) {
-        for uid in std::mem::take(&mut self.bindings).into_keys() {
-            self.ledger.give_up(&uid);
+        for (uid, (.., begun)) in std::mem::take(&mut self.bindings) {
+            self.ledger.give_up(&uid, begun);
         }
         for uid in std::mem::take(&mut self.unsure_sizes) {
             self.ledger.keep_size(&uid);
@@ -317,6 +319,33 @@ fn step() -> impl Strategy<Value = Step> {
         1 => Just(Step::Ask),
         1 => Just(Step::Listed),
     ]
+}
+
+/// Begins a binding while the apiserver has not answered another one of the same pod. Until the second one has changed the pod, the
+/// first one may still bind it.
+#[test]
+fn a_second_binding_of_a_pod_leaves_the_room_of_the_first_until_it_has_changed_the_pod() {
+    let mut ledger = Ledger::default();
+    [0, 1].into_iter().for_each(|number| ledger.node(&node(number)));
+    let part = |gpu: &str| [Part { uuid: gpu.to_owned(), mem_mib: MIB, core: 0 }];
+    let has_room = |ledger: &Ledger, number: usize| {
+        let asked = request(u64::try_from(GPUS[number]).unwrap(), MIB, 0);
+        let pending = Pending { uid: "other", priority: 0, requests: std::slice::from_ref(&asked) };
+        ledger.place(&name(number), pending, Order::Binpack).is_ok()
+    };
+    let rooms = |ledger: &Ledger| [0, 1].map(|number| has_room(ledger, number));
+    let first = ledger.begin("pod", &name(0), &part("GPU-0-0"));
+    let second = ledger.begin("pod", &name(1), &part("GPU-1-0"));
+    assert_eq!(rooms(&ledger), [false, false]);
+    let mut refused = ledger.clone();
+    refused.give_up("pod", second);
+    assert_eq!(rooms(&refused), [false, true]);
+    ledger.give_up_others("pod", second);
+    assert_eq!(rooms(&ledger), [true, false]);
+    ledger.give_up("pod", first);
+    assert_eq!(rooms(&ledger), [true, false]);
+    ledger.give_up("pod", second);
+    assert_eq!((rooms(&ledger), ledger.count()), ([true, true], 0));
 }
 
 proptest! {
