@@ -94,9 +94,11 @@ struct World {
     bindings: BTreeMap<String, (usize, Vec<Part>, Instant)>,
     /// UIDs of pods whose bindings were lost.
     unsure: BTreeSet<String>,
-    /// UIDs of pods whose resizes were lost.
-    unsure_sizes: BTreeSet<String>,
+    /// Pods whose resizes were lost.
+    unsure_sizes: BTreeSet<usize>,
     made: usize,
+    /// Version of the last change.
+    version: usize,
 }
 
 fn name(node: usize) -> String {
@@ -134,6 +136,8 @@ impl World {
     fn change(&mut self, pod: usize, change: impl FnOnce(&mut Pod)) {
         if let Some((found, _)) = self.pods.get_mut(&pod) {
             change(found);
+            self.version += 1;
+            found.metadata.resource_version = self.version.to_string();
             self.news.push_back(News::Pod(found.clone()));
         }
     }
@@ -218,13 +222,14 @@ impl World {
         if self.ledger.resize(&node, &uid, &parts).is_err() {
             return;
         }
+        let version = found.metadata.resource_version.clone();
         match answer {
             Answer::Done => self.change(pod, |pod| give(pod, &node, &parts)),
             Answer::Refused => self.ledger.keep_size(&uid),
-            Answer::Lost => drop(self.unsure_sizes.insert(uid.clone())),
-        }
-        if answer != Answer::Lost {
-            self.unsure_sizes.remove(&uid);
+            Answer::Lost => {
+                self.ledger.unanswered(&uid, &version);
+                self.unsure_sizes.insert(pod);
+            }
         }
     }
 
@@ -273,8 +278,9 @@ impl World {
         for (uid, (.., begun)) in std::mem::take(&mut self.bindings) {
             self.ledger.give_up(&uid, begun);
         }
-        for uid in std::mem::take(&mut self.unsure_sizes) {
-            self.ledger.keep_size(&uid);
+        // A change of the pod ends the doubt about its size.
+        for pod in std::mem::take(&mut self.unsure_sizes) {
+            self.change(pod, |_| {});
         }
         let is_unsure = |(pod, _): &(Pod, Request)| self.unsure.contains(&pod.metadata.uid);
         let unsure: Vec<usize> =
@@ -346,6 +352,37 @@ fn a_second_binding_of_a_pod_leaves_the_room_of_the_first_until_it_has_changed_t
     assert_eq!(rooms(&ledger), [true, false]);
     ledger.give_up("pod", second);
     assert_eq!((rooms(&ledger), ledger.count()), ([true, true], 0));
+}
+
+/// Loses the new size of a pod while the pod has the version 1. The pod changes before the extender learns of the loss, or after it.
+#[test]
+fn a_lost_size_counts_until_the_pod_has_another_version() {
+    let bound = |version: u32| {
+        let mut pod = Pod::default();
+        (pod.metadata.uid, pod.metadata.resource_version) = ("pod".to_owned(), version.to_string());
+        pod.spec.node_name = Some(name(0));
+        give(&mut pod, &name(0), &[Part { uuid: "GPU-0-0".to_owned(), mem_mib: 4, core: 0 }]);
+        pod
+    };
+    for is_before in [false, true] {
+        let mut ledger = Ledger::default();
+        ledger.node(&node(0));
+        ledger.pod(&bound(1));
+        let parts = [Part { uuid: "GPU-0-0".to_owned(), mem_mib: 8, core: 0 }];
+        ledger.resize(&name(0), "pod", &parts).unwrap();
+        let allocated = |ledger: &Ledger| ledger.memory()[0].allocated;
+        if is_before {
+            ledger.pod(&bound(2));
+            assert_eq!(allocated(&ledger), 8, "the write is under way");
+            ledger.unanswered("pod", "1");
+        } else {
+            ledger.unanswered("pod", "1");
+            ledger.pod(&bound(1));
+            assert_eq!(allocated(&ledger), 8, "the write may still arrive");
+            ledger.pod(&bound(2));
+        }
+        assert_eq!(allocated(&ledger), 4, "is_before: {is_before}");
+    }
 }
 
 proptest! {

@@ -150,6 +150,27 @@ async fn a_pod_that_may_be_resized_after_an_error_of_the_apiserver_keeps_its_roo
     is_full().await;
 }
 
+/// Loses the new size of a pod. The room counts while the write may still arrive, and no longer than that.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_size_that_was_lost_and_is_taken_back_leaves_no_room_lost() {
+    let cluster = cluster(&[("a", 4096)]).await;
+    cluster.apiserver.next_patch(Mishap::Lost);
+    // Later tries wait, so that none gives the pod its size.
+    cluster.apiserver.hold(Some("ns/a"));
+    cluster.apiserver.write_on("ns/a", RESIZE, &wish(8192, 30));
+    until("the extender writes it", || (!cluster.apiserver.awaits_mishap()).then_some(())).await;
+    let answer = cluster.filter(&pod("b", 1, 12_288, 10), &["n1"]).await;
+    assert!(answer.to_string().contains("at most 8192 MiB"), "{answer}");
+    cluster.apiserver.change("ns/a", |pod| {
+        pod["metadata"]["annotations"].as_object_mut().unwrap().remove(RESIZE);
+    });
+    cluster.apiserver.hold(None);
+    cluster.apiserver.put(&pod("b", 1, 12_288, 10));
+    cluster.until_it_fits("b", "n1").await;
+    assert_eq!(amounts(&cluster, "a"), (4096, 30, 1));
+    assert_eq!(cluster.bind("b", "n1").await, "");
+}
+
 /// Checks that only one extender resizes, and that the annotation of a pod that no extender has placed is no wish.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_of_two_extenders_resizes() {
