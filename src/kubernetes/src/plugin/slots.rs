@@ -156,6 +156,8 @@ impl Slots {
     }
 
     /// Makes a container the owner of its slots, or repairs its files if it is the owner. The specifications come last.
+    ///
+    /// A kubelet that has lost its checkpoint gives a container other slots. Then the function releases the slots from before.
     pub(crate) fn give(&mut self, owner: &Owner) -> Result<(), String> {
         let first = owner.names().next().ok_or("a container without slots")?;
         for slot in &owner.slots {
@@ -163,6 +165,13 @@ impl Slots {
                 self.release(slot);
             }
         }
+        let is_before = |known: &&Known| {
+            let Owner { uid, container, .. } = &known.owner;
+            (uid, container) == (&owner.uid, &owner.container) && !known.owner.is(owner)
+        };
+        let before = self.known().filter(is_before).flat_map(|known| known.owner.slots.first().cloned());
+        let before: Vec<String> = before.collect();
+        before.iter().for_each(|slot| self.release(slot));
         self.write(&first, owner).map_err(|problem| problem.to_string())?;
         let known = self.known.entry(first).or_insert_with(|| Known::new(owner.clone()));
         known.owner.clone_from(owner);

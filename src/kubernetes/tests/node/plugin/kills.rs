@@ -3,6 +3,8 @@
 use super::node::{GRACE, NODE, Node, alloc};
 use crate::kubelet::until;
 use serde_json::json;
+use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -67,6 +69,47 @@ async fn the_files_of_a_deleted_pod_stay_for_the_grace_however_old_the_pod_is() 
     node.apiserver.delete("ns/a");
     until("nothing is left", || node.files().is_empty()).await;
     assert!(gone.elapsed() >= GRACE, "{:?}", gone.elapsed());
+}
+
+/// Starts a kubelet again without its checkpoint: it gives each running container another slot, and the container gets it when it
+/// starts again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_kubelet_that_has_lost_its_checkpoint_takes_no_files_from_running_containers() {
+    let mut node = Node::start(1, false).await;
+    let pods = ["a", "b"].map(|name| node.placed(name, &[0], 8192, 50));
+    for pod in &pods {
+        node.kubelet.run(pod, 1).await;
+    }
+    let before = files(&node);
+    let slots: Vec<String> = node.kubelet.with(|state| {
+        let slots = state.allocated.values().flatten().cloned().collect();
+        (state.allocated.clear(), state.named.clear());
+        slots
+    });
+    node.kubelet.end();
+    node.kubelet.begin();
+    node.kubelet.sees(16).await;
+    let mut others = node.kubelet.with(|state| state.healthy.clone()).unwrap();
+    others.retain(|slot| !slots.contains(slot));
+    for (pod, slot) in pods.iter().zip(others) {
+        node.kubelet.admit_with(pod, vec![slot]).await.unwrap();
+    }
+    node.looks_beyond_the_grace().await;
+    assert_eq!(files(&node), before);
+    for pod in &pods {
+        node.kubelet.start(pod).await;
+        assert_eq!(node.limit(pod), Some(8192));
+        assert_eq!(node.files().len(), 6, "the slot before is released: {:?}", node.files());
+    }
+    for (name, pod) in ["ns/a", "ns/b"].into_iter().zip(&pods) {
+        node.kubelet.forget(pod);
+        node.apiserver.delete(name);
+    }
+    until("nothing is left", || node.files().is_empty()).await;
+}
+
+fn files(node: &Node) -> BTreeSet<PathBuf> {
+    node.files().into_iter().collect()
 }
 
 /// Checks that no pod is placed while the kubelet does not know the plugin: such a pod would fail permanently.
