@@ -49,8 +49,8 @@ impl fmt::Display for Failure {
 impl std::error::Error for Failure {}
 
 impl Failure {
-    /// Returns true if the apiserver may do the write all the same. Example: etcd is late, the apiserver answers 500, and etcd stores
-    /// the write after that.
+    /// Returns true if the apiserver may do the write all the same. Example: etcd is late, the apiserver answers 500, and etcd
+    /// stores the write after that.
     #[must_use]
     pub fn is_unsure(&self) -> bool {
         !matches!(self, Self::Refused(status, _) if *status < 500)
