@@ -48,6 +48,15 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
+impl Failure {
+    /// Returns true if the apiserver may do the write all the same. Example: etcd is late, the apiserver answers 500, and etcd
+    /// stores the write after that.
+    #[must_use]
+    pub fn is_unsure(&self) -> bool {
+        !matches!(self, Self::Refused(status, _) if *status < 500)
+    }
+}
+
 fn silent(error: impl fmt::Display) -> Failure {
     Failure::Silent(error.to_string())
 }

@@ -41,14 +41,15 @@ pub(super) async fn bind(
 enum Unbound {
     /// The apiserver refuses it, or was not asked.
     Surely(String),
-    /// The apiserver does not answer, so the pod may be bound.
+    /// The apiserver does not answer, or with an error of its own, so the pod may be bound.
     Maybe(String),
 }
 
 impl From<Failure> for Unbound {
+    /// Returns the reason after a binding that failed.
     fn from(failure: Failure) -> Self {
         let text = failure.to_string();
-        if let Failure::Refused(..) = failure { Self::Surely(text) } else { Self::Maybe(text) }
+        if failure.is_unsure() { Self::Maybe(text) } else { Self::Surely(text) }
     }
 }
 
@@ -56,8 +57,8 @@ impl Extender {
     /// Chooses the GPUs, writes them on the pod, and binds it.
     ///
     /// The ledger counts the pod from the choice on. Bindings run at the same time, and without the count two pods could get the
-    /// same memory. If the apiserver refuses the binding, the ledger forgets the pod. If the apiserver does not answer, the pod
-    /// may be bound. The ledger then keeps it until the apiserver shows it as bound, ended or deleted.
+    /// same memory. If the apiserver refuses the binding, the ledger forgets the pod. If the apiserver does not answer, or with an
+    /// error of its own, the pod may be bound. The ledger then keeps it until the apiserver shows it as bound, ended or deleted.
     async fn bind(&self, binding: &Binding) -> Result<(), String> {
         let Binding { pod: name, namespace, uid, node } = binding;
         let path = format!("/api/v1/namespaces/{namespace}/pods/{name}");
@@ -70,16 +71,16 @@ impl Extender {
         let requests = requests(&pod)?;
         let term = self.lead(true).await?;
         // The choice and the count happen under one lock.
-        let parts = self.with(|state| {
+        let (parts, begun) = self.with(|state| {
             let ExtenderState { ledger, .. } = state.complete()?;
             let pending = Pending { uid, priority: pod.spec.priority, requests: &requests };
             let parts = ledger.place(node, pending, self.order).map_err(|refusal| refusal.why)?;
-            ledger.begin(uid, node, parts.values().flatten());
-            Ok::<_, String>(parts)
+            let begun = ledger.begin(uid, node, parts.values().flatten());
+            Ok::<_, String>((parts, begun))
         })?;
-        let bound = self.write(&path, &pod, binding, parts, term.as_ref()).await;
+        let bound = self.write(&path, &pod, binding, parts, term.as_ref(), begun).await;
         if let Err(Unbound::Surely(_)) = bound {
-            self.with(|state| state.ledger.give_up(uid));
+            self.with(|state| state.ledger.give_up(uid, begun));
         }
         bound.map_err(|(Unbound::Surely(why) | Unbound::Maybe(why))| why)
     }
@@ -89,6 +90,10 @@ impl Extender {
     /// The annotation comes first: the kubelet may start a bound pod at once, and the agent then needs the parts. The function
     /// does not bind if the term has ended since the choice: another extender may then have given the same room away. Without a
     /// binding, it removes the annotation again.
+    ///
+    /// The binding names the version of the pod with the annotation. Example: the apiserver does not answer a binding to one node,
+    /// the scheduler tries another node, and its annotation is written. From then on the apiserver refuses the first binding.
+    /// Otherwise the pod could come to the first node with the annotation of the second, and would never start.
     async fn write(
         &self,
         path: &str,
@@ -96,6 +101,7 @@ impl Extender {
         binding: &Binding,
         parts: BTreeMap<String, Vec<Part>>,
         term: Option<&Term>,
+        begun: Instant,
     ) -> Result<(), Unbound> {
         let Binding { pod: name, namespace, uid, node } = binding;
         let alloc = Alloc {
@@ -110,10 +116,15 @@ impl Extender {
         let patch =
             |text: Value, before: &Metadata| json!({"metadata": before.guarded(&json!({ALLOC: text}))});
         let text = Value::String(json!(alloc).to_string());
-        let written = self.client.patch(path, &patch(text, &pod.metadata)).await?;
+        // Without the annotation no binding is sent.
+        let unwritten = |failure: Failure| Unbound::Surely(failure.to_string());
+        let written = self.client.patch(path, &patch(text, &pod.metadata)).await.map_err(unwritten)?;
+        self.with(|state| state.ledger.give_up_others(uid, begun));
         let object = json!({
             "apiVersion": "v1", "kind": "Binding",
-            "metadata": {"name": name, "namespace": namespace, "uid": uid},
+            "metadata": {
+                "name": name, "namespace": namespace, "uid": uid, "resourceVersion": written.resource_version,
+            },
             "target": {"apiVersion": "v1", "kind": "Node", "name": node},
         });
         // In the ledgers of all extenders, only a bound pod takes room. The annotation alone takes none.

@@ -3,12 +3,15 @@
 //!
 //! The extender stores nothing elsewhere. After a restart it rebuilds the same ledger.
 
+mod records;
+
 use super::budgets::Budgets;
 use super::refusal::Refusal;
 use crate::api::{Node, Pod};
 use crate::metrics::{NodeMemory, Rejection};
-use crate::objects::{ALLOC, Alloc, Budget, INVENTORY, Inventory, Labels, Part, Request, requests};
+use crate::objects::{Budget, INVENTORY, Inventory, Part, Request};
 use crate::placement::{Evictable, Order, Room, Used, evict, place, score, take};
+use records::{Counted, Nominated, Resized};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Instant;
@@ -22,36 +25,15 @@ pub struct Ledger {
     pods: HashMap<String, Counted>,
     /// UIDs of the pods of each node.
     on: HashMap<String, Vec<String>>,
-    /// Pods that this extender is binding, by UID, with the instant of the start.
-    under_way: HashMap<String, (Counted, Instant)>,
+    /// Bindings of pods by UID that this extender has begun, each with the instant of its start. A pod has several if the apiserver
+    /// did not answer one, and the scheduler tries again.
+    under_way: HashMap<String, Vec<(Counted, Instant)>>,
     /// New parts of pods that this extender is resizing, by UID. The larger of the present and the new amount counts, because
     /// until the apiserver shows the new parts, the pod may have either.
-    resized: HashMap<String, Vec<Part>>,
+    resized: HashMap<String, Resized>,
     /// Pods by UID for which the scheduler evicts others.
     nominated: HashMap<String, Nominated>,
     budgets: Budgets,
-}
-
-/// Parts of a pod on its node.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-struct Counted {
-    namespace: String,
-    name: String,
-    labels: Labels,
-    node: String,
-    parts: Vec<Part>,
-    priority: i32,
-    created: String,
-    /// True if the pod is about to end.
-    is_ending: bool,
-}
-
-/// A pod that waits until others are evicted from a node.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Nominated {
-    node: String,
-    priority: i32,
-    requests: Vec<Request>,
 }
 
 /// A pod that needs room.
@@ -113,27 +95,14 @@ impl Ledger {
     /// ended.
     pub fn pod(&mut self, pod: &Pod) {
         let uid = &pod.metadata.uid;
-        match nominated(pod) {
+        match Nominated::of(pod) {
             Some(nominated) => drop(self.nominated.insert(uid.clone(), nominated)),
             None => drop(self.nominated.remove(uid)),
         }
-        let counted = pod.spec.node_name.as_ref().filter(|_| !pod.is_ended()).and_then(|node| {
-            let alloc = Alloc::parse(pod.metadata.annotations.get(ALLOC)?).ok()?;
-            let is_its = alloc.node == *node && alloc.uid == *uid;
-            is_its.then(|| Counted {
-                namespace: pod.metadata.namespace.clone(),
-                name: pod.metadata.name.clone(),
-                labels: pod.metadata.labels.clone(),
-                node: node.clone(),
-                parts: alloc.parts().cloned().collect(),
-                priority: pod.spec.priority,
-                created: pod.metadata.creation_timestamp.clone().unwrap_or_default(),
-                is_ending: pod.metadata.deletion_timestamp.is_some(),
-            })
-        });
+        let counted = Counted::of(pod);
         self.forget(uid);
-        // A change of the pod from before the resize may still arrive. It must not end the count of the new parts.
-        if counted.as_ref().is_none_or(|counted| self.resized.get(uid) == Some(&counted.parts)) {
+        let is_over = |now: &Counted| self.resized.get(uid).is_some_and(|resized| resized.is_over(now));
+        if counted.as_ref().is_none_or(is_over) {
             self.resized.remove(uid);
         }
         if pod.spec.node_name.is_some() || pod.is_ended() {
@@ -157,7 +126,7 @@ impl Ledger {
     pub fn keep_only(&mut self, pods: &[Pod], asked: Instant) {
         let listed: HashSet<&str> = pods.iter().map(|pod| pod.metadata.uid.as_str()).collect();
         let is_there = |uid: &String| listed.contains(uid.as_str());
-        self.under_way.retain(|uid, (_, since)| *since >= asked || is_there(uid));
+        self.under_way.retain(|uid, begun| is_there(uid) || begun.iter().any(|(_, since)| *since >= asked));
         self.resized.retain(|uid, _| is_there(uid));
         self.nominated.retain(|uid, _| is_there(uid));
         let gone: Vec<String> = self.pods.keys().filter(|uid| !is_there(uid)).cloned().collect();
@@ -172,16 +141,37 @@ impl Ledger {
         }
     }
 
-    /// Counts a pod whose binding begins now.
-    pub fn begin<'a, P: IntoIterator<Item = &'a Part>>(&mut self, uid: &str, node: &str, parts: P) {
-        let parts = parts.into_iter().cloned().collect();
+    /// Counts a pod whose binding begins now, and returns the instant, by which the binding is known.
+    pub fn begin<'a, P: IntoIterator<Item = &'a Part>>(
+        &mut self,
+        uid: &str,
+        node: &str,
+        parts: P,
+    ) -> Instant {
+        let (parts, begun) = (parts.into_iter().cloned().collect(), Instant::now());
         let counted = Counted { node: node.to_owned(), parts, ..Counted::default() };
-        self.under_way.insert(uid.to_owned(), (counted, Instant::now()));
+        self.under_way.entry(uid.to_owned()).or_default().push((counted, begun));
+        begun
     }
 
-    /// Forgets the binding of a pod that was not bound.
-    pub fn give_up(&mut self, uid: &str) {
-        self.under_way.remove(uid);
+    /// Forgets a binding of a pod that was not bound by it.
+    pub fn give_up(&mut self, uid: &str, begun: Instant) {
+        self.keep_begun(uid, |since| since != begun);
+    }
+
+    /// Forgets all bindings of a pod but the one that began at `begun`. The others cannot bind the pod any more, because that one
+    /// has changed the pod.
+    pub fn give_up_others(&mut self, uid: &str, begun: Instant) {
+        self.keep_begun(uid, |since| since == begun);
+    }
+
+    fn keep_begun(&mut self, uid: &str, is_kept: impl Fn(Instant) -> bool) {
+        if let Some(all) = self.under_way.get_mut(uid) {
+            all.retain(|(_, since)| is_kept(*since));
+            if all.is_empty() {
+                self.under_way.remove(uid);
+            }
+        }
     }
 
     /// Counts a pod with `parts` from now on, on the GPUs that it has.
@@ -205,13 +195,23 @@ impl Ledger {
                 ),
             })?;
         }
-        self.resized.insert(uid.to_owned(), parts);
+        self.resized.insert(uid.to_owned(), Resized { parts, unanswered: None });
         Ok(())
     }
 
     /// Forgets the new parts of a pod that was not resized.
     pub fn keep_size(&mut self, uid: &str) {
         self.resized.remove(uid);
+    }
+
+    /// Records that the apiserver has not answered the write of a pod's new parts, which named the pod's `version`. The new parts
+    /// count until the pod has another version: from then on the apiserver refuses the write.
+    pub fn unanswered(&mut self, uid: &str, version: &str) {
+        if self.pods.get(uid).is_some_and(|counted| counted.version != version) {
+            self.resized.remove(uid);
+        } else if let Some(resized) = self.resized.get_mut(uid) {
+            resized.unanswered = Some(version.to_owned());
+        }
     }
 
     /// Returns the parts of a pod that count.
@@ -222,7 +222,7 @@ impl Ledger {
             mem_mib: has.mem_mib.max(gets.mem_mib),
             core: has.core.max(gets.core),
         };
-        counted.parts.iter().zip(resized).map(larger).collect()
+        counted.parts.iter().zip(&resized.parts).map(larger).collect()
     }
 
     /// Returns the number of pods that are counted.
@@ -258,11 +258,11 @@ impl Ledger {
                 used.add(&self.parts(known, counted));
             }
         }
-        let under_way = self.under_way.iter().filter(|(known, (counted, _))| {
-            counted.node == node && stays(known, counted) && !self.pods.contains_key(known.as_str())
-        });
-        for (_, (counted, _)) in under_way {
-            used.add(&counted.parts);
+        for (known, begun) in
+            self.under_way.iter().filter(|(known, _)| !self.pods.contains_key(known.as_str()))
+        {
+            let here = begun.iter().map(|(counted, _)| counted).filter(|counted| counted.node == node);
+            here.filter(|counted| stays(known, counted)).for_each(|counted| used.add(&counted.parts));
         }
         used
     }
@@ -381,13 +381,4 @@ impl Ledger {
         });
         scored.unwrap_or(0)
     }
-}
-
-/// Returns the node for which the scheduler evicts other pods, and the slices that the pod needs there. None if the pod is bound,
-/// or nothing is evicted for it.
-fn nominated(pod: &Pod) -> Option<Nominated> {
-    let node = pod.status.nominated_node_name.clone().filter(|node| !node.is_empty())?;
-    let is_waiting = pod.spec.node_name.is_none() && !pod.is_ended();
-    let requests = requests(pod).ok().filter(|requests| is_waiting && !requests.is_empty())?;
-    Some(Nominated { node, priority: pod.spec.priority, requests })
 }

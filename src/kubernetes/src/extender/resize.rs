@@ -40,8 +40,8 @@ impl Extender {
     /// Gives a pod the amounts that its user wants.
     ///
     /// The ledger counts the new amounts before the write. Otherwise a binding at the same time could get the same memory. If the
-    /// apiserver refuses the write, the ledger returns to the old amounts. If the apiserver does not answer, the pod may have
-    /// either, and the larger amounts count.
+    /// apiserver refuses the write, the ledger returns to the old amounts. If the apiserver does not answer, or with an error of
+    /// its own, the pod may have either, and the larger amounts count until the pod has another version.
     ///
     /// # Errors
     /// The wish makes no sense, or there is no room. The caller reports the reason to the pod's user. Failures that the user
@@ -64,7 +64,10 @@ impl Extender {
         match written {
             Ok(true) => info!(pod = %format!("{}/{}", pod.namespace, pod.name), "resized"),
             Ok(false) => self.with(|state| state.ledger.keep_size(&pod.uid)),
-            Err(failure) => warn!("a pod may have another size: {failure}"),
+            Err(failure) => {
+                warn!("a pod may have another size: {failure}");
+                self.with(|state| state.ledger.unanswered(&pod.uid, &pod.resource_version));
+            }
         }
         Ok(())
     }
@@ -86,8 +89,8 @@ impl Extender {
         let patch = json!({"metadata": pod.guarded(&json!({ALLOC: json!(alloc).to_string()}))});
         match self.client.patch(&format!("/api/v1/namespaces/{namespace}/pods/{name}"), &patch).await {
             Ok(_) => Ok(true),
-            Err(Failure::Refused(..)) => Ok(false),
-            Err(failure) => Err(failure),
+            Err(failure) if failure.is_unsure() => Err(failure),
+            Err(_) => Ok(false),
         }
     }
 }

@@ -136,6 +136,19 @@ mod tests {
     }
 
     #[test]
+    fn a_request_has_the_name_of_its_container_wherever_that_is_in_the_pod() {
+        let [proxy, logs] = ["proxy", "logs"].map(|name| container(name, &json!({"cpu": "1"})));
+        let [app, side] = [("app", "4096"), ("side", "1024")]
+            .map(|(name, memory)| container(name, &asked("1", memory, "30")));
+        let mut side = side;
+        side["restartPolicy"] = json!("Always");
+        let found = requests(&pod(&json!([proxy, app, logs]), &json!([logs, side]))).unwrap();
+        let named: Vec<_> =
+            found.iter().map(|request| (request.container.as_str(), request.mem_mib)).collect();
+        assert_eq!(named, [("side", 1024), ("app", 4096)]);
+    }
+
+    #[test]
     fn impossible_requests_are_refused_with_the_container_and_the_numbers() {
         for (limits, says) in [
             (json!({MEMORY_MIB: "5"}), "a: gpuslice.dev/memory-mib or gpuslice.dev/core-percent without"),

@@ -1,29 +1,46 @@
 //! Makes room for another driver of the node's GPUs.
 
+use super::node::pods;
 use super::owners::holders;
+use super::slots::{Owner, owner_of};
 use crate::api::{Client, Node};
 use crate::files;
 use crate::objects::{CORE_PERCENT, INVENTORY, MEMORY_MIB};
-use gpuslice_slices::slot::Places;
+use gpuslice_slices::slot::{Name, Places};
 use serde_json::json;
+use std::collections::BTreeSet;
 use std::path::Path;
 use tracing::warn;
 
 /// Makes room for the mode `dra`: removes the files of slots, and the sums of the node. `kubelet`: the kubelet's folder.
 ///
 /// # Errors
-/// Pods have slots, or the kubelet does not answer. The memory of such pods would be given away again.
+/// Pods have slots, or the kubelet does not answer, or slots have files and the apiserver does not answer. The memory of such
+/// pods would be given away again.
 pub async fn clear(places: &Places, kubelet: &Path, client: &Client, node: &str) -> Result<(), String> {
-    let held = holders(&kubelet.join("pod-resources/kubelet.sock")).await?;
+    let named = |namespace: &str, pod: &str| format!("{namespace}/{pod}");
+    let listed = holders(&kubelet.join("pod-resources/kubelet.sock")).await?;
+    let mut held: BTreeSet<String> =
+        listed.iter().map(|holder| named(&holder.namespace, &holder.pod)).collect();
+    let slots: Vec<Name> = files::names(places).into_iter().filter(Name::is_slot).collect();
+    let owners: Vec<Owner> = slots.iter().filter_map(|slot| owner_of(places, slot)).collect();
+    if !owners.is_empty() {
+        // A kubelet that has just started lists no pod yet.
+        let pods = pods(client, node).await.map_err(|failure| format!("the pods of this node: {failure}"))?;
+        let living: BTreeSet<&str> =
+            pods.iter().filter(|pod| !pod.is_ended()).map(|pod| pod.metadata.uid.as_str()).collect();
+        let owners = owners.iter().filter(|owner| living.contains(owner.uid.as_str()));
+        held.extend(owners.map(|owner| named(&owner.namespace, &owner.pod)));
+    }
     if !held.is_empty() {
-        let pods: Vec<String> = held.iter().map(|held| format!("{}/{}", held.namespace, held.pod)).collect();
+        let pods: Vec<String> = held.into_iter().collect();
         return Err(format!(
             "this node has the pods {} with slots of the mode \"device-plugin\"; drain it before you change the mode",
             pods.join(", ")
         ));
     }
-    for name in files::names(places).iter().filter(|name| name.is_slot()) {
-        files::remove(places, name).unwrap_or_else(|problem| warn!("{problem}"));
+    for slot in &slots {
+        files::remove(places, slot).unwrap_or_else(|problem| warn!("{problem}"));
     }
     // A failure here does no harm: the sums alone place no pod, because the kubelet offers no slots now.
     withdraw(client, node)

@@ -61,7 +61,7 @@ pub struct PluginConfig {
     pub interval: Duration,
     /// Time between two checks of the kubelet's sockets.
     pub poll: Duration,
-    /// Age from which slots are released that the kubelet does not list.
+    /// Time for which the kubelet's lists must lack a pod that the apiserver lacks too, before its slots are released.
     pub grace: Duration,
     /// Time in which the apiserver must answer: a part of the 30 s that the kubelet waits for a container's files.
     pub patience: Duration,

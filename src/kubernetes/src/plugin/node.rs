@@ -1,13 +1,13 @@
 //! Checks the node every few seconds: writes its GPUs to the apiserver, and releases the slots of pods that are gone.
 
 use super::owners::holders;
-use super::slots::Owner;
+use super::slots::{Known, Owner};
 use super::{Plugin, resize};
-use crate::api::{Failure, List, Node, Pod, Resources};
+use crate::api::{Client, Failure, List, Node, Pod, Resources};
 use crate::objects::{CORE_PERCENT, INVENTORY, Inventory, MEMORY_MIB, Part, foreign, taken, whole};
 use crate::topology::seats;
 use serde_json::json;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use tracing::{info, warn};
 
 /// Checks the node until the future is dropped.
@@ -110,21 +110,25 @@ fn changed(node: &Node, (memory, core): (u64, u64)) -> Option<serde_json::Value>
     (!sums.iter().all(is_there)).then(|| json!({MEMORY_MIB: memory, CORE_PERCENT: core}))
 }
 
-/// Releases slots that the kubelet does not list, and those of pods that have ended. Resizes the other slots.
+/// Releases slots of pods that have ended, and of those that neither the apiserver nor the kubelet has. Resizes the other slots.
+///
+/// The kubelet's list alone does not suffice: a kubelet that has just started answers with an empty list while containers run. The
+/// apiserver's list alone does not suffice either: a container may run on for a moment after its pod was deleted by force. If the
+/// apiserver does not answer, all slots stay.
 async fn release(plugin: &Plugin) -> Result<(), String> {
     let listed = holders(&plugin.config.pod_resources()).await?;
     let listed: BTreeSet<String> = listed.into_iter().flat_map(|holder| holder.slots).collect();
-    let pods = pods(plugin).await.unwrap_or_else(|error| {
-        warn!("the pods of the node: {error}");
-        Vec::new()
-    });
-    let ended = pods.iter().filter(|pod| pod.is_ended()).map(|pod| pod.metadata.uid.clone());
-    let ended: BTreeSet<String> = ended.collect();
+    let pods = pods(&plugin.client, &plugin.config.node).await;
+    let pods = pods.inspect_err(|error| warn!("the pods of the node: {error}")).ok();
+    let is_ended = |pod: &Pod| (pod.metadata.uid.clone(), pod.is_ended());
+    let ends = pods.as_ref().map(|pods| pods.iter().map(is_ended).collect::<BTreeMap<String, bool>>());
     let grace = plugin.config.grace;
     let gone = plugin.with_slots(move |slots| {
-        let is_gone = |known: &&super::slots::Known| {
-            let is_listed = known.owner.slots.iter().any(|slot| listed.contains(slot));
-            ended.contains(&known.owner.uid) || (!is_listed && known.since.elapsed() >= grace)
+        slots.note_list(&listed);
+        let is_gone = |known: &&Known| match ends.as_ref().map(|ends| ends.get(&known.owner.uid)) {
+            None => false,
+            Some(Some(is_ended)) => *is_ended,
+            Some(None) => known.unlisted.is_some_and(|since| since.elapsed() >= grace),
         };
         let gone: Vec<_> = slots.known().filter(is_gone).map(|known| known.owner.clone()).collect();
         gone.iter().flat_map(|owner| owner.slots.first()).for_each(|slot| slots.release(slot));
@@ -133,12 +137,12 @@ async fn release(plugin: &Plugin) -> Result<(), String> {
     for owner in gone.await? {
         info!(pod = %format!("{}/{}", owner.namespace, owner.pod), container = owner.container, "released");
     }
-    resize::apply(plugin, pods).await
+    resize::apply(plugin, pods.unwrap_or_default()).await
 }
 
-/// Returns the pods of this node. The kubelet's list is not enough, because old kubelets list the slots of ended pods too.
-async fn pods(plugin: &Plugin) -> Result<Vec<Pod>, Failure> {
-    let path = format!("/api/v1/pods?fieldSelector=spec.nodeName%3D{}", plugin.config.node);
-    let pods = plugin.client.get::<List<Pod>>(&path).await?;
-    Ok(pods.map(|pods| pods.items).unwrap_or_default())
+/// Returns the pods of a node. The kubelet's list is not enough, because old kubelets list the slots of ended pods too.
+pub(super) async fn pods(client: &Client, node: &str) -> Result<Vec<Pod>, Failure> {
+    let pods = client.get::<List<Pod>>(&format!("/api/v1/pods?fieldSelector=spec.nodeName%3D{node}")).await?;
+    let pods = pods.ok_or_else(|| Failure::Silent("there is no list".to_owned()))?;
+    Ok(pods.items)
 }

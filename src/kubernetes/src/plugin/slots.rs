@@ -9,7 +9,7 @@ use gpuslice_policy::units::{Bytes, Permille};
 use gpuslice_region::{Limits, Monitor, Trust};
 use gpuslice_slices::slot::{Name, Places, Problem, write_whole};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::PathBuf;
 use std::time::Instant;
@@ -66,13 +66,15 @@ pub fn owner_of(places: &Places, slot: &Name) -> Option<Owner> {
 pub(crate) struct Known {
     pub(crate) owner: Owner,
     pub(crate) since: Instant,
+    /// Instant of the first list of the kubelet after which no list has the owner; none while the kubelet lists it.
+    pub(crate) unlisted: Option<Instant>,
     /// True if the plugin has reported to the pod's user that the owner keeps its amounts.
     pub(crate) is_told: bool,
 }
 
 impl Known {
     fn new(owner: Owner) -> Self {
-        Self { owner, since: Instant::now(), is_told: false }
+        Self { owner, since: Instant::now(), unlisted: None, is_told: false }
     }
 }
 
@@ -112,6 +114,15 @@ impl Slots {
         self.known.values()
     }
 
+    /// Records which owners are in the kubelet's present list, by their slots.
+    pub(crate) fn note_list(&mut self, listed: &BTreeSet<String>) {
+        for known in self.known.values_mut() {
+            let is_listed = known.owner.slots.iter().any(|slot| listed.contains(slot));
+            let since = known.unlisted.unwrap_or_else(Instant::now);
+            known.unlisted = (!is_listed).then_some(since);
+        }
+    }
+
     /// Records the report to the pod's user that the owner keeps its amounts. Returns true the first time.
     pub(crate) fn tell(&mut self, owner: &Owner) -> bool {
         let known = self.known.values_mut().find(|known| known.owner.is(owner));
@@ -145,6 +156,8 @@ impl Slots {
     }
 
     /// Makes a container the owner of its slots, or repairs its files if it is the owner. The specifications come last.
+    ///
+    /// A kubelet that has lost its checkpoint gives a container other slots. Then the function releases the slots from before.
     pub(crate) fn give(&mut self, owner: &Owner) -> Result<(), String> {
         let first = owner.names().next().ok_or("a container without slots")?;
         for slot in &owner.slots {
@@ -152,6 +165,13 @@ impl Slots {
                 self.release(slot);
             }
         }
+        let is_before = |known: &&Known| {
+            let Owner { uid, container, .. } = &known.owner;
+            (uid, container) == (&owner.uid, &owner.container) && !known.owner.is(owner)
+        };
+        let before = self.known().filter(is_before).flat_map(|known| known.owner.slots.first().cloned());
+        let before: Vec<String> = before.collect();
+        before.iter().for_each(|slot| self.release(slot));
         self.write(&first, owner).map_err(|problem| problem.to_string())?;
         let known = self.known.entry(first).or_insert_with(|| Known::new(owner.clone()));
         known.owner.clone_from(owner);

@@ -90,13 +90,15 @@ struct World {
     nodes: BTreeSet<usize>,
     news: VecDeque<News>,
     list: Option<List>,
-    /// Parts of the pods whose bindings are under way, by UID.
-    bindings: BTreeMap<String, (usize, Vec<Part>)>,
+    /// Node, parts and start of the bindings that are under way, by the pod's UID.
+    bindings: BTreeMap<String, (usize, Vec<Part>, Instant)>,
     /// UIDs of pods whose bindings were lost.
     unsure: BTreeSet<String>,
-    /// UIDs of pods whose resizes were lost.
-    unsure_sizes: BTreeSet<String>,
+    /// Pods whose resizes were lost.
+    unsure_sizes: BTreeSet<usize>,
     made: usize,
+    /// Version of the last change.
+    version: usize,
 }
 
 fn name(node: usize) -> String {
@@ -134,6 +136,8 @@ impl World {
     fn change(&mut self, pod: usize, change: impl FnOnce(&mut Pod)) {
         if let Some((found, _)) = self.pods.get_mut(&pod) {
             change(found);
+            self.version += 1;
+            found.metadata.resource_version = self.version.to_string();
             self.news.push_back(News::Pod(found.clone()));
         }
     }
@@ -183,22 +187,24 @@ impl World {
         let pending = Pending { uid: &uid, priority: 0, requests: std::slice::from_ref(request) };
         let Ok(placed) = self.ledger.place(&name(node), pending, Order::Binpack) else { return };
         let parts: Vec<Part> = placed.into_values().flatten().collect();
-        self.ledger.begin(&uid, &name(node), &parts);
+        let begun = self.ledger.begin(&uid, &name(node), &parts);
+        // The annotation is written at once.
+        self.ledger.give_up_others(&uid, begun);
         self.unsure.remove(&uid);
-        self.bindings.insert(uid, (node, parts));
+        self.bindings.insert(uid, (node, parts, begun));
     }
 
     fn finish(&mut self, pod: usize, answer: Answer) {
         let Some((found, _)) = self.pods.get(&pod) else { return };
         let uid = found.metadata.uid.clone();
         let is_ended = found.is_ended();
-        let Some((node, parts)) = self.bindings.remove(&uid) else { return };
+        let Some((node, parts, begun)) = self.bindings.remove(&uid) else { return };
         match answer {
             Answer::Done if !is_ended => self.change(pod, |pod| {
                 give(pod, &name(node), &parts);
                 pod.spec.node_name = Some(name(node));
             }),
-            Answer::Done | Answer::Refused => self.ledger.give_up(&uid),
+            Answer::Done | Answer::Refused => self.ledger.give_up(&uid, begun),
             Answer::Lost => drop(self.unsure.insert(uid)),
         }
     }
@@ -216,13 +222,14 @@ impl World {
         if self.ledger.resize(&node, &uid, &parts).is_err() {
             return;
         }
+        let version = found.metadata.resource_version.clone();
         match answer {
             Answer::Done => self.change(pod, |pod| give(pod, &node, &parts)),
             Answer::Refused => self.ledger.keep_size(&uid),
-            Answer::Lost => drop(self.unsure_sizes.insert(uid.clone())),
-        }
-        if answer != Answer::Lost {
-            self.unsure_sizes.remove(&uid);
+            Answer::Lost => {
+                self.ledger.unanswered(&uid, &version);
+                self.unsure_sizes.insert(pod);
+            }
         }
     }
 
@@ -257,7 +264,7 @@ impl World {
     fn exceeded(&self) -> Option<String> {
         let mut sums: BTreeMap<String, (u64, u32)> = BTreeMap::new();
         let under_way = self.bindings.iter().filter(|(uid, _)| self.is_living(uid));
-        let under_way = under_way.flat_map(|(_, (_, parts))| parts.clone());
+        let under_way = under_way.flat_map(|(_, (_, parts, _))| parts.clone());
         for part in self.pods.values().flat_map(|(pod, _)| parts(pod)).chain(under_way) {
             let sum = sums.entry(part.uuid).or_default();
             *sum = (sum.0 + part.mem_mib, sum.1 + part.core);
@@ -268,11 +275,12 @@ impl World {
 
     /// Ends everything that is under way, and tells the extender everything.
     fn settle(&mut self) {
-        for uid in std::mem::take(&mut self.bindings).into_keys() {
-            self.ledger.give_up(&uid);
+        for (uid, (.., begun)) in std::mem::take(&mut self.bindings) {
+            self.ledger.give_up(&uid, begun);
         }
-        for uid in std::mem::take(&mut self.unsure_sizes) {
-            self.ledger.keep_size(&uid);
+        // A change of the pod ends the doubt about its size.
+        for pod in std::mem::take(&mut self.unsure_sizes) {
+            self.change(pod, |_| {});
         }
         let is_unsure = |(pod, _): &(Pod, Request)| self.unsure.contains(&pod.metadata.uid);
         let unsure: Vec<usize> =
@@ -317,6 +325,64 @@ fn step() -> impl Strategy<Value = Step> {
         1 => Just(Step::Ask),
         1 => Just(Step::Listed),
     ]
+}
+
+/// Begins a binding while the apiserver has not answered another one of the same pod. Until the second one has changed the pod, the
+/// first one may still bind it.
+#[test]
+fn a_second_binding_of_a_pod_leaves_the_room_of_the_first_until_it_has_changed_the_pod() {
+    let mut ledger = Ledger::default();
+    [0, 1].into_iter().for_each(|number| ledger.node(&node(number)));
+    let part = |gpu: &str| [Part { uuid: gpu.to_owned(), mem_mib: MIB, core: 0 }];
+    let has_room = |ledger: &Ledger, number: usize| {
+        let asked = request(u64::try_from(GPUS[number]).unwrap(), MIB, 0);
+        let pending = Pending { uid: "other", priority: 0, requests: std::slice::from_ref(&asked) };
+        ledger.place(&name(number), pending, Order::Binpack).is_ok()
+    };
+    let rooms = |ledger: &Ledger| [0, 1].map(|number| has_room(ledger, number));
+    let first = ledger.begin("pod", &name(0), &part("GPU-0-0"));
+    let second = ledger.begin("pod", &name(1), &part("GPU-1-0"));
+    assert_eq!(rooms(&ledger), [false, false]);
+    let mut refused = ledger.clone();
+    refused.give_up("pod", second);
+    assert_eq!(rooms(&refused), [false, true]);
+    ledger.give_up_others("pod", second);
+    assert_eq!(rooms(&ledger), [true, false]);
+    ledger.give_up("pod", first);
+    assert_eq!(rooms(&ledger), [true, false]);
+    ledger.give_up("pod", second);
+    assert_eq!((rooms(&ledger), ledger.count()), ([true, true], 0));
+}
+
+/// Loses the new size of a pod while the pod has the version 1. The pod changes before the extender learns of the loss, or after it.
+#[test]
+fn a_lost_size_counts_until_the_pod_has_another_version() {
+    let bound = |version: u32| {
+        let mut pod = Pod::default();
+        (pod.metadata.uid, pod.metadata.resource_version) = ("pod".to_owned(), version.to_string());
+        pod.spec.node_name = Some(name(0));
+        give(&mut pod, &name(0), &[Part { uuid: "GPU-0-0".to_owned(), mem_mib: 4, core: 0 }]);
+        pod
+    };
+    for is_before in [false, true] {
+        let mut ledger = Ledger::default();
+        ledger.node(&node(0));
+        ledger.pod(&bound(1));
+        let parts = [Part { uuid: "GPU-0-0".to_owned(), mem_mib: 8, core: 0 }];
+        ledger.resize(&name(0), "pod", &parts).unwrap();
+        let allocated = |ledger: &Ledger| ledger.memory()[0].allocated;
+        if is_before {
+            ledger.pod(&bound(2));
+            assert_eq!(allocated(&ledger), 8, "the write is under way");
+            ledger.unanswered("pod", "1");
+        } else {
+            ledger.unanswered("pod", "1");
+            ledger.pod(&bound(1));
+            assert_eq!(allocated(&ledger), 8, "the write may still arrive");
+            ledger.pod(&bound(2));
+        }
+        assert_eq!(allocated(&ledger), 4, "is_before: {is_before}");
+    }
 }
 
 proptest! {

@@ -126,6 +126,68 @@ async fn connections_of_unfinished_requests_to_the_health_port_are_closed_in_tim
     }
 }
 
+/// Answers a binding with 500 and applies it later, as an apiserver whose etcd is late. Meanwhile another pod wants the same room.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pod_that_may_be_bound_after_an_error_of_the_apiserver_keeps_its_room() {
+    let cluster = Cluster::start(&[("n1", 1)]).await;
+    for name in ["a", "b"] {
+        cluster.apiserver.put(&pod(name, 1, 16_384, 100));
+    }
+    cluster.apiserver.next_binding(Mishap::Unsure);
+    let why = cluster.bind("a", "n1").await;
+    assert!(why.contains("(500)"), "{why}");
+    let why = cluster.bind("b", "n1").await;
+    assert!(why.contains("at most 0 MiB"), "{why}");
+    let is_bound = || cluster.apiserver.pod("ns/a")["spec"]["nodeName"] == "n1";
+    cluster::until("it is bound late", || is_bound().then_some(())).await;
+    assert_eq!(cluster.alloc("a").unwrap()["node"], "n1");
+    assert_eq!(cluster.bind("a", "n1").await, "");
+}
+
+/// Answers the annotation of a pod with 500: the extender then sends no binding, so the pod takes no room.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pod_whose_annotation_was_not_written_has_no_room() {
+    for mishap in [Mishap::Unsure, Mishap::Lost] {
+        let cluster = Cluster::start(&[("n1", 1)]).await;
+        for name in ["a", "b"] {
+            cluster.apiserver.put(&pod(name, 1, 16_384, 100));
+        }
+        cluster.apiserver.next_patch(mishap);
+        assert_ne!(cluster.bind("a", "n1").await, "", "{mishap:?}");
+        assert_eq!(cluster.bind("b", "n1").await, "", "{mishap:?}");
+        assert!(cluster.apiserver.pod("ns/a")["spec"]["nodeName"].is_null(), "{mishap:?}");
+    }
+}
+
+/// Loses the answer to a binding to the first node. The scheduler retries with the second node, and the first binding is applied
+/// between the annotation and the binding of the retry.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_binding_that_a_later_one_overtakes_does_not_bind_the_pod_beside_its_annotation() {
+    let cluster = Cluster::start(&[("n1", 1), ("n2", 1)]).await;
+    cluster.apiserver.put(&pod("a", 1, 8000, 50));
+    cluster.apiserver.next_binding(Mishap::Overtaken);
+    assert!(cluster.bind("a", "n1").await.contains("does not answer"));
+    assert_eq!(cluster.bind("a", "n2").await, "");
+    assert_eq!(cluster.apiserver.pod("ns/a")["spec"]["nodeName"], "n2");
+    assert_eq!(cluster.alloc("a").unwrap()["node"], "n2");
+    // The room of the first binding is free again.
+    cluster.apiserver.put(&pod("b", 1, 16_384, 100));
+    cluster.until_it_fits("b", "n1").await;
+}
+
+/// Loses two bindings of a pod to different nodes. The annotation of the second one makes the first one impossible.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_second_binding_frees_the_room_of_the_first_though_it_is_not_answered_either() {
+    let cluster = Cluster::start(&[("n1", 1), ("n2", 1)]).await;
+    cluster.apiserver.put(&pod("a", 1, 16_384, 100));
+    for node in ["n1", "n2"] {
+        cluster.apiserver.next_binding(Mishap::Lost);
+        assert!(cluster.bind("a", node).await.contains("does not answer"), "{node}");
+    }
+    let answer = cluster.filter(&pod("b", 1, 16_384, 100), &["n1", "n2"]).await;
+    assert_eq!(answer["NodeNames"], serde_json::json!(["n1"]), "{answer}");
+}
+
 /// Binds ten pods at the same time, of which six have room.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bindings_at_the_same_time_never_give_away_more_than_there_is() {

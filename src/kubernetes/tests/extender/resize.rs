@@ -1,5 +1,6 @@
 //! Tests that running pods get other amounts, if their users want them and the GPUs have room.
 
+use crate::apiserver::Mishap;
 use crate::cluster::{Cluster, pod, until};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
@@ -125,6 +126,49 @@ async fn room_is_not_given_away_twice_while_a_pod_is_resized() {
     cluster.apiserver.hold(None);
     until("it is larger", || (amounts(&cluster, "a").0 == 12_000).then_some(())).await;
     assert!(cluster.bind("b", "n1").await.contains("at most 4383 MiB"));
+}
+
+/// Answers the new size of a pod with 500 and applies it later, as an apiserver whose etcd is late.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pod_that_may_be_resized_after_an_error_of_the_apiserver_keeps_its_room() {
+    let cluster = cluster(&[("a", 4096)]).await;
+    cluster.apiserver.next_patch(Mishap::Unsure);
+    cluster.apiserver.hold(Some("ns/a"));
+    cluster.apiserver.write_on("ns/a", RESIZE, &wish(12_000, 30));
+    until("the extender writes it", || (!cluster.apiserver.awaits_mishap()).then_some(())).await;
+    let is_full = async || {
+        let answer = cluster.filter(&pod("b", 1, 4385, 0), &["n1"]).await;
+        assert!(answer.to_string().contains("at most 4384 MiB"), "{answer}");
+    };
+    // The extender reads the answer meanwhile.
+    for _ in 0..50 {
+        is_full().await;
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    cluster.apiserver.hold(None);
+    until("it is larger", || (amounts(&cluster, "a").0 == 12_000).then_some(())).await;
+    is_full().await;
+}
+
+/// Loses the new size of a pod. The room counts while the write may still arrive, and no longer than that.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_size_that_was_lost_and_is_taken_back_leaves_no_room_lost() {
+    let cluster = cluster(&[("a", 4096)]).await;
+    cluster.apiserver.next_patch(Mishap::Lost);
+    // Later tries wait, so that none gives the pod its size.
+    cluster.apiserver.hold(Some("ns/a"));
+    cluster.apiserver.write_on("ns/a", RESIZE, &wish(8192, 30));
+    until("the extender writes it", || (!cluster.apiserver.awaits_mishap()).then_some(())).await;
+    let answer = cluster.filter(&pod("b", 1, 12_288, 10), &["n1"]).await;
+    assert!(answer.to_string().contains("at most 8192 MiB"), "{answer}");
+    cluster.apiserver.change("ns/a", |pod| {
+        pod["metadata"]["annotations"].as_object_mut().unwrap().remove(RESIZE);
+    });
+    cluster.apiserver.hold(None);
+    cluster.apiserver.put(&pod("b", 1, 12_288, 10));
+    cluster.until_it_fits("b", "n1").await;
+    assert_eq!(amounts(&cluster, "a"), (4096, 30, 1));
+    assert_eq!(cluster.bind("b", "n1").await, "");
 }
 
 /// Checks that only one extender resizes, and that the annotation of a pod that no extender has placed is no wish.

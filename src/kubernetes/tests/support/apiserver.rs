@@ -45,6 +45,10 @@ struct Stored {
     version: u64,
     /// Mishap of the next binding.
     mishap: Option<Mishap>,
+    /// Mishap of the next patch of a pod.
+    patch_mishap: Option<Mishap>,
+    /// Pod, and the binding that is applied just after the next patch of this pod.
+    overtaken: Option<(String, Value)>,
     /// Watchers, each with the kind of its objects.
     watchers: Vec<(&'static str, mpsc::UnboundedSender<Value>)>,
     resources: resources::Resources,
@@ -66,7 +70,7 @@ struct Stored {
     stopped: Option<String>,
 }
 
-/// Mishap of a binding.
+/// Mishap of a binding, or of a patch of a pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mishap {
     /// The binding is refused.
@@ -75,6 +79,12 @@ pub(crate) enum Mishap {
     Unheard,
     /// The answer is lost, and the pod is bound a while later.
     Late,
+    /// The answer is 500, and the write is done a while later, as by an etcd that is late.
+    Unsure,
+    /// Neither the write nor its answer arrives.
+    Lost,
+    /// The answer is lost, and the pod is bound just after its next patch.
+    Overtaken,
     /// The pod is deleted just before.
     Deleted,
 }
@@ -199,6 +209,15 @@ impl Apiserver {
 
     pub(crate) fn next_binding(&self, mishap: Mishap) {
         self.with(|stored| stored.mishap = Some(mishap));
+    }
+
+    pub(crate) fn next_patch(&self, mishap: Mishap) {
+        self.with(|stored| stored.patch_mishap = Some(mishap));
+    }
+
+    /// Returns true while the mishap of the next patch has not happened.
+    pub(crate) fn awaits_mishap(&self) -> bool {
+        self.with(|stored| stored.patch_mishap.is_some())
     }
 
     /// Ends all watches.
@@ -334,21 +353,37 @@ async fn patch_pod(
     Json(patch): Json<Value>,
 ) -> Response {
     let key = format!("{namespace}/{name}");
-    while server.with(|stored| stored.held.as_ref() == Some(&key)) {
+    match server.with(|stored| stored.patch_mishap.take()) {
+        Some(Mishap::Lost) => cut_off(),
+        Some(Mishap::Unsure) => {
+            tokio::spawn(async move { patched(&server, &key, &patch).await });
+            late()
+        }
+        _ => patched(&server, &key, &patch).await,
+    }
+}
+
+/// Patches a pod, once its patches are not held.
+async fn patched(server: &Apiserver, key: &str, patch: &Value) -> Response {
+    while server.with(|stored| stored.held.as_deref() == Some(key)) {
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;
     }
     let is_same = |pod: &Value| {
-        let of = |field: &str| [&patch, pod].map(|object| object["metadata"][field].clone());
+        let of = |field: &str| [patch, pod].map(|object| object["metadata"][field].clone());
         ["uid", "resourceVersion"].into_iter().map(of).all(|[said, is]| said.is_null() || said == is)
     };
-    if server.with(|stored| stored.pods.get(&key).is_some_and(|pod| !is_same(pod))) {
+    if server.with(|stored| stored.pods.get(key).is_some_and(|pod| !is_same(pod))) {
         return conflict("the object has been modified");
     }
     let patched = server.answer(|stored| {
-        merge(stored.pods.get_mut(&key)?, &patch);
-        stored.changed(PODS, &key, "MODIFIED");
-        stored.pods.get(&key).cloned()
+        merge(stored.pods.get_mut(key)?, patch);
+        stored.changed(PODS, key, "MODIFIED");
+        stored.pods.get(key).cloned()
     });
+    let overtaken = server.with(|stored| stored.overtaken.take_if(|(pod, _)| pod == key));
+    if let Some((_, binding)) = overtaken {
+        bound(server, key, &binding);
+    }
     patched.into_response()
 }
 
@@ -362,11 +397,16 @@ async fn bind_pod(
     match mishap {
         Some(Mishap::Refused) => return conflict("the binding is refused"),
         Some(Mishap::Deleted) => server.delete(&key),
-        Some(Mishap::Late) => {
+        Some(Mishap::Late | Mishap::Unsure) => {
             tokio::spawn(async move {
                 tokio::time::sleep(std::time::Duration::from_millis(200)).await;
                 bound(&server, &key, &binding);
             });
+            return if mishap == Some(Mishap::Late) { cut_off() } else { late() };
+        }
+        Some(Mishap::Lost) => return cut_off(),
+        Some(Mishap::Overtaken) => {
+            server.with(|stored| stored.overtaken = Some((key, binding)));
             return cut_off();
         }
         Some(Mishap::Unheard) | None => {}
@@ -379,6 +419,11 @@ fn bound(server: &Apiserver, key: &str, binding: &Value) -> Response {
     if server.with(|stored| stored.pods.get(key).is_some_and(|pod| !pod["spec"]["nodeName"].is_null())) {
         return conflict("the pod is already assigned to a node");
     }
+    let version = &binding["metadata"]["resourceVersion"];
+    let is_other = |pod: &Value| !version.is_null() && pod["metadata"]["resourceVersion"] != *version;
+    if server.with(|stored| stored.pods.get(key).is_some_and(is_other)) {
+        return conflict("the object has been modified");
+    }
     let bound = server.answer(|stored| {
         let pod = stored.pods.get_mut(key)?;
         assert_eq!(pod["metadata"]["uid"], binding["metadata"]["uid"]);
@@ -387,6 +432,12 @@ fn bound(server: &Apiserver, key: &str, binding: &Value) -> Response {
         Some(json!({"kind": "Status"}))
     });
     bound.into_response()
+}
+
+/// Returns the answer of an apiserver whose etcd is late.
+fn late() -> Response {
+    let status = json!({"kind": "Status", "message": "etcdserver: request timed out"});
+    (StatusCode::INTERNAL_SERVER_ERROR, Json(status)).into_response()
 }
 
 /// Returns an answer in whose middle the connection ends.

@@ -54,6 +54,19 @@ async fn a_node_with_slots_is_refused_to_claims_and_its_sums_go() {
     assert!(why.contains("this node has the pods ns/a with slots of the mode \"device-plugin\""), "{why}");
     assert!(slot.exists());
     kubelet.forget(&container("a"));
+    // A kubelet that has just started lists no pod. The apiserver tells which owners of slots live.
+    let owner = json!({"namespace": "ns", "pod": "a", "uid": "uid-a", "container": "main", "slots": ["slot-3"], "parts": []});
+    fs::write(slot.join("pod.json"), owner.to_string()).unwrap();
+    let metadata = json!({"namespace": "ns", "name": "a", "uid": "uid-a"});
+    node.apiserver
+        .put(&json!({"metadata": metadata, "spec": {"nodeName": NODE}, "status": {"phase": "Running"}}));
+    let why = clear().await.unwrap_err();
+    assert!(why.contains("this node has the pods ns/a with slots of the mode \"device-plugin\""), "{why}");
+    node.apiserver.fail(true);
+    assert!(clear().await.unwrap_err().contains("503"), "no answer is no reason to go on");
+    assert!(slot.exists());
+    node.apiserver.fail(false);
+    node.apiserver.change("ns/a", |pod| pod["status"]["phase"] = json!("Succeeded"));
     clear().await.unwrap();
     assert!(!slot.exists() && foreign.exists());
     let found = node.apiserver.node(NODE);

@@ -1,10 +1,12 @@
 //! Tests that no files of a removed pod stay, if the plugin and the kubelet are ended at any time.
 
-use super::node::{NODE, Node, alloc};
+use super::node::{GRACE, NODE, Node, alloc};
 use crate::kubelet::until;
 use serde_json::json;
+use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_kubelet_that_starts_again_gets_its_plugin_back_and_containers_keep_their_slots() {
@@ -25,6 +27,89 @@ async fn a_kubelet_that_starts_again_gets_its_plugin_back_and_containers_keep_th
     assert!(node.kubelet.pre_start(&pod).await.is_err());
     node.kubelet.begin();
     node.kubelet.start(&pod).await;
+}
+
+/// Starts a kubelet again whose list is empty, as it is until the kubelet has read its pods.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_running_container_that_the_kubelet_does_not_list_keeps_its_files_until_its_pod_is_gone() {
+    for is_down in [false, true] {
+        let mut node = Node::start(1, false).await;
+        let pod = node.placed("a", &[0], 1000, 10);
+        node.kubelet.run(&pod, 1).await;
+        node.looks_beyond_the_grace().await;
+        node.kubelet.end();
+        node.kubelet.with(|state| state.hidden.insert(pod.clone()));
+        node.apiserver.fail(is_down);
+        node.kubelet.begin();
+        node.kubelet.sees(16).await;
+        node.looks_beyond_the_grace().await;
+        assert_eq!(node.limit(&pod), Some(1000), "is_down: {is_down}");
+        node.apiserver.fail(false);
+        // A list that cannot be found is no list without pods.
+        node.apiserver.fail_lists_of(Some("pods"));
+        node.looks_beyond_the_grace().await;
+        assert_eq!(node.limit(&pod), Some(1000), "is_down: {is_down}");
+        node.apiserver.delete("ns/a");
+        node.looks_beyond_the_grace().await;
+        assert_eq!(node.limit(&pod), Some(1000), "is_down: {is_down}");
+        node.apiserver.fail_lists_of(None);
+        until("nothing is left", || node.files().is_empty()).await;
+    }
+}
+
+/// Deletes a pod by force: its container may run on for a moment, though no list has the pod.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_files_of_a_deleted_pod_stay_for_the_grace_however_old_the_pod_is() {
+    let node = Node::start(1, false).await;
+    let pod = node.placed("a", &[0], 1000, 10);
+    node.kubelet.run(&pod, 1).await;
+    node.looks_beyond_the_grace().await;
+    let gone = Instant::now();
+    node.kubelet.forget(&pod);
+    node.apiserver.delete("ns/a");
+    until("nothing is left", || node.files().is_empty()).await;
+    assert!(gone.elapsed() >= GRACE, "{:?}", gone.elapsed());
+}
+
+/// Starts a kubelet again without its checkpoint: it gives each running container another slot, and the container gets it when it
+/// starts again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_kubelet_that_has_lost_its_checkpoint_takes_no_files_from_running_containers() {
+    let mut node = Node::start(1, false).await;
+    let pods = ["a", "b"].map(|name| node.placed(name, &[0], 8192, 50));
+    for pod in &pods {
+        node.kubelet.run(pod, 1).await;
+    }
+    let before = files(&node);
+    let slots: Vec<String> = node.kubelet.with(|state| {
+        let slots = state.allocated.values().flatten().cloned().collect();
+        (state.allocated.clear(), state.named.clear());
+        slots
+    });
+    node.kubelet.end();
+    node.kubelet.begin();
+    node.kubelet.sees(16).await;
+    let mut others = node.kubelet.with(|state| state.healthy.clone()).unwrap();
+    others.retain(|slot| !slots.contains(slot));
+    for (pod, slot) in pods.iter().zip(others) {
+        node.kubelet.admit_with(pod, vec![slot]).await.unwrap();
+    }
+    node.looks_beyond_the_grace().await;
+    assert_eq!(files(&node), before);
+    for pod in &pods {
+        node.kubelet.start(pod).await;
+        assert_eq!(node.limit(pod), Some(8192));
+        assert_eq!(node.files().len(), 6, "the slot before is released: {:?}", node.files());
+    }
+    for (name, pod) in ["ns/a", "ns/b"].into_iter().zip(&pods) {
+        node.kubelet.forget(pod);
+        node.apiserver.delete(name);
+    }
+    until("nothing is left", || node.files().is_empty()).await;
+}
+
+fn files(node: &Node) -> BTreeSet<PathBuf> {
+    node.files().into_iter().collect()
 }
 
 /// Checks that no pod is placed while the kubelet does not know the plugin: such a pod would fail permanently.

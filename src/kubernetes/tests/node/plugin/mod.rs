@@ -9,6 +9,7 @@ mod resize;
 
 use crate::kubelet::{container, until};
 use node::{Node, uuid};
+use serde_json::json;
 use std::collections::BTreeSet;
 use std::time::Duration;
 use tokio::task::JoinSet;
@@ -75,6 +76,27 @@ async fn each_container_of_a_pod_has_its_own_slice_in_any_order() {
     node.kubelet.pre_start(&first).await.unwrap();
     assert_eq!([&first, &second].map(|container| node.limit(container)), [Some(1000), Some(3000)]);
     assert!([&first, &second].into_iter().all(|container| node.has_its_slice(container)));
+}
+
+/// Starts a container that comes after others which ask for no slice, such as those that a service mesh injects. So its place in the
+/// pod is not its place among the slices.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_container_behind_others_without_slices_has_its_own_amounts() {
+    let node = Node::start(2, false).await;
+    let [first, second] = node.placed_two("a", [(0, 1000), (1, 3000)]);
+    node.apiserver.change("ns/a", |pod| {
+        let containers = pod["spec"]["containers"].as_array_mut().unwrap();
+        containers.insert(0, json!({"name": "proxy", "resources": {"limits": {"cpu": "1"}}}));
+        containers.insert(2, json!({"name": "logs"}));
+        let init = json!({"name": "init"});
+        let sidecar = json!({"name": "sidecar", "restartPolicy": "Always"});
+        pod["spec"]["initContainers"] = json!([init, sidecar]);
+    });
+    for container in [&second, &first] {
+        node.kubelet.run(container, 1).await;
+        assert!(node.has_its_slice(container), "{container:?}");
+    }
+    assert_eq!([&first, &second].map(|container| node.limit(container)), [Some(1000), Some(3000)]);
 }
 
 /// Checks the mounts of two pods: files that both can see are read-only.

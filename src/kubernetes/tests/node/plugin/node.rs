@@ -12,8 +12,11 @@ use std::fs;
 use std::io::Read as _;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
+
+/// Time for which both lists must lack a pod before its slots are released.
+pub(crate) const GRACE: Duration = Duration::from_millis(400);
 
 pub(crate) struct Node {
     machine: Machine,
@@ -101,6 +104,14 @@ impl Node {
     pub(crate) async fn looks_twice(&self) {
         let looks = self.apiserver.looks();
         until("the agent has looked twice", || self.apiserver.looks() >= looks + 2).await;
+    }
+
+    /// Waits until the agent has looked so often that more than the grace has passed in between.
+    pub(crate) async fn looks_beyond_the_grace(&self) {
+        let begun = Instant::now();
+        while begun.elapsed() < 2 * GRACE {
+            self.looks_twice().await;
+        }
     }
 
     /// Returns true if the extender can place pods here.
@@ -242,7 +253,7 @@ fn a_process_of_the_plugin() {
     let is_set = |name| std::env::var(name).unwrap() == "true";
     (config.auto_alloc, config.resize) = (is_set("AUTO_ALLOC"), is_set("RESIZE"));
     (config.interval, config.poll) = (Duration::from_millis(200), Duration::from_millis(20));
-    (config.grace, config.patience) = (Duration::from_millis(400), Duration::from_secs(1));
+    (config.grace, config.patience) = (GRACE, Duration::from_secs(1));
     let (ended, ends) = oneshot::channel();
     std::thread::spawn(move || {
         std::io::stdin().read_to_end(&mut Vec::new()).unwrap();
