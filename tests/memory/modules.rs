@@ -168,6 +168,16 @@ fn a_library_is_charged_at_its_first_use_in_a_context_and_given_back_with_it() {
 }
 
 #[test]
+fn a_question_for_no_kernels_does_not_read_the_list() {
+    let bench = bench();
+    let mut tenant = Tenant::in_context(&bench);
+    tenant.does("library data 4194304");
+    // The list has no room, and its address is no memory of the program.
+    assert_eq!(tenant.does("use nokernels"), CONTEXT + 4 * MIB);
+    tenant.end();
+}
+
+#[test]
 fn code_that_a_launch_loads_is_charged_when_the_program_waits_for_it() {
     let bench = bench();
     let mut tenant = Tenant::in_context(&bench);

@@ -168,6 +168,7 @@ static int use(const char *how) {
     if (is(how, "global")) return gpu.cuModuleGetGlobal_v2(&address, &bytes, module, "table");
     if (is(how, "kernel")) return gpu.cuLibraryGetKernel(&kernel, library, "work");
     if (is(how, "kernels")) return gpu.cuLibraryEnumerateKernels(&kernel, 1, library);
+    if (is(how, "nokernels")) return gpu.cuLibraryEnumerateKernels((void **)8, 0, library);
     if (is(how, "kernelfunction")) return gpu.cuKernelGetFunction(&function, kernel);
     if (is(how, "module")) return gpu.cuLibraryGetModule(&modules[modules_made], library);
     if (is(how, "libraryglobal")) return gpu.cuLibraryGetGlobal(&address, &bytes, library, "table");
