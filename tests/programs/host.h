@@ -31,6 +31,9 @@ struct pool_properties {
     unsigned char rest[56];
 };
 
+// CUmemLocation.
+struct place { int kind, id; };
+
 enum { PINNED = 1, ON_DEVICE = 1, ON_HOST = 2, POOL_THRESHOLD = 4, POOL_RESERVED = 5 };
 
 // X(exported symbol, name known to cuGetProcAddress, its first version, flags, parameters)

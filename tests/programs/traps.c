@@ -278,6 +278,62 @@ static void pool_holes(void) {
         bytes <= quota ? "no more than the quota" : "more than the quota");
 }
 
+enum { MANAGED = 2, NOWHERE = 0 };
+
+// Managed memory of a pool can move to the device, wherever the pool is.
+static void managed_pools(void) {
+    static const struct { const char *name; int location; } places[] = {
+        {"nowhere", NOWHERE}, {"host", ON_HOST}, {"device", ON_DEVICE}};
+    cu.cuStreamCreate(&stream, 0);
+    for (int i = 0; i < 3; i++) {
+        struct pool_properties wanted = {.kind = MANAGED, .location = places[i].location};
+        int make = cu.cuMemPoolCreate(&pool, &wanted);
+        int over = cu.cuMemAllocFromPoolAsync(&address[0], 2 * quota, pool, stream);
+        int take = cu.cuMemAllocFromPoolAsync(&address[0], quota, pool, stream);
+        say("%s: make %d, twice the quota %d, take %d", places[i].name, make, over, take);
+        tell_free("held");
+        int give = cu.cuMemFreeAsync(address[0], stream), wait = cu.cuStreamSynchronize(stream);
+        say("give %d, wait %d, destroy %d", give, wait, cu.cuMemPoolDestroy(pool));
+        tell_free("destroyed");
+    }
+}
+
+// Takes more than the quota of a pool of the host.
+static void from_host_pool(const char *name) {
+    int take = cu.cuMemAllocFromPoolAsync(&address[0], 2 * quota, pool, stream);
+    tell_free(name);
+    say("take %d, give %d", take, cu.cuMemFreeAsync(address[0], stream));
+}
+
+// Takes the quota of a pool that keeps freed memory.
+static void from_managed_pool(const char *name) {
+    u64 keep = ~0ull;
+    int kept = cu.cuMemPoolSetAttribute(pool, POOL_THRESHOLD, &keep);
+    int over = cu.cuMemAllocFromPoolAsync(&address[0], 2 * quota, pool, stream);
+    int take = cu.cuMemAllocFromPoolAsync(&address[0], quota, pool, stream);
+    int give = cu.cuMemFreeAsync(address[0], stream);
+    say("threshold %d, twice the quota %d, take %d, give %d", kept, over, take, give);
+    tell_free(name);
+    say("settle %d", settle(pool));
+    tell_free("trimmed");
+}
+
+// Pools that places have from the start.
+static void pools_of_places(void) {
+    int (*get_default)(void **, struct place *, int) = dlsym(driver, "cuMemGetDefaultMemPool");
+    int (*get_current)(void **, struct place *, int) = dlsym(driver, "cuMemGetMemPool");
+    struct place host = {ON_HOST, 0}, nowhere = {NOWHERE, 0};
+    cu.cuStreamCreate(&stream, 0);
+    say("get %d", get_default(&pool, &host, PINNED));
+    from_host_pool("default pool of the host");
+    say("get %d", get_current(&pool, &host, PINNED));
+    from_host_pool("current pool of the host");
+    say("get %d", get_default(&pool, &host, MANAGED));
+    from_managed_pool("default managed pool of the host");
+    say("get %d", get_current(&pool, &nowhere, MANAGED));
+    from_managed_pool("current managed pool of no place");
+}
+
 // Frees memory of one family by the call of another one.
 static void crossed_free(void) {
     u64 held = 0;
@@ -347,6 +403,8 @@ static const struct {
     {"pool_destroyed", pool_destroyed, 1},
     {"pool_synchronised", pool_synchronised, 1},
     {"pool_holes", pool_holes, 1},
+    {"managed_pools", managed_pools, 1},
+    {"pools_of_places", pools_of_places, 1},
     {"crossed_free", crossed_free, 1},
     {"driver_fails", driver_fails, 1},
     {"free_fails", free_fails, 1},
