@@ -500,6 +500,35 @@ fn a_green_context_pays_for_itself_and_keeps_the_primary_one() {
 }
 
 #[test]
+fn an_executable_graph_of_a_green_context_ends_with_the_primary_one() {
+    let bench = bench();
+    let mut tenant = Tenant::through(&bench, "dlsym");
+    tenant.just("green");
+    tenant.does("green current");
+    assert_eq!(tenant.order("instantiate 67108864"), (0, CONTEXT + GREEN + 64 * MIB));
+    tenant.just("ungreen");
+    assert_eq!(tenant.truth(), 0);
+    tenant.just("retain");
+    assert_eq!(tenant.does("current primary"), CONTEXT);
+    tenant.end();
+}
+
+#[test]
+fn memory_that_a_green_context_has_opened_is_closed_with_the_primary_one() {
+    let bench = bench();
+    let mut maker = Tenant::in_context(&bench);
+    maker.just(&format!("lend {}", 16 * MIB));
+    let mut user = Tenant::through(&bench, "dlsym");
+    for order in ["green", "green current", "borrow", "ungreen"] {
+        user.just(order);
+    }
+    // The two are of one slice. If the user still had the memory open, it would inherit the charge.
+    assert_eq!(maker.order("free"), (0, CONTEXT));
+    maker.end();
+    user.end();
+}
+
+#[test]
 fn the_last_green_context_takes_the_primary_one_with_it() {
     let bench = bench();
     let mut tenant = Tenant::through(&bench, "dlsym");

@@ -31,6 +31,14 @@ struct pool_properties {
     unsigned char rest[56];
 };
 
+// CUDA_MEM_ALLOC_NODE_PARAMS.
+struct allocation_node {
+    struct pool_properties pool;
+    void *access;
+    size_t accesses, bytes;
+    u64 address;
+};
+
 // CUmemLocation.
 struct place { int kind, id; };
 

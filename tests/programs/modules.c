@@ -217,6 +217,18 @@ static int alloc(u64 size) {
     return status;
 }
 
+// Makes an executable graph that allocates memory when it runs.
+static int instantiate(u64 size) {
+    int (*create)(void **, unsigned) = dlsym(driver, "cuGraphCreate");
+    int (*add)(void **, void *, void **, size_t, struct allocation_node *) = dlsym(driver, "cuGraphAddMemAllocNode");
+    int (*make)(void **, void *, u64) = dlsym(driver, "cuGraphInstantiateWithFlags");
+    struct allocation_node wanted = {.pool = {.kind = PINNED, .location = ON_DEVICE}, .bytes = size};
+    void *graph, *node, *executable;
+    int status = create(&graph, 0);
+    if (!status) status = add(&node, graph, NULL, 0, &wanted);
+    return status ? status : make(&executable, graph, 0);
+}
+
 struct handle { char bytes[64]; };
 
 // Three steps: lets another process use new memory, by a file; uses memory of another process; ends that use.
@@ -265,6 +277,7 @@ static int obey(const char *verb, const char *how, u64 number) {
     if (is(verb, "stream")) return gpu.cuGreenCtxStreamCreate(&stream, greens[greens_made - 1], 1, 0);
     if (is(verb, "alloc")) return alloc(number);
     if (is(verb, "free")) return cu.cuMemFree_v2(memory[--memory_made]);
+    if (is(verb, "instantiate")) return instantiate(number);
     if (is(verb, "lend")) return lend(number);
     if (is(verb, "borrow")) return borrow();
     if (is(verb, "restore")) return restore();

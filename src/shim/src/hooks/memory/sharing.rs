@@ -4,7 +4,7 @@
 //! is noted as a use, and inherits the charge when the exporter ends first. Memory of another slice is charged to that slice.
 
 use super::physical::Incoming;
-use crate::driver_calls::{contexts, memory};
+use crate::driver_calls::memory;
 use crate::hooks::protocol::around;
 use crate::memory::addresses::Owner;
 use crate::memory::share_keys::{self, HANDLE_BYTES};
@@ -198,7 +198,7 @@ fn opened(
     let expect = |process: &'static Process| {
         process.shared.note_import();
         let used = bytes().and_then(|bytes| process.borrow(share_keys::key_of_bytes(&bytes)));
-        (used, contexts::current_context().unwrap_or(0))
+        (used, process.owner_of_current().unwrap_or(0))
     };
     around(expect, call, |process, (used, context), code| {
         match address().filter(|_| code == status::SUCCESS) {
