@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "a test")]
 
 mod arrays;
+mod beside;
 mod charge;
 mod context_sizes;
 mod contexts;

@@ -21,6 +21,13 @@ pub(crate) struct Charge {
     pub(crate) owner: Owner,
 }
 
+impl Charge {
+    /// Returns true if the memory lives on with its users when this process frees it. Blocks of pools do not.
+    pub(crate) fn outlives_free(&self) -> bool {
+        matches!(self.owner, Owner::Context(_) | Owner::Block(_))
+    }
+}
+
 /// Object that an allocation lives in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Owner {

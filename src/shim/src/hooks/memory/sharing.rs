@@ -6,7 +6,6 @@
 use super::physical::Incoming;
 use crate::driver_calls::memory;
 use crate::hooks::protocol::around;
-use crate::memory::addresses::Owner;
 use crate::memory::share_keys::{self, HANDLE_BYTES};
 use crate::process::Process;
 use core::ffi::{c_int, c_uint, c_ulonglong, c_void};
@@ -151,10 +150,7 @@ fn lent(
             let Some(bytes) = handle().filter(|_| code == status::SUCCESS) else { return };
             // The handle stands for the whole allocation, wherever in it the address lies.
             let base = memory::start_of(address).unwrap_or(address);
-            let Some(charge) = process.addresses.get(base) else { return };
-            let key = share_keys::key_of_bytes(&bytes);
-            let lives_on = matches!(charge.owner, Owner::Context(_) | Owner::Block(_));
-            process.shared.lend(base, key, lives_on, || process.lend(charge.device, key, charge.bytes));
+            process.lend_address(base, share_keys::key_of_bytes(&bytes));
         },
     )
 }
