@@ -186,6 +186,18 @@ fn a_destroyed_pool_gives_its_memory_back() {
 }
 
 #[test]
+fn a_destroyed_pool_is_not_charged_for_allocations_that_ended_with_their_context() {
+    spring(&Bench::simulated_without_contexts(), "pool_outlives_context").says(&[
+        "pool 0, threshold 0, context 0",
+        "take 0 0, context ends 0",
+        "take 0 at the same address, give 0, wait 0",
+        "kept by the pool: the whole quota 2, left 33554432",
+        "destroy 0",
+        "pool destroyed: the whole quota 0, left 67108864",
+    ]);
+}
+
+#[test]
 fn managed_memory_of_a_pool_is_charged_in_full_wherever_the_pool_is() {
     let outcome = spring(&Bench::simulated_without_contexts(), "managed_pools");
     let of_place = |place: &str| {

@@ -19,7 +19,8 @@ static void *make_beside(void *nothing) {
     return nothing;
 }
 
-// Starts the call, in the context of this thread. Returns 0 once the thread sleeps in the driver, and -2 if the kernel does not tell.
+// Starts the call, in the context of this thread. Returns 0 once the other thread sleeps in the driver, and -2 if the kernel does
+// not tell.
 static int begin_beside(int (*call)(void)) {
     long in = -1;
     cu.cuCtxGetCurrent(&beside.context);

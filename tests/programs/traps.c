@@ -250,6 +250,27 @@ static void pool_destroyed(void) {
     say("linear %d", cu.cuMemAlloc_v2(&first, quota));
 }
 
+// A pool lives on when a context ends, but not what was allocated from it in that context.
+static void pool_outlives_context(void) {
+    void *primary = NULL, *own = NULL;
+    u64 keep = ~0ull, parts[2] = {0, 0};
+    cu.cuCtxGetCurrent(&primary);
+    int made = make_pool(), kept = cu.cuMemPoolSetAttribute(pool, POOL_THRESHOLD, &keep);
+    say("pool %d, threshold %d, context %d", made, kept, cu.cuCtxCreate_v2(&own, 0, 0));
+    int take = cu.cuMemAllocFromPoolAsync(&parts[0], quota / 4, pool, NULL);
+    int more = cu.cuMemAllocFromPoolAsync(&parts[1], quota / 4, pool, NULL);
+    int end = cu.cuCtxDestroy_v2(own);
+    cu.cuCtxSetCurrent(primary);
+    say("take %d %d, context ends %d", take, more, end);
+    // This is where the first part was, and behind it the second one.
+    take = cu.cuMemAllocFromPoolAsync(&address[0], quota / 2, pool, NULL);
+    int give = cu.cuMemFreeAsync(address[0], NULL), wait = cu.cuStreamSynchronize(NULL);
+    say("take %d at %s address, give %d, wait %d", take, address[0] == parts[0] ? "the same" : "another", give, wait);
+    tell_free("kept by the pool");
+    say("destroy %d", cu.cuMemPoolDestroy(pool));
+    tell_free("pool destroyed");
+}
+
 // Memory that a pool frees goes back when the program waits, if the pool's threshold says so.
 static void pool_synchronised(void) {
     u64 held = 0;
@@ -403,6 +424,7 @@ static const struct {
     {"pool_destroyed", pool_destroyed, 1},
     {"pool_synchronised", pool_synchronised, 1},
     {"pool_holes", pool_holes, 1},
+    {"pool_outlives_context", pool_outlives_context, 1},
     {"managed_pools", managed_pools, 1},
     {"pools_of_places", pools_of_places, 1},
     {"crossed_free", crossed_free, 1},

@@ -112,17 +112,6 @@ impl Addresses {
         taken
     }
 
-    /// Returns the bytes of all charges with this owner.
-    pub(crate) fn owned(&self, owner: Owner) -> u64 {
-        let of_shard = |Shard(table): &Shard| -> u64 {
-            charges(&table.lock())
-                .filter(|(_, charge)| charge.owner == owner)
-                .map(|(_, charge)| charge.bytes)
-                .sum()
-        };
-        self.shards.iter().map(of_shard).sum()
-    }
-
     fn shard(&self, address: u64) -> Option<&Shard> {
         let place = usize::try_from(spread(address) >> (u64::BITS - SHARD_BITS)).ok()?;
         self.shards.get(place)

@@ -301,7 +301,7 @@ pub(crate) unsafe fn create(
             let made = unsafe { read_in(output) }.filter(|_| code == status::SUCCESS);
             let (Some(wanted), Some(pool)) = (wanted, made) else { return };
             match payer(process, wanted.kind, wanted.location) {
-                Some(device) => drop(process.pools.find_or_add(pool.addr(), device)),
+                Some(device) => process.pools.add(pool.addr(), device),
                 None => process.pools.add_host(pool.addr()),
             }
         },
@@ -348,13 +348,13 @@ pub(crate) unsafe fn destroy(real: real::cuMemPoolDestroy, pool: CUmemoryPool) -
     // SAFETY: `real` requires a valid argument; this one is the caller's, for the same driver function.
     let call = || unsafe { real(pool) };
     around(
-        |process| process.pools.take(pool.addr()),
+        |process| process.pools.begin_end(process, pool.addr()),
         call,
-        |process, taken, code| {
+        |process, ending, code| {
             if code == status::SUCCESS {
-                process.pools.end(process, &process.addresses, taken);
+                process.pools.end(process, ending);
             } else {
-                process.pools.put_back(taken);
+                process.pools.keep(process, ending);
             }
         },
     )
