@@ -3,7 +3,7 @@
 use super::hosts::{at_30, bench, number, paced};
 use crate::support::bench::Bench;
 use crate::support::outcome::Outcome;
-use crate::support::{skip, timed};
+use crate::support::{skip_untold, timed};
 use gpuslice_region::{Monitor, Trust};
 use std::time::{Duration, Instant};
 
@@ -91,11 +91,7 @@ fn a_context_that_ends_while_the_meter_is_kept_in_another_costs_nothing_from_the
     let host = paced(bench.host("paced_streams", &["ends", "100us"]), "95");
     let mut host = host.start();
     match host.hear().as_deref() {
-        Some("untold") => {
-            return skip(
-                "a context that ends beside a slow call: /proc tells no system calls; elsewhere: where /proc/PID/syscall can be read",
-            );
-        }
+        Some("untold") => return skip_untold("a context that ends beside a slow call"),
         said => assert_eq!(said, Some("ending 0")),
     }
     // The worker asks for the next event, which is of the other context: the first thread rests.

@@ -2,6 +2,7 @@
 
 use crate::support::bench::Bench;
 use crate::support::outcome::Outcome;
+use crate::support::skip_untold;
 use gpuslice_policy::sizes::array::ArrayShape;
 use gpuslice_policy::sizes::blocks::taken;
 
@@ -140,6 +141,21 @@ fn sparse_and_deferred_arrays_cost_their_mapped_memory_while_it_is_mapped() {
     }
     let bare = bench.host("arrays", &["unbacked", QUOTA]).run().quiet();
     outcome.same_as(&bare);
+}
+
+#[test]
+fn memory_mapped_while_another_thread_may_end_the_arrays_context_stays_charged() {
+    // The driver does not end the context, so that the array lives on.
+    let leave = "cuDevicePrimaryCtxRelease_v2";
+    let faults = format!("{leave}=delay:5s;{leave}=999");
+    let outcome = run(&Bench::simulated_without_contexts(), "mapped_beside", &faults);
+    if outcome.out == "untold\n" {
+        return skip_untold("memory that is mapped beside a slow call");
+    }
+    outcome.says(&[
+        &format!("make 0, begin 0, map 0, release 0, left 999, taken {}", 2 * MIB),
+        "end 0, taken 0",
+    ]);
 }
 
 #[test]

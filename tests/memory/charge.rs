@@ -186,6 +186,53 @@ fn a_destroyed_pool_gives_its_memory_back() {
 }
 
 #[test]
+fn a_destroyed_pool_is_not_charged_for_allocations_that_ended_with_their_context() {
+    spring(&Bench::simulated_without_contexts(), "pool_outlives_context").says(&[
+        "pool 0, threshold 0, context 0",
+        "take 0 0, context ends 0",
+        "take 0 at the same address, give 0, wait 0",
+        "kept by the pool: the whole quota 2, left 33554432",
+        "destroy 0",
+        "pool destroyed: the whole quota 0, left 67108864",
+    ]);
+}
+
+#[test]
+fn managed_memory_of_a_pool_is_charged_in_full_wherever_the_pool_is() {
+    let outcome = spring(&Bench::simulated_without_contexts(), "managed_pools");
+    let of_place = |place: &str| {
+        let make = format!("{place}: make 0, twice the quota 2, take 0");
+        let held = ["held: the whole quota 2, left 0", "give 0, wait 0, destroy 0"];
+        let rest = [held[0], held[1], "destroyed: the whole quota 0, left 67108864"];
+        [&[make], rest.map(str::to_owned).as_slice()].concat()
+    };
+    let expected: Vec<_> = ["nowhere", "host", "device"].into_iter().flat_map(of_place).collect();
+    outcome.says(&expected.iter().map(String::as_str).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_pool_that_a_place_has_from_the_start_is_charged_by_its_kind_of_memory() {
+    spring(&Bench::simulated_without_contexts(), "pools_of_places").says(&[
+        "get 0",
+        "default pool of the host: the whole quota 0, left 67108864",
+        "take 0, give 0",
+        "get 0",
+        "current pool of the host: the whole quota 0, left 67108864",
+        "take 0, give 0",
+        "get 0",
+        "threshold 0, twice the quota 2, take 0, give 0",
+        "default managed pool of the host: the whole quota 2, left 0",
+        "settle 0",
+        "trimmed: the whole quota 0, left 67108864",
+        "get 0",
+        "threshold 0, twice the quota 2, take 0, give 0",
+        "current managed pool of no place: the whole quota 2, left 0",
+        "settle 0",
+        "trimmed: the whole quota 0, left 67108864",
+    ]);
+}
+
+#[test]
 fn memory_that_a_pool_frees_is_free_when_the_program_has_waited() {
     spring(&Bench::simulated_without_contexts(), "pool_synchronised").says(&[
         "held: the whole quota 2, left 0",

@@ -3,6 +3,7 @@
 #![allow(clippy::indexing_slicing, reason = "a test")]
 
 mod arrays;
+mod beside;
 mod charge;
 mod context_sizes;
 mod contexts;

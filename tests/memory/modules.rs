@@ -168,6 +168,16 @@ fn a_library_is_charged_at_its_first_use_in_a_context_and_given_back_with_it() {
 }
 
 #[test]
+fn a_question_for_no_kernels_does_not_read_the_list() {
+    let bench = bench();
+    let mut tenant = Tenant::in_context(&bench);
+    tenant.does("library data 4194304");
+    // The list has no room, and its address is no memory of the program.
+    assert_eq!(tenant.does("use nokernels"), CONTEXT + 4 * MIB);
+    tenant.end();
+}
+
+#[test]
 fn code_that_a_launch_loads_is_charged_when_the_program_waits_for_it() {
     let bench = bench();
     let mut tenant = Tenant::in_context(&bench);
@@ -487,6 +497,35 @@ fn a_green_context_pays_for_itself_and_keeps_the_primary_one() {
     tenant.just("retain");
     assert_eq!(tenant.does("current primary"), CONTEXT);
     tenant.end();
+}
+
+#[test]
+fn an_executable_graph_of_a_green_context_ends_with_the_primary_one() {
+    let bench = bench();
+    let mut tenant = Tenant::through(&bench, "dlsym");
+    tenant.just("green");
+    tenant.does("green current");
+    assert_eq!(tenant.order("instantiate 67108864"), (0, CONTEXT + GREEN + 64 * MIB));
+    tenant.just("ungreen");
+    assert_eq!(tenant.truth(), 0);
+    tenant.just("retain");
+    assert_eq!(tenant.does("current primary"), CONTEXT);
+    tenant.end();
+}
+
+#[test]
+fn memory_that_a_green_context_has_opened_is_closed_with_the_primary_one() {
+    let bench = bench();
+    let mut maker = Tenant::in_context(&bench);
+    maker.just(&format!("lend {}", 16 * MIB));
+    let mut user = Tenant::through(&bench, "dlsym");
+    for order in ["green", "green current", "borrow", "ungreen"] {
+        user.just(order);
+    }
+    // The two are of one slice. If the user still had the memory open, it would inherit the charge.
+    assert_eq!(maker.order("free"), (0, CONTEXT));
+    maker.end();
+    user.end();
 }
 
 #[test]

@@ -1,7 +1,7 @@
 // Arrays: their cost of a quota, and the time at which it is given back.
 //
 // arrays WAY QUOTA: each way prints statuses, and the bytes of the quota that are taken.
-#include "host.h"
+#include "beside.h"
 
 typedef void *array;
 struct flat { size_t width, height; int format; unsigned channels; };
@@ -277,6 +277,23 @@ static void mapped_in_context(void) {
     say("ends %d, taken %llu", ended, taken());
 }
 
+// Memory is mapped to an array while another thread may end the context of the array.
+static int leave(void) { return cu.cuDevicePrimaryCtxRelease_v2(0); }
+static void mapped_beside(void) {
+    array it = NULL;
+    int made = create_3d(&it, &(struct deep){4096, 4096, 0, FLOAT, 1, SPARSE});
+    u64 one = memory();
+    int begun = begin_beside(leave);
+    if (begun == -2) {
+        say("untold");
+        return;
+    }
+    int mapped = change(it, 0, one), released = cu.cuMemRelease(one), left = end_beside();
+    say("make %d, begin %d, map %d, release %d, left %d, taken %llu", made, begun, mapped, released, left, taken());
+    int ended = destroy(it);
+    say("end %d, taken %llu", ended, taken());
+}
+
 // Makes an array while a capture forbids it. The library's own questions must not spoil a capture that the call itself would not.
 static void capturing(void) {
     for (int mode = 0; mode < 3; mode++) {
@@ -345,7 +362,7 @@ int main(int count, char **words) {
         {"fill", fill},           {"costs", costs},         {"odd", odd},     {"levels", levels},
         {"failing", failing},     {"contexts", contexts},   {"twice", twice}, {"unbacked", unbacked},
         {"capturing", capturing}, {"many", many},           {"huge", huge},   {"mapped_in_context", mapped_in_context},
-        {"refused_in_capture", refused_in_capture},
+        {"refused_in_capture", refused_in_capture}, {"mapped_beside", mapped_beside},
     };
     if (count < 3 || !start()) return 2;
     quota = number(words[2]);

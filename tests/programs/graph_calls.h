@@ -2,14 +2,6 @@
 #pragma once
 #include "host.h"
 
-// CUDA_MEM_ALLOC_NODE_PARAMS.
-struct allocation_node {
-    struct pool_properties pool;
-    void *access;
-    size_t accesses, bytes;
-    u64 address;
-};
-
 // CUgraphNodeParams: its head, and as much behind it as there may be.
 struct any_node {
     int kind, reserved[3];

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -30,6 +31,17 @@ struct pool_properties {
     size_t most;
     unsigned char rest[56];
 };
+
+// CUDA_MEM_ALLOC_NODE_PARAMS.
+struct allocation_node {
+    struct pool_properties pool;
+    void *access;
+    size_t accesses, bytes;
+    u64 address;
+};
+
+// CUmemLocation.
+struct place { int kind, id; };
 
 enum { PINNED = 1, ON_DEVICE = 1, ON_HOST = 2, POOL_THRESHOLD = 4, POOL_RESERVED = 5 };
 
@@ -152,4 +164,17 @@ __attribute__((unused, format(printf, 1, 2))) static void say(const char *format
 
 __attribute__((unused)) static u64 number(const char *text) {
     return strtoull(text, NULL, 0);
+}
+
+// Returns the number of the system call in which a thread of this process is. It is -1 outside of one, and -2 if the kernel does not
+// tell. A thread that waits for its share is in SYS_futex, and one that the driver delays in SYS_clock_nanosleep.
+__attribute__((unused)) static long system_call_of(int thread) {
+    char path[64];
+    long number = -1;
+    snprintf(path, sizeof path, "/proc/self/task/%d/syscall", thread);
+    FILE *file = fopen(path, "r");
+    if (!file) return -2;
+    if (fscanf(file, "%ld", &number) != 1) number = -1;
+    fclose(file);
+    return number;
 }

@@ -168,6 +168,7 @@ static int use(const char *how) {
     if (is(how, "global")) return gpu.cuModuleGetGlobal_v2(&address, &bytes, module, "table");
     if (is(how, "kernel")) return gpu.cuLibraryGetKernel(&kernel, library, "work");
     if (is(how, "kernels")) return gpu.cuLibraryEnumerateKernels(&kernel, 1, library);
+    if (is(how, "nokernels")) return gpu.cuLibraryEnumerateKernels((void **)8, 0, library);
     if (is(how, "kernelfunction")) return gpu.cuKernelGetFunction(&function, kernel);
     if (is(how, "module")) return gpu.cuLibraryGetModule(&modules[modules_made], library);
     if (is(how, "libraryglobal")) return gpu.cuLibraryGetGlobal(&address, &bytes, library, "table");
@@ -214,6 +215,18 @@ static int alloc(u64 size) {
     int status = cu.cuMemAlloc_v2(&memory[memory_made], size);
     if (status == 0) memory_made++;
     return status;
+}
+
+// Makes an executable graph that allocates memory when it runs.
+static int instantiate(u64 size) {
+    int (*create)(void **, unsigned) = dlsym(driver, "cuGraphCreate");
+    int (*add)(void **, void *, void **, size_t, struct allocation_node *) = dlsym(driver, "cuGraphAddMemAllocNode");
+    int (*make)(void **, void *, u64) = dlsym(driver, "cuGraphInstantiateWithFlags");
+    struct allocation_node wanted = {.pool = {.kind = PINNED, .location = ON_DEVICE}, .bytes = size};
+    void *graph, *node, *executable;
+    int status = create(&graph, 0);
+    if (!status) status = add(&node, graph, NULL, 0, &wanted);
+    return status ? status : make(&executable, graph, 0);
 }
 
 struct handle { char bytes[64]; };
@@ -264,6 +277,7 @@ static int obey(const char *verb, const char *how, u64 number) {
     if (is(verb, "stream")) return gpu.cuGreenCtxStreamCreate(&stream, greens[greens_made - 1], 1, 0);
     if (is(verb, "alloc")) return alloc(number);
     if (is(verb, "free")) return cu.cuMemFree_v2(memory[--memory_made]);
+    if (is(verb, "instantiate")) return instantiate(number);
     if (is(verb, "lend")) return lend(number);
     if (is(verb, "borrow")) return borrow();
     if (is(verb, "restore")) return restore();

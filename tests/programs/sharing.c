@@ -2,8 +2,9 @@
 //
 // sharing DOOR NAME: says `ready`, and then answers orders, one a line: a word and up to four numbers. It answers with the status
 // of the call. Numbers name places: of addresses and handles (`value`), descriptors (`file`), handles of bytes (`blob`). NAME is
-// the name to which others send descriptors and bytes.
-#include "host.h"
+// the name to which others send descriptors and bytes. `beside` before an order has a second thread obey it, and `join` waits for
+// that thread.
+#include "beside.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -184,6 +185,10 @@ static int close_file(int *descriptor) {
     *descriptor = -1;
     return status;
 }
+static int use_pool(u64 handle) {
+    int (*use)(int, void *) = dlsym(driver, "cuDeviceSetMemPool");
+    return use(0, (void *)handle);
+}
 static int state_of(int pid) {
     int state = -1, status = api.cuCheckpointProcessGetState(pid, &state);
     return status ? -status : state;
@@ -195,7 +200,15 @@ static int start_again(void) {
     return status ? status : cu.cuCtxSetCurrent(context);
 }
 
+static int obey_later(void);
+
 #define ORDERS(X) \
+    X("beside", begin_beside(obey_later)) \
+    X("join", end_beside()) \
+    X("leave", cu.cuDevicePrimaryCtxRelease_v2(0)) \
+    X("wait", cu.cuStreamSynchronize(NULL)) \
+    X("defaultpool", cu.cuDeviceGetDefaultMemPool((void **)&value[a], 0)) \
+    X("usepool", use_pool(value[a])) \
     X("alloc", api.cuMemAlloc_v2(&value[a], b)) \
     X("free", api.cuMemFree_v2(value[a])) \
     X("freeasync", free_in_order(value[a], b ? value[c] : 0)) \
@@ -245,8 +258,26 @@ static int start_again(void) {
     X("sendfile", file[a] < 0 ? EBADF : send_to(name, &blob[0], file[a])) \
     X("sendblob", send_to(name, &blob[a], -1))
 
+enum { NO_SUCH_ORDER = -1000 };
+
+// Obeys an order and returns its status.
+static int obey(const char *line) {
+    char order[32], name[41] = "";
+    u64 a = 0, b = 0, c = 0;
+    if (sscanf(line, "%31s %llu %llu %llu", order, &a, &b, &c) < 1) return NO_SUCH_ORDER;
+    if (!strncmp(order, "send", 4)) sscanf(line, "%*s %*u %40s", name);
+#define OBEY(word, call) \
+    if (!strcmp(order, word)) return call;
+    ORDERS(OBEY)
+    return NO_SUCH_ORDER;
+}
+
+// The order that a second thread obeys.
+static char later[160];
+static int obey_later(void) { return obey(later); }
+
 int main(int count, char **words) {
-    char line[160], order[32], name[41];
+    char line[160];
     if (count < 3 || !start() || !enter(words[1])) return 3;
     memset(file, -1, sizeof file);
     struct sockaddr_un own = address_of(words[2]);
@@ -254,15 +285,10 @@ int main(int count, char **words) {
     if (post < 0 || bind(post, (struct sockaddr *)&own, sizeof own)) return 4;
     say("ready");
     while (fgets(line, sizeof line, stdin)) {
-        u64 a = 0, b = 0, c = 0;
-        name[0] = 0;
-        if (sscanf(line, "%31s %llu %llu %llu", order, &a, &b, &c) < 1) return 2;
-        if (!strncmp(order, "send", 4)) sscanf(line, "%*s %*u %40s", name);
-        int known = 0;
-#define OBEY(word, call) \
-    if (!known && !strcmp(order, word)) known = 1, say("%d", (int)(call));
-        ORDERS(OBEY)
-        if (!known) return say("no such order"), 2;
+        sscanf(line, "beside %159[^\n]", later);
+        int status = obey(line);
+        if (status == NO_SUCH_ORDER) return say("no such order"), 2;
+        say("%d", status);
     }
     return 0;
 }

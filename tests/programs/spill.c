@@ -8,10 +8,8 @@
 #include <sys/mman.h>
 #include <sys/wait.h>
 
-struct place { int kind, id; };
 struct flat { size_t width, height; int format; unsigned channels; };
 struct bytes { char at[64]; };
-struct allocation_node { struct pool_properties pool; void *access; size_t accesses, bytes; u64 address; };
 
 #define SPILL_FUNCTIONS(X) \
     X(cuMemsetD8_v2, (u64, unsigned char, size_t)) \

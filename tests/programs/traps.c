@@ -250,6 +250,27 @@ static void pool_destroyed(void) {
     say("linear %d", cu.cuMemAlloc_v2(&first, quota));
 }
 
+// A pool lives on when a context ends, but not what was allocated from it in that context.
+static void pool_outlives_context(void) {
+    void *primary = NULL, *own = NULL;
+    u64 keep = ~0ull, parts[2] = {0, 0};
+    cu.cuCtxGetCurrent(&primary);
+    int made = make_pool(), kept = cu.cuMemPoolSetAttribute(pool, POOL_THRESHOLD, &keep);
+    say("pool %d, threshold %d, context %d", made, kept, cu.cuCtxCreate_v2(&own, 0, 0));
+    int take = cu.cuMemAllocFromPoolAsync(&parts[0], quota / 4, pool, NULL);
+    int more = cu.cuMemAllocFromPoolAsync(&parts[1], quota / 4, pool, NULL);
+    int end = cu.cuCtxDestroy_v2(own);
+    cu.cuCtxSetCurrent(primary);
+    say("take %d %d, context ends %d", take, more, end);
+    // This is where the first part was, and behind it the second one.
+    take = cu.cuMemAllocFromPoolAsync(&address[0], quota / 2, pool, NULL);
+    int give = cu.cuMemFreeAsync(address[0], NULL), wait = cu.cuStreamSynchronize(NULL);
+    say("take %d at %s address, give %d, wait %d", take, address[0] == parts[0] ? "the same" : "another", give, wait);
+    tell_free("kept by the pool");
+    say("destroy %d", cu.cuMemPoolDestroy(pool));
+    tell_free("pool destroyed");
+}
+
 // Memory that a pool frees goes back when the program waits, if the pool's threshold says so.
 static void pool_synchronised(void) {
     u64 held = 0;
@@ -276,6 +297,62 @@ static void pool_holes(void) {
     int asked = reserved(default_pool(), &bytes);
     say("into a hole %d, into none %d, asked %d, the pool holds %s", fits, over, asked,
         bytes <= quota ? "no more than the quota" : "more than the quota");
+}
+
+enum { MANAGED = 2, NOWHERE = 0 };
+
+// Managed memory of a pool can move to the device, wherever the pool is.
+static void managed_pools(void) {
+    static const struct { const char *name; int location; } places[] = {
+        {"nowhere", NOWHERE}, {"host", ON_HOST}, {"device", ON_DEVICE}};
+    cu.cuStreamCreate(&stream, 0);
+    for (int i = 0; i < 3; i++) {
+        struct pool_properties wanted = {.kind = MANAGED, .location = places[i].location};
+        int make = cu.cuMemPoolCreate(&pool, &wanted);
+        int over = cu.cuMemAllocFromPoolAsync(&address[0], 2 * quota, pool, stream);
+        int take = cu.cuMemAllocFromPoolAsync(&address[0], quota, pool, stream);
+        say("%s: make %d, twice the quota %d, take %d", places[i].name, make, over, take);
+        tell_free("held");
+        int give = cu.cuMemFreeAsync(address[0], stream), wait = cu.cuStreamSynchronize(stream);
+        say("give %d, wait %d, destroy %d", give, wait, cu.cuMemPoolDestroy(pool));
+        tell_free("destroyed");
+    }
+}
+
+// Takes more than the quota of a pool of the host.
+static void from_host_pool(const char *name) {
+    int take = cu.cuMemAllocFromPoolAsync(&address[0], 2 * quota, pool, stream);
+    tell_free(name);
+    say("take %d, give %d", take, cu.cuMemFreeAsync(address[0], stream));
+}
+
+// Takes the quota of a pool that keeps freed memory.
+static void from_managed_pool(const char *name) {
+    u64 keep = ~0ull;
+    int kept = cu.cuMemPoolSetAttribute(pool, POOL_THRESHOLD, &keep);
+    int over = cu.cuMemAllocFromPoolAsync(&address[0], 2 * quota, pool, stream);
+    int take = cu.cuMemAllocFromPoolAsync(&address[0], quota, pool, stream);
+    int give = cu.cuMemFreeAsync(address[0], stream);
+    say("threshold %d, twice the quota %d, take %d, give %d", kept, over, take, give);
+    tell_free(name);
+    say("settle %d", settle(pool));
+    tell_free("trimmed");
+}
+
+// Pools that places have from the start.
+static void pools_of_places(void) {
+    int (*get_default)(void **, struct place *, int) = dlsym(driver, "cuMemGetDefaultMemPool");
+    int (*get_current)(void **, struct place *, int) = dlsym(driver, "cuMemGetMemPool");
+    struct place host = {ON_HOST, 0}, nowhere = {NOWHERE, 0};
+    cu.cuStreamCreate(&stream, 0);
+    say("get %d", get_default(&pool, &host, PINNED));
+    from_host_pool("default pool of the host");
+    say("get %d", get_current(&pool, &host, PINNED));
+    from_host_pool("current pool of the host");
+    say("get %d", get_default(&pool, &host, MANAGED));
+    from_managed_pool("default managed pool of the host");
+    say("get %d", get_current(&pool, &nowhere, MANAGED));
+    from_managed_pool("current managed pool of no place");
 }
 
 // Frees memory of one family by the call of another one.
@@ -347,6 +424,9 @@ static const struct {
     {"pool_destroyed", pool_destroyed, 1},
     {"pool_synchronised", pool_synchronised, 1},
     {"pool_holes", pool_holes, 1},
+    {"pool_outlives_context", pool_outlives_context, 1},
+    {"managed_pools", managed_pools, 1},
+    {"pools_of_places", pools_of_places, 1},
     {"crossed_free", crossed_free, 1},
     {"driver_fails", driver_fails, 1},
     {"free_fails", free_fails, 1},

@@ -62,6 +62,11 @@ pub(crate) fn skip(reason: &str) {
     file.and_then(|mut file| writeln!(file, "{reason}")).expect("SKIP_COUNT_FILE can be written");
 }
 
+/// Skips a check in which one thread waits until another one is in a slow call.
+pub(crate) fn skip_untold(what: &str) {
+    skip(&format!("{what}: /proc tells no system calls; elsewhere: where /proc/PID/syscall can be read"));
+}
+
 /// Skips as [`skip`] does, if the right to make namespaces or mounts is missing. The reason for root is the error of `unshare`;
 /// for other users the reason is that they are not root.
 pub(crate) fn skip_without_rights(what: &str) {

@@ -14,8 +14,8 @@ macro_rules! rows_pool {
         watch cuDeviceGetDefaultMemPool @11020(pool_out: *mut CUmemoryPool, dev: CUdevice);
         watch cuDeviceGetMemPool @11020(pool: *mut CUmemoryPool, dev: CUdevice);
         watch cuDeviceSetMemPool @11020(dev: CUdevice, pool: CUmemoryPool);
-        watch cuMemGetDefaultMemPool @13000(pool_out: *mut CUmemoryPool, location: *mut CUmemLocation, kind: c_uint);
-        watch cuMemGetMemPool @13000(pool: *mut CUmemoryPool, location: *mut CUmemLocation, kind: c_uint);
+        watch cuMemGetDefaultMemPool @13000(pool_out: *mut CUmemoryPool, location: *mut CUmemLocation, kind: c_uint) by pool::of_place;
+        watch cuMemGetMemPool @13000(pool: *mut CUmemoryPool, location: *mut CUmemLocation, kind: c_uint) by pool::of_place;
         watch cuMemPoolCreate @11020(pool: *mut CUmemoryPool, pool_props: *const CUmemPoolProps) by pool::create;
         release cuMemPoolDestroy @11020(pool: CUmemoryPool) by pool::destroy;
         pass cuMemPoolGetAccess @11020(flags: *mut CUmemAccess_flags, mem_pool: CUmemoryPool, location: *mut CUmemLocation);

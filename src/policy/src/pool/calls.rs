@@ -1,7 +1,7 @@
 //! The steps of an allocation from a pool and of a free, in the order of the calls around the driver.
 
 use super::holes::{ALIGNMENT, FreeFor};
-use super::ledger::{LedgerEntry, POOL_GROWTH, PendingFree, PoolChange, PoolLedger};
+use super::ledger::{Calm, LedgerEntry, POOL_GROWTH, PendingFree, PoolChange, PoolLedger};
 
 /// Repetitions of a reading that another thread disturbed.
 const POOL_READINGS: u32 = 64;
@@ -51,6 +51,13 @@ impl PendingAllocation {
     pub fn reserved(&self) -> Option<u64> {
         self.reserved
     }
+}
+
+/// A pool that the driver is about to destroy.
+#[derive(Debug, Clone, Copy)]
+pub struct PendingEnd {
+    calm: Option<Calm>,
+    used: Option<u64>,
 }
 
 /// Begins an allocation: reserves the largest growth of the pool. `None`: the allocation does not fit.
@@ -117,6 +124,17 @@ pub fn finish_free(driver: &impl PoolDriver, pending: &PendingFree, free: FreeFo
 /// Ends a free that the driver has refused.
 pub fn cancel_free(driver: &impl PoolDriver, pending: &PendingFree) {
     driver.step(|ledger| ledger.cancel_free(pending));
+}
+
+/// Begins the end of a pool, before the driver destroys it.
+pub fn begin_end(driver: &impl PoolDriver) -> PendingEnd {
+    let calm = driver.step(|ledger| ledger.calm());
+    PendingEnd { calm, used: driver.used() }
+}
+
+/// Ends a pool that the driver has destroyed. The charge of its allocations falls with each free.
+pub fn end(driver: &impl PoolDriver, pending: PendingEnd) {
+    driver.step(|ledger| apply(driver, ledger.end(pending.calm, pending.used)));
 }
 
 /// Encloses a call in which the driver may release memory of the pool: one that waits, or trims.

@@ -20,8 +20,10 @@ pub struct PoolLedger {
     last_reading: u64,
     /// Number of changes. A reading that began before another change is not used after it.
     version: u64,
-    /// Bytes of allocations that have not been freed.
+    /// Bytes of allocations that have not been freed. Less, if a context has ended.
     live: u64,
+    /// Bytes of allocations for which no free has ended. More, if a context has ended.
+    owned: u64,
     /// Allocations in flight, and the largest of them since there was none.
     calls: u64,
     largest: u64,
@@ -31,6 +33,11 @@ pub struct PoolLedger {
     reserved: u64,
     /// Allocations that ever began. The count numbers them.
     begun: u64,
+    /// Frees in flight, and frees that ever began.
+    frees: u64,
+    frees_begun: u64,
+    /// True if the driver has destroyed the pool. Its counter cannot be read any more.
+    ended: bool,
     /// Calls in flight in which the driver may release memory of the pool.
     releases: u64,
     /// Number of the newest allocation that had begun when the last of these calls ended.
@@ -60,6 +67,13 @@ pub(super) struct PoolReading {
 pub(super) enum PoolChange {
     Charge(u64),
     Refund(u64),
+}
+
+/// Numbers of the allocations and frees that had begun at an instant at which none was in flight.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Calm {
+    begun: u64,
+    frees_begun: u64,
 }
 
 /// A block that the driver is about to free.
@@ -107,6 +121,7 @@ impl PoolLedger {
         let was_alone = entry.began_alone && entry.number == self.begun;
         if let Some(address) = address {
             self.live = self.live.saturating_add(entry.bytes);
+            self.owned = self.owned.saturating_add(entry.bytes);
             self.place(entry, address, if was_alone { growth } else { 0 });
         }
         if growth > 0 && was_alone && reserved.is_none() {
@@ -139,7 +154,7 @@ impl PoolLedger {
     /// it show unpaid growth.
     pub(super) fn is_current(&self, reading: PoolReading, held: Option<u64>) -> bool {
         let covered = self.charged.saturating_add(self.reserved);
-        reading.version == self.version || held.is_none_or(|held| held <= covered)
+        self.ended || reading.version == self.version || held.is_none_or(|held| held <= covered)
     }
 
     /// Includes the driver's figure of the bytes that the pool holds.
@@ -151,7 +166,8 @@ impl PoolLedger {
     /// Includes a reading, unless a later one is included: that one saw everything that this one could see. Returns
     /// the growth of the pool in bytes.
     fn note_reading(&mut self, reading: PoolReading, held: Option<u64>) -> u64 {
-        let Some(held) = held.filter(|_| reading.number > self.last_reading) else { return 0 };
+        let is_newer = !self.ended && reading.number > self.last_reading;
+        let Some(held) = held.filter(|_| is_newer) else { return 0 };
         self.last_reading = reading.number;
         self.note_held(held)
     }
@@ -176,9 +192,17 @@ impl PoolLedger {
     /// its hole, the pool grows by the bytes that the other one reserved.
     fn settle(&mut self, reserved: u64, is_told: bool) -> PoolChange {
         let paid = self.charged.saturating_add(reserved);
+        if self.ended {
+            // An allocation in flight may still get memory of the pool, and keeps its reservation until then.
+            return self.owe(paid, if self.calls > 0 { self.owned.max(paid) } else { self.owned });
+        }
         let told = if is_told { self.held } else { paid };
         let owed = told.min(paid).max(told.saturating_sub(self.reserved));
         let owed = if self.unbacked > 0 { owed.max(paid) } else { owed };
+        self.owe(paid, owed)
+    }
+
+    fn owe(&mut self, paid: u64, owed: u64) -> PoolChange {
         self.charged = owed;
         match owed.checked_sub(paid) {
             Some(more) => PoolChange::Charge(more),
@@ -217,18 +241,23 @@ impl PoolLedger {
     /// Begins a free. It counts before the driver counts it, so `live` is never more than the driver's figure.
     /// Otherwise a block that is still in use elsewhere would pass for free.
     pub(super) fn begin_free(&mut self, address: u64, bytes: u64) -> PendingFree {
+        self.frees = self.frees.saturating_add(1);
+        self.frees_begun = self.frees_begun.wrapping_add(1);
         self.live = self.live.saturating_sub(bytes);
         PendingFree { ticket: self.holes.begin_free(address, bytes), bytes }
     }
 
     /// Ends a free that failed.
     pub(super) fn cancel_free(&mut self, pending: &PendingFree) {
+        self.frees = self.frees.saturating_sub(1);
         self.live = self.live.saturating_add(pending.bytes);
         self.holes.cancel_free(pending.ticket);
     }
 
     /// Ends a free that succeeded.
     pub(super) fn finish_free(&mut self, pending: &PendingFree, free: FreeFor) {
+        self.frees = self.frees.saturating_sub(1);
+        self.owned = self.owned.saturating_sub(pending.bytes);
         self.holes.finish_free(pending.ticket, free);
     }
 
@@ -247,17 +276,31 @@ impl PoolLedger {
         self.holes.forget();
     }
 
-    /// Lowers the charge of a destroyed pool by `bytes`, at most to 0. Returns the bytes subtracted.
-    pub fn shrink(&mut self, bytes: u64) -> u64 {
-        let given = self.charged.min(bytes);
-        self.charged = self.charged.saturating_sub(given);
-        given
+    /// Returns the numbers of allocations and frees that began, if none is in flight.
+    pub(super) fn calm(&self) -> Option<Calm> {
+        let Self { begun, frees_begun, .. } = *self;
+        (self.calls == 0 && self.frees == 0).then_some(Calm { begun, frees_begun })
     }
 
-    /// Returns the bytes charged for the pool.
+    /// Ends the pool: from now on its allocations are charged, each until it is freed. `used` are the bytes of its allocations by
+    /// the driver's counter, read after `calm`. The counter leaves out allocations that ended with a context. It counts only if no
+    /// allocation and no free has begun since.
+    pub(super) fn end(&mut self, calm: Option<Calm>, used: Option<u64>) -> PoolChange {
+        self.ended = true;
+        self.holes.refute();
+        if let Some(used) = used
+            && calm.is_some()
+            && calm == self.calm()
+        {
+            self.owned = self.owned.min(used);
+        }
+        self.settle(0, false)
+    }
+
+    /// Returns true if the driver has destroyed the pool, and neither a charge nor a call of it is left.
     #[must_use]
-    pub fn charged(&self) -> u64 {
-        self.charged
+    pub fn is_over(&self) -> bool {
+        self.ended && self.charged == 0 && self.calls == 0
     }
 }
 

@@ -17,8 +17,8 @@ pub mod holes;
 mod ledger;
 
 pub use calls::{
-    PendingAllocation, PoolDriver, begin, begin_free, begin_release, cancel_free, end_release, finish,
-    finish_free, reconcile, releasing,
+    PendingAllocation, PendingEnd, PoolDriver, begin, begin_end, begin_free, begin_release, cancel_free, end,
+    end_release, finish, finish_free, reconcile, releasing,
 };
 pub use holes::ALIGNMENT;
 pub use ledger::{POOL_GROWTH, PendingFree, PoolLedger};

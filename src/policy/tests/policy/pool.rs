@@ -2,7 +2,8 @@
 //!
 //! Threads allocate, free, wait and trim on a model of a driver's pool. At each of their steps, and at each call of
 //! the driver, another thread may continue. After every call of the driver the ledger is compared with the bytes that
-//! the pool holds. The ledger never exceeds the quota, so no fitting allocation is refused.
+//! the pool holds. The ledger never exceeds the quota, so no fitting allocation is refused. In half of the programs a thread may
+//! destroy the pool. Then the ledger is compared with the bytes of its allocations.
 
 use gpuslice_policy::pool::holes::FreeFor;
 use gpuslice_policy::pool::{self, POOL_GROWTH, PoolDriver, PoolLedger};
@@ -28,6 +29,8 @@ enum Use {
 struct Driver {
     pieces: BTreeMap<u64, BTreeMap<u64, (u64, Use)>>,
     next: u64,
+    /// True if the program has destroyed the pool.
+    ended: bool,
 }
 
 impl Driver {
@@ -40,7 +43,22 @@ impl Driver {
         blocks.filter(|(_, state)| *state != Use::Free).map(|(size, _)| size).sum()
     }
 
-    fn allocate(&mut self, size: u64, stream: usize) -> u64 {
+    /// Returns the bytes that the charge must cover: of a destroyed pool those of its allocations.
+    fn covered(&self) -> u64 {
+        let blocks = self.pieces.values().flat_map(BTreeMap::values);
+        let live = blocks.filter(|(_, state)| *state == Use::Used).map(|(size, _)| size);
+        if self.ended { live.sum() } else { self.held() }
+    }
+
+    /// Destroys the pool. Returns false if that was done before.
+    fn end(&mut self) -> bool {
+        !core::mem::replace(&mut self.ended, true)
+    }
+
+    fn allocate(&mut self, size: u64, stream: usize) -> Option<u64> {
+        if self.ended {
+            return None;
+        }
         for piece in self.pieces.values_mut() {
             let fits = |(_, (room, state)): &(&u64, &(u64, Use))| {
                 *room >= size && (*state == Use::Free || *state == Use::Pending(stream))
@@ -51,7 +69,7 @@ impl Driver {
                 if room > size {
                     piece.insert(address + size, (room - size, state));
                 }
-                return address;
+                return Some(address);
             }
         }
         let room = size.next_multiple_of(POOL_GROWTH);
@@ -62,7 +80,7 @@ impl Driver {
             piece.insert(address + size, (room - size, Use::Free));
         }
         self.pieces.insert(address, piece);
-        address
+        Some(address)
     }
 
     fn free(&mut self, address: u64, stream: usize) {
@@ -103,6 +121,10 @@ impl Driver {
 struct World {
     books: Mutex<PoolLedger>,
     driver: Mutex<Driver>,
+    /// Calls in flight that destroy the pool, and whether one has. Meanwhile its counter is not read.
+    endings: std::sync::Mutex<(u32, bool)>,
+    /// True if the program may destroy the pool.
+    can_end: bool,
     /// The charged bytes. This is not one of shuttle's locks, so no other thread runs inside.
     ledger: std::sync::Mutex<u64>,
     quota: u64,
@@ -114,11 +136,34 @@ impl World {
         let mut driver = self.driver.lock().unwrap();
         let result = call(&mut driver);
         // There is no yield in between, so the two figures are of one instant.
-        let (held, charged) = (driver.held(), *self.ledger.lock().unwrap());
+        let (held, charged) = (driver.covered(), *self.ledger.lock().unwrap());
         assert!(held <= charged, "the pool holds {held}, the ledger says {charged}");
         drop(driver);
         thread::yield_now();
         result
+    }
+
+    /// Asks the driver's counter, unless the driver may have destroyed the pool. It may do so between the two.
+    fn counter(&self, read: impl FnOnce(&Driver) -> u64) -> Option<u64> {
+        if *self.endings.lock().unwrap() != (0, false) {
+            return None;
+        }
+        self.driver(|driver| (!driver.ended).then(|| read(driver)))
+    }
+
+    fn destroy(&self) {
+        let pending = pool::begin_end(self);
+        self.endings.lock().unwrap().0 += 1;
+        let is_destroyed = self.driver(Driver::end);
+        let mut endings = self.endings.lock().unwrap();
+        endings.0 -= u32::from(!is_destroyed);
+        endings.1 |= is_destroyed;
+        drop(endings);
+        if is_destroyed {
+            pool::end(self, pending);
+        } else {
+            pool::reconcile(self);
+        }
     }
 }
 
@@ -129,11 +174,11 @@ impl PoolDriver for World {
     }
 
     fn held(&self) -> Option<u64> {
-        Some(self.driver(|driver| driver.held()))
+        self.counter(Driver::held)
     }
 
     fn used(&self) -> Option<u64> {
-        Some(self.driver(|driver| driver.used()))
+        self.counter(Driver::used)
     }
 
     fn trim(&self, keep: u64) {
@@ -180,6 +225,7 @@ fn run(world: &World, blocks: &Mutex<Vec<(u64, u64)>>, own: usize, calls: u32) {
                 };
                 pool::releasing(world, || world.driver(wait));
             }
+            4 if world.can_end && thread_rng().gen_ratio(1, 4) => world.destroy(),
             4 => world.driver(|driver| driver.arrive(stream)),
             5..9 => {
                 let taken = {
@@ -202,8 +248,8 @@ fn run(world: &World, blocks: &Mutex<Vec<(u64, u64)>>, own: usize, calls: u32) {
                 };
                 let size = flight.bytes();
                 let address = world.driver(|driver| driver.allocate(size, stream));
-                pool::finish(world, flight, Some(address));
-                blocks.lock().unwrap().push((address, size));
+                pool::finish(world, flight, address);
+                blocks.lock().unwrap().extend(address.map(|address| (address, size)));
             }
         }
     }
@@ -214,6 +260,8 @@ fn storm() {
     let world = Arc::new(World {
         books: Mutex::new(PoolLedger::default()),
         driver: Mutex::new(Driver::default()),
+        endings: std::sync::Mutex::default(),
+        can_end: thread_rng().gen_ratio(1, 2),
         ledger: std::sync::Mutex::new(0),
         quota,
     });
@@ -225,9 +273,11 @@ fn storm() {
         })
         .collect();
     threads.into_iter().for_each(|thread| thread.join().unwrap());
-    // With all threads at rest, the charge equals what the pool holds.
-    pool::reconcile(&*world);
-    assert_eq!(*world.ledger.lock().unwrap(), world.driver.lock().unwrap().held());
+    // With all threads at rest, the charge equals what the pool holds. That of a destroyed pool does without another reading.
+    if !world.driver.lock().unwrap().ended {
+        pool::reconcile(&*world);
+    }
+    assert_eq!(*world.ledger.lock().unwrap(), world.driver.lock().unwrap().covered());
 }
 
 fn try_schedules(scheduler: impl Scheduler + 'static) {

@@ -21,6 +21,13 @@ pub(crate) struct Charge {
     pub(crate) owner: Owner,
 }
 
+impl Charge {
+    /// Returns true if the memory lives on with its users when this process frees it. Blocks of pools do not.
+    pub(crate) fn outlives_free(&self) -> bool {
+        matches!(self.owner, Owner::Context(_) | Owner::Block(_))
+    }
+}
+
 /// Object that an allocation lives in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Owner {
@@ -103,17 +110,6 @@ impl Addresses {
             }
         }
         taken
-    }
-
-    /// Returns the bytes of all charges with this owner.
-    pub(crate) fn owned(&self, owner: Owner) -> u64 {
-        let of_shard = |Shard(table): &Shard| -> u64 {
-            charges(&table.lock())
-                .filter(|(_, charge)| charge.owner == owner)
-                .map(|(_, charge)| charge.bytes)
-                .sum()
-        };
-        self.shards.iter().map(of_shard).sum()
     }
 
     fn shard(&self, address: u64) -> Option<&Shard> {

@@ -134,24 +134,27 @@ impl Arrays {
         self.live.lock().insert(handle, array);
     }
 
-    /// Notes that `piece` was mapped to a part of an array, or that the part's memory was taken away. Returns the piece that is
-    /// not mapped there any more: the earlier one or, for an array that this process did not make, `piece` itself.
-    pub(crate) fn set_part(
+    /// Changes a part of an array, as [`Array::set_part`] does. Returns `None` for an array that is not in the table.
+    pub(super) fn set_part(
         &self,
         handle: u64,
         part: ArrayPart,
         piece: Option<AllocationId>,
-    ) -> Option<AllocationId> {
-        let mut live = self.live.lock();
-        let Some(array) = live.get_mut(&handle) else { return piece };
-        match piece {
-            Some(piece) => array.parts.insert(part, piece),
-            None => array.parts.remove(&part),
-        }
+    ) -> Option<Option<AllocationId>> {
+        Some(self.live.lock().get_mut(&handle)?.set_part(part, piece))
     }
 }
 
 impl Array {
+    /// Notes that `piece` was mapped to a part, or that the part's memory was taken away. Returns the piece that was mapped there
+    /// before.
+    pub(super) fn set_part(&mut self, part: ArrayPart, piece: Option<AllocationId>) -> Option<AllocationId> {
+        match piece {
+            Some(piece) => self.parts.insert(part, piece),
+            None => self.parts.remove(&part),
+        }
+    }
+
     /// Gives back the charge of an array that is gone, and the memory that was mapped to it.
     pub(crate) fn end(self, slice: &Slice, unpin: impl Fn(AllocationId)) {
         if self.bytes > 0 {

@@ -5,11 +5,12 @@
 //! context lives on.
 
 use super::addresses::Charge;
-use super::arrays::Array;
+use super::arrays::{Array, ArrayPart};
 use super::ending_contexts::ContextContents;
 use super::graphs::Executable;
 use super::host_spill::HostBlock;
 use super::overheads::{Overhead, OverheadOwner};
+use super::physical::AllocationId;
 use super::physical_uses::unpin;
 use super::shared;
 use super::state::Memory;
@@ -124,6 +125,21 @@ impl Memory {
         there().or_else(|| self.ending_contexts.find(|contents| contents.arrays.remove(&handle), there))
     }
 
+    /// Notes that `piece` was mapped to a part of an array, or that the part's memory was taken away. Returns the piece that is
+    /// not mapped there any more: the earlier one or, for an array that this process did not make, `piece` itself.
+    pub(crate) fn set_array_part(
+        &self,
+        handle: u64,
+        part: ArrayPart,
+        piece: Option<AllocationId>,
+    ) -> Option<AllocationId> {
+        let there = || self.arrays.set_part(handle, part, piece);
+        let here = |contents: &mut ContextContents| {
+            contents.arrays.get_mut(&handle).map(|array| array.set_part(part, piece))
+        };
+        there().or_else(|| self.ending_contexts.find(here, there)).unwrap_or(piece)
+    }
+
     /// Takes out an executable that is about to end.
     pub(crate) fn take_executable(&self, handle: usize) -> Option<Executable> {
         let there = || self.graphs.take(handle);
@@ -142,6 +158,32 @@ impl Memory {
             || None,
         );
         taken
+    }
+
+    /// Notes that others can use the memory at an address by `key`. Memory that is not charged is not noted.
+    pub(crate) fn lend_address(&self, address: u64, key: u64) {
+        let share = |charge: &Charge| self.lend(charge.device, key, charge.bytes);
+        let there = || {
+            let charge = self.addresses.get(address)?;
+            self.shared.lend(address, key, charge.outlives_free(), || share(&charge));
+            Some(())
+        };
+        let here = |contents: &mut ContextContents| {
+            let charge = *contents.addresses.get(&address)?;
+            self.shared.note_use();
+            let at = contents.shared.iter().position(|(of, ending)| *of == address && ending.is_loan());
+            let (_, ending) = match at {
+                Some(at) => contents.shared.get_mut(at)?,
+                None => {
+                    contents.shared.push((address, shared::EndingUse::default()));
+                    contents.shared.last_mut()?
+                }
+            };
+            ending.lend(key, charge.outlives_free(), || share(&charge));
+            Some(())
+        };
+        // There is nothing to do if it is neither here nor there.
+        let _lent = there().or_else(|| self.ending_contexts.find(here, there));
     }
 
     /// Takes out the uses of an address that is about to end, or about to be closed once. They are uses by other processes, and

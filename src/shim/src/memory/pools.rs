@@ -11,7 +11,7 @@ use crate::driver_calls::pools;
 use crate::slice::handle::Slice;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use gpuslice_policy::pool::holes::FreeFor;
-use gpuslice_policy::pool::{self, PendingFree, PoolDriver, PoolLedger};
+use gpuslice_policy::pool::{self, PendingEnd, PendingFree, PoolDriver, PoolLedger};
 use gpuslice_region::Device;
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -24,6 +24,10 @@ pub(crate) struct Pool {
     handle: usize,
     /// Device of the pool's memory.
     pub(crate) device: Device,
+    /// Calls in flight that ask the driver to destroy the pool.
+    endings: AtomicU64,
+    /// True if the driver has destroyed the pool. The handle may name another pool then.
+    ended: AtomicBool,
     ledger: Mutex<PoolLedger>,
 }
 
@@ -32,32 +36,27 @@ pub(crate) struct Pool {
 pub(crate) struct Pools {
     any: AtomicBool,
     next: AtomicU64,
+    /// Pools in the order in which they became known. A destroyed pool stays while it has a charge: its memory ends with its
+    /// allocations.
     known: Mutex<Vec<Arc<Pool>>>,
-    /// Pools that were destroyed while allocations from them live. Their memory ends with these allocations.
-    orphaned: Mutex<Vec<Arc<Pool>>>,
     /// Pools whose memory is the host's.
     host: Mutex<Vec<usize>>,
 }
 
-/// Pool that was taken out of the list.
+/// Pool that the driver may destroy in a call under way.
 #[derive(Debug)]
-pub(crate) enum TakenPool {
-    /// A pool whose memory is a device's.
-    OfDevice(Arc<Pool>),
-    /// A pool whose memory is the host's.
+pub(crate) enum EndingPool {
+    /// A pool whose memory is a device's. It stays in the list, because other threads may allocate from it until its end.
+    OfDevice(Arc<Pool>, PendingEnd),
+    /// A pool whose memory is the host's. It is taken out of its list.
     OfHost(usize),
     /// A pool that the library does not know.
     Unknown,
 }
 
-/// Block of a pool that the driver is about to free.
+/// Block of a pool that the driver is about to free. `None`: the pool is destroyed and has no charge.
 #[derive(Debug)]
-pub(crate) struct Block {
-    /// The block's pool; `None` if the pool was destroyed before.
-    of: Option<(Arc<Pool>, PendingFree)>,
-    number: u64,
-    bytes: u64,
-}
+pub(crate) struct Block(Option<(Arc<Pool>, PendingFree)>);
 
 /// Pool with the slice that pays for it.
 struct PoolAccess<'a> {
@@ -71,15 +70,17 @@ impl PoolDriver for PoolAccess<'_> {
     }
 
     fn held(&self) -> Option<u64> {
-        pools::pool_reserved(self.pool.handle)
+        pools::pool_reserved(self.pool.living_handle()?)
     }
 
     fn used(&self) -> Option<u64> {
-        pools::pool_used(self.pool.handle)
+        pools::pool_used(self.pool.living_handle()?)
     }
 
     fn trim(&self, keep: u64) {
-        pools::trim_pool(self.pool.handle, keep);
+        if let Some(handle) = self.pool.living_handle() {
+            pools::trim_pool(handle, keep);
+        }
     }
 
     fn reserve(&self, bytes: u64) -> bool {
@@ -102,9 +103,12 @@ impl Pools {
         self.any.load(Ordering::Relaxed)
     }
 
-    /// Returns all pools that are known now.
+    /// Returns all pools that the driver has not destroyed.
     pub(crate) fn all(&self) -> Vec<Arc<Pool>> {
-        if self.any() { self.known.lock().clone() } else { Vec::new() }
+        if !self.any() {
+            return Vec::new();
+        }
+        self.known.lock().iter().filter(|pool| !pool.has_ended()).cloned().collect()
     }
 
     /// Brings the charge of every pool to the bytes that the driver says the pool holds.
@@ -119,77 +123,99 @@ impl Pools {
 
     /// Begins to free an allocation of the pool that the library knows by `number`.
     pub(crate) fn begin_free(&self, slice: &'static Slice, number: u64, address: u64, bytes: u64) -> Block {
-        let pool = of_number(&self.known, number);
-        let of = pool.map(|pool| {
+        let pool = self.known.lock().iter().find(|pool| pool.number == number).cloned();
+        Block(pool.map(|pool| {
             let leaving = pool::begin_free(&pool.access(slice), address, bytes);
             (pool, leaving)
-        });
-        Block { of, number, bytes }
+        }))
     }
 
     /// Settles a block that the driver has freed. `free` tells for whom the block is free.
     pub(crate) fn finish_free(&self, slice: &'static Slice, block: Block, free: FreeFor) {
-        if let Some((pool, leaving)) = block.of {
-            pool::finish_free(&pool.access(slice), &leaving, free);
-        } else if let Some(orphan) = of_number(&self.orphaned, block.number) {
-            orphan.shrink(slice, block.bytes);
+        let Some((pool, leaving)) = block.0 else { return };
+        pool::finish_free(&pool.access(slice), &leaving, free);
+        if pool.has_ended() {
+            self.forget_over();
         }
     }
 
     /// Puts back a block that the driver has not freed.
     pub(crate) fn cancel_free(slice: &'static Slice, block: Block) {
-        if let Some((pool, leaving)) = block.of {
+        if let Some((pool, leaving)) = block.0 {
             pool::cancel_free(&pool.access(slice), &leaving);
         }
     }
 
     /// Returns the pool that is known by a handle.
     pub(crate) fn find(&self, handle: usize) -> Option<Arc<Pool>> {
-        self.known.lock().iter().find(|pool| pool.handle == handle).cloned()
+        self.known.lock().iter().find(|pool| pool.is(handle)).cloned()
     }
 
     /// Returns the pool of a handle, whose memory is a device's. Adds the pool if it is not known.
     pub(crate) fn find_or_add(&self, handle: usize, device: Device) -> Arc<Pool> {
         let mut known = self.known.lock();
-        if let Some(pool) = known.iter().find(|pool| pool.handle == handle) {
-            return Arc::clone(pool);
+        match known.iter().find(|pool| pool.is(handle)) {
+            Some(pool) => Arc::clone(pool),
+            None => self.push(&mut known, handle, device),
         }
+    }
+
+    /// Adds a pool that the driver has made. Another pool with its handle that the driver was to destroy has ended.
+    pub(crate) fn add(&self, handle: usize, device: Device) {
+        let mut known = self.known.lock();
+        match known.iter().find(|pool| pool.is(handle)) {
+            Some(pool) if !pool.is_ending() => return,
+            Some(pool) => pool.ended.store(true, Ordering::Relaxed),
+            None => {}
+        }
+        self.push(&mut known, handle, device);
+    }
+
+    fn push(&self, known: &mut Vec<Arc<Pool>>, handle: usize, device: Device) -> Arc<Pool> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        let pool = Arc::new(Pool { number, handle, device, ledger: Mutex::default() });
+        let (endings, ended, ledger) = Default::default();
+        let pool = Arc::new(Pool { number, handle, device, endings, ended, ledger });
         known.push(Arc::clone(&pool));
         self.any.store(true, Ordering::Relaxed);
         pool
     }
 
-    /// Takes out the pool of a handle while the driver ends the pool.
-    pub(crate) fn take(&self, handle: usize) -> TakenPool {
-        let mut known = self.known.lock();
-        if let Some(place) = known.iter().position(|pool| pool.handle == handle) {
-            return TakenPool::OfDevice(known.swap_remove(place));
+    /// Notes that the driver is asked to destroy the pool of a handle. The caller must [`end`](Self::end) or
+    /// [`keep`](Self::keep) it.
+    pub(crate) fn begin_end(&self, slice: &'static Slice, handle: usize) -> EndingPool {
+        if let Some(pool) = self.find(handle) {
+            let pending = pool::begin_end(&pool.access(slice));
+            pool.endings.fetch_add(1, Ordering::Relaxed);
+            return EndingPool::OfDevice(pool, pending);
         }
         let mut host = self.host.lock();
         let place = host.iter().position(|known| *known == handle);
-        place.map_or(TakenPool::Unknown, |place| TakenPool::OfHost(host.swap_remove(place)))
+        place.map_or(EndingPool::Unknown, |place| EndingPool::OfHost(host.swap_remove(place)))
     }
 
-    /// Puts back a pool that lives on.
-    pub(crate) fn put_back(&self, taken: TakenPool) {
-        match taken {
-            TakenPool::OfDevice(pool) => self.known.lock().push(pool),
-            TakenPool::OfHost(handle) => self.host.lock().push(handle),
-            TakenPool::Unknown => {}
+    /// Notes that the driver has not destroyed a pool.
+    pub(crate) fn keep(&self, slice: &'static Slice, ending: EndingPool) {
+        match ending {
+            EndingPool::OfDevice(pool, _) => {
+                pool.endings.fetch_sub(1, Ordering::Relaxed);
+                pool.reconcile(slice);
+            }
+            EndingPool::OfHost(handle) => self.host.lock().push(handle),
+            EndingPool::Unknown => {}
         }
     }
 
-    /// Ends a pool. Memory that allocations still hold of it goes back with them.
-    pub(crate) fn end(&self, slice: &'static Slice, addresses: &Addresses, taken: TakenPool) {
-        let TakenPool::OfDevice(pool) = taken else { return };
-        let live = addresses.owned(Owner::Pool(pool.number));
-        let charged = pool.ledger.lock().charged();
-        pool.shrink(slice, charged.saturating_sub(live));
-        if live > 0 {
-            self.orphaned.lock().push(pool);
-        }
+    /// Ends a pool that the driver has destroyed. Memory that allocations still hold of it goes back with them.
+    pub(crate) fn end(&self, slice: &'static Slice, ending: EndingPool) {
+        let EndingPool::OfDevice(pool, pending) = ending else { return };
+        pool.ended.store(true, Ordering::Relaxed);
+        pool::end(&pool.access(slice), pending);
+        self.forget_over();
+    }
+
+    /// Removes pools of which nothing is left.
+    fn forget_over(&self) {
+        self.known.lock().retain(|pool| !pool.ledger.lock().is_over());
     }
 
     /// Records a pool whose memory is the host's.
@@ -203,11 +229,25 @@ impl Pools {
     }
 }
 
-fn of_number(pools: &Mutex<Vec<Arc<Pool>>>, number: u64) -> Option<Arc<Pool>> {
-    pools.lock().iter().find(|pool| pool.number == number).cloned()
-}
-
 impl Pool {
+    /// Returns true if a handle names this pool. After the pool's end it may name another one.
+    fn is(&self, handle: usize) -> bool {
+        self.handle == handle && !self.has_ended()
+    }
+
+    fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Relaxed)
+    }
+
+    fn is_ending(&self) -> bool {
+        self.endings.load(Ordering::Relaxed) > 0
+    }
+
+    /// Returns the handle, unless the driver may have destroyed the pool.
+    fn living_handle(&self) -> Option<usize> {
+        (!self.is_ending() && !self.has_ended()).then_some(self.handle)
+    }
+
     fn access(&self, slice: &'static Slice) -> PoolAccess<'_> {
         PoolAccess { slice, pool: self }
     }
@@ -215,12 +255,6 @@ impl Pool {
     /// Brings the charge to the bytes that the driver says the pool holds.
     pub(crate) fn reconcile(&self, slice: &'static Slice) {
         pool::reconcile(&self.access(slice));
-    }
-
-    /// Lowers the charge of a pool whose counter cannot be read any more.
-    fn shrink(&self, slice: &Slice, bytes: u64) {
-        let mut ledger = self.ledger.lock();
-        slice.refund(self.device, ledger.shrink(bytes));
     }
 }
 

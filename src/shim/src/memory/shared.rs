@@ -56,6 +56,11 @@ impl Shared {
         self.any.load(Ordering::Relaxed)
     }
 
+    /// Notes that this process lends or opens memory.
+    pub(super) fn note_use(&self) {
+        self.any.store(true, Ordering::Relaxed);
+    }
+
     /// Returns true if this process has ever used memory that another one made. NVML may count that memory as this process's.
     pub(crate) fn has_imported(&self) -> bool {
         self.has_imported.load(Ordering::Relaxed)
@@ -74,19 +79,13 @@ impl Shared {
         lives_on: bool,
         share: impl FnOnce() -> Option<SharedUse>,
     ) {
-        self.any.store(true, Ordering::Relaxed);
-        let mut lent = self.lent.lock();
-        let loan = lent.entry(address).or_default();
-        if !loan.keys.contains(&key) {
-            loan.keys.push(key);
-            loan.uses.extend(share());
-            loan.lives_on = lives_on;
-        }
+        self.note_use();
+        self.lent.lock().entry(address).or_default().add(key, lives_on, share);
     }
 
     /// Notes that memory of another process is at an address now, perhaps once more.
     pub(crate) fn open(&self, slice: &Slice, address: u64, context: usize, used: Option<SharedUse>) {
-        self.any.store(true, Ordering::Relaxed);
+        self.note_use();
         let mut opened = self.opened.lock();
         let known = opened.entry(address).or_insert(OpenedMemory { used: None, context, times: 0 });
         known.times = known.times.saturating_add(1);
@@ -161,7 +160,28 @@ impl Shared {
     }
 }
 
+impl ExportedMemory {
+    /// Notes that others can use the memory by `key`.
+    fn add(&mut self, key: u64, lives_on: bool, share: impl FnOnce() -> Option<SharedUse>) {
+        if !self.keys.contains(&key) {
+            self.keys.push(key);
+            self.uses.extend(share());
+            self.lives_on = lives_on;
+        }
+    }
+}
+
 impl EndingUse {
+    /// Returns true if memory is lent and none is opened.
+    pub(super) fn is_loan(&self) -> bool {
+        self.loan.is_some() && self.opened.is_none()
+    }
+
+    /// Notes a loan, as [`Shared::lend`] does, of memory whose context may be ending.
+    pub(super) fn lend(&mut self, key: u64, lives_on: bool, share: impl FnOnce() -> Option<SharedUse>) {
+        self.loan.get_or_insert_default().add(key, lives_on, share);
+    }
+
     /// Returns true if there is neither a loan nor opened memory.
     pub(crate) fn is_empty(&self) -> bool {
         self.loan.is_none() && self.opened.is_none()

@@ -10,9 +10,10 @@ use crate::engine::Work;
 use crate::model::graphs::Op;
 use crate::model::ipc_handles::{self, Label, Purpose};
 use crate::model::objects::{handle, pointer};
-use crate::model::pools::{Freed, Pool};
+use crate::model::pools::{Freed, MANAGED, PINNED, Pool, PoolPlace, on_device};
 use crate::model::regions::Origin;
-use crate::model::virtual_memory::FILE_DESCRIPTOR;
+use crate::model::virtual_memory::{FILE_DESCRIPTOR, location};
+use crate::process::simulation::Simulation;
 use crate::process::virtual_memory::device_of;
 use crate::status::Outcome;
 
@@ -29,6 +30,21 @@ mod attribute {
     pub(super) const LOCATION_TYPE: u32 = 12;
     pub(super) const MOST: u32 = 13;
     pub(super) const DECOMPRESSION: u32 = 14;
+}
+
+/// Returns the device of a pool and its place. The device is `None` for the host, and for managed memory without a location.
+fn place_of(
+    simulation: &Simulation,
+    allocation_type: u32,
+    location: CUmemLocation,
+) -> Result<(Option<usize>, PoolPlace), Status> {
+    let device = match (allocation_type, location.kind) {
+        (MANAGED, location::NONE) => None,
+        (MANAGED, location::PART_OF_DEVICE) => return Err(status::INVALID_VALUE),
+        (PINNED | MANAGED, kind) => device_of(simulation, (kind, location.id))?,
+        _ => return Err(status::INVALID_VALUE),
+    };
+    Ok((device, (allocation_type, location.kind, location.id)))
 }
 
 impl DriverCall {
@@ -50,7 +66,7 @@ impl DriverCall {
         let (context, device) = (found.context, found.place.device);
         let pool = match pool {
             Some(pool) => handle(pool),
-            None => objects.pools.current_of(device, simulation.ordinal(device)),
+            None => objects.pools.current_of(on_device(simulation.ordinal(device)), Some(device)),
         };
         let size = size as u64;
         if objects.capture_of(stream)?.is_some() {
@@ -98,28 +114,28 @@ impl DriverCall {
     fn create_pool(&self, to: *mut CUmemoryPool, properties: *const CUmemPoolProps) -> Outcome {
         let simulation = self.simulation()?;
         let given: PoolProperties = self.read(properties.cast())?;
-        if !matches!(given.kind, 1 | 2) {
-            return Err(status::INVALID_VALUE);
-        }
-        let location = (given.location.kind, given.location.id);
-        let mut pool = Pool::new(device_of(simulation, location)?, location);
+        let (device, (_, kind, id)) = place_of(simulation, given.kind, given.location)?;
+        let mut pool = Pool::new(device, (kind, id));
         pool.allocation_type = given.kind;
         pool.handle_types = given.handle_types;
         pool.most = given.max_size as u64;
         self.write(to, pointer(simulation.objects().pools.pools.add(pool)))
     }
 
-    /// Returns the pool of a location. Only devices have one.
-    fn location_pool(&self, location: *mut CUmemLocation, is_default: bool) -> Result<u64, Status> {
+    /// Returns the pool of a location for memory of a kind.
+    fn location_pool(
+        &self,
+        location: *mut CUmemLocation,
+        kind: u32,
+        is_default: bool,
+    ) -> Result<u64, Status> {
         let simulation = self.simulation()?;
-        let location = self.read(location)?;
-        let device = device_of(simulation, (location.kind, location.id))?.ok_or(status::NOT_SUPPORTED)?;
+        let (device, place) = place_of(simulation, kind, self.read(location)?)?;
         let mut objects = simulation.objects();
-        let ordinal = simulation.ordinal(device);
         Ok(if is_default {
-            objects.pools.default_of(device, ordinal)
+            objects.pools.default_of(place, device)
         } else {
-            objects.pools.current_of(device, ordinal)
+            objects.pools.current_of(place, device)
         })
     }
 
@@ -171,12 +187,13 @@ impl DriverCall {
         self.write(to, address)
     }
 
-    fn use_pool(&self, device: usize, pool: CUmemoryPool) -> Outcome {
+    fn use_pool(&self, (device, place): (Option<usize>, PoolPlace), pool: CUmemoryPool) -> Outcome {
         let mut objects = self.simulation()?.objects();
-        if objects.pools.get(handle(pool))?.device != Some(device) {
+        let given = objects.pools.get(handle(pool))?;
+        if given.device != device || given.allocation_type != place.0 {
             return Err(status::INVALID_VALUE);
         }
-        objects.pools.set_current(device, handle(pool));
+        objects.pools.set_current(place, handle(pool));
         Ok(())
     }
 
@@ -229,7 +246,7 @@ impl DriverCall {
 
     fn pool_of(&self, device: CUdevice, is_default: bool, to: *mut CUmemoryPool) -> Outcome {
         let mut location = CUmemLocation { kind: 1, id: device };
-        let pool = self.location_pool(&raw mut location, is_default)?;
+        let pool = self.location_pool(&raw mut location, PINNED, is_default)?;
         self.write(to, pointer(pool))
     }
 }
@@ -249,18 +266,14 @@ impl Pools for DriverCall {
         cuDeviceGetMemPool(pool: *mut CUmemoryPool, dev: CUdevice) => self.pool_of(dev, false, pool);
         cuDeviceSetMemPool(dev: CUdevice, pool: CUmemoryPool) => {
             let device = self.simulation()?.device(dev)?;
-            self.use_pool(device, pool)
+            self.use_pool((Some(device), on_device(dev)), pool)
         };
-        cuMemGetDefaultMemPool(pool_out: *mut CUmemoryPool, location: *mut CUmemLocation, _kind: c_uint) =>
-            self.write(pool_out, pointer(self.location_pool(location, true)?));
-        cuMemGetMemPool(pool: *mut CUmemoryPool, location: *mut CUmemLocation, _kind: c_uint) =>
-            self.write(pool, pointer(self.location_pool(location, false)?));
-        cuMemSetMemPool(location: *mut CUmemLocation, _kind: c_uint, pool: CUmemoryPool) => {
-            let simulation = self.simulation()?;
-            let location = self.read(location)?;
-            let device = device_of(simulation, (location.kind, location.id))?.ok_or(status::NOT_SUPPORTED)?;
-            self.use_pool(device, pool)
-        };
+        cuMemGetDefaultMemPool(pool_out: *mut CUmemoryPool, location: *mut CUmemLocation, kind: c_uint) =>
+            self.write(pool_out, pointer(self.location_pool(location, kind, true)?));
+        cuMemGetMemPool(pool: *mut CUmemoryPool, location: *mut CUmemLocation, kind: c_uint) =>
+            self.write(pool, pointer(self.location_pool(location, kind, false)?));
+        cuMemSetMemPool(location: *mut CUmemLocation, kind: c_uint, pool: CUmemoryPool) =>
+            self.use_pool(place_of(self.simulation()?, kind, self.read(location)?)?, pool);
         cuMemPoolCreate(pool: *mut CUmemoryPool, pool_props: *const CUmemPoolProps) =>
             self.create_pool(pool, pool_props);
         cuMemPoolDestroy(pool: CUmemoryPool) => {

@@ -7,7 +7,12 @@ use std::collections::BTreeMap;
 use gpuslice_driver::types::{Status, status};
 
 use super::objects::{Objects, Tag};
+use super::virtual_memory::location;
 use crate::engine::Ticket;
+
+/// `CU_MEM_ALLOCATION_TYPE_PINNED` and `CU_MEM_ALLOCATION_TYPE_MANAGED`.
+pub(crate) const PINNED: u32 = 1;
+pub(crate) const MANAGED: u32 = 2;
 
 /// Unit of blocks, in bytes.
 pub(crate) const BLOCK: u64 = 512;
@@ -48,7 +53,7 @@ struct Chunk {
 /// A pool.
 #[derive(Debug)]
 pub(crate) struct Pool {
-    /// The device whose memory it holds. `None`: host memory.
+    /// The device whose memory it holds. `None`: memory of the host, or managed memory without a device.
     pub(crate) device: Option<usize>,
     /// Kind and number of its location, as requested.
     pub(crate) location: (u32, i32),
@@ -99,7 +104,7 @@ impl Pool {
         Self {
             device,
             location,
-            allocation_type: 1,
+            allocation_type: PINNED,
             handle_types: 0,
             is_default: false,
             is_imported: false,
@@ -224,14 +229,20 @@ impl Pool {
     }
 }
 
+/// Allocation type, kind and number of a location. Each has a default pool and a current one.
+pub(crate) type PoolPlace = (u32, u32, i32);
+
+/// Returns the place of a device's ordinary pools, by the number of the device in this process.
+pub(crate) const fn on_device(ordinal: i32) -> PoolPlace {
+    (PINNED, location::DEVICE, ordinal)
+}
+
 /// All pools.
 #[derive(Debug)]
 pub(crate) struct Pools {
     pub(crate) pools: Objects<Pool>,
-    /// The default pool of each device, by the machine's number.
-    pub(crate) defaults: BTreeMap<usize, u64>,
-    /// The current pool of each device.
-    pub(crate) current: BTreeMap<usize, u64>,
+    pub(crate) defaults: BTreeMap<PoolPlace, u64>,
+    pub(crate) current: BTreeMap<PoolPlace, u64>,
 }
 
 impl Pools {
@@ -239,26 +250,28 @@ impl Pools {
         Self { pools: Objects::new(Tag::Pool), defaults: BTreeMap::new(), current: BTreeMap::new() }
     }
 
-    /// Returns the default pool of a device.
-    pub(crate) fn default_of(&mut self, device: usize, ordinal: i32) -> u64 {
+    /// Returns the default pool of a place. `device` is the device of the place, by the machine's number.
+    pub(crate) fn default_of(&mut self, place: PoolPlace, device: Option<usize>) -> u64 {
         let pools = &mut self.pools;
-        *self.defaults.entry(device).or_insert_with(|| {
-            let mut pool = Pool::new(Some(device), (1, ordinal));
+        *self.defaults.entry(place).or_insert_with(|| {
+            let (allocation_type, kind, id) = place;
+            let mut pool = Pool::new(device, (kind, id));
+            pool.allocation_type = allocation_type;
             pool.is_default = true;
             pools.add(pool)
         })
     }
 
-    /// Returns the current pool of a device: allocations without a named pool come from it.
-    pub(crate) fn current_of(&mut self, device: usize, ordinal: i32) -> u64 {
-        match self.current.get(&device) {
+    /// Returns the current pool of a place. Allocations without a named pool come from the one of their device.
+    pub(crate) fn current_of(&mut self, place: PoolPlace, device: Option<usize>) -> u64 {
+        match self.current.get(&place) {
             Some(pool) => *pool,
-            None => self.default_of(device, ordinal),
+            None => self.default_of(place, device),
         }
     }
 
-    pub(crate) fn set_current(&mut self, device: usize, pool: u64) {
-        self.current.insert(device, pool);
+    pub(crate) fn set_current(&mut self, place: PoolPlace, pool: u64) {
+        self.current.insert(place, pool);
     }
 
     /// Returns a pool that the program has not destroyed.

@@ -60,6 +60,7 @@ pub(crate) struct Vmm {
 
 /// Kinds of locations.
 pub(crate) mod location {
+    pub(crate) const NONE: u32 = 0;
     pub(crate) const DEVICE: u32 = 1;
     pub(crate) const HOST_KINDS: core::ops::RangeInclusive<u32> = 2..=4;
     pub(crate) const PART_OF_DEVICE: u32 = 6;

@@ -93,7 +93,9 @@ pub(crate) unsafe fn kernels(
     }
     // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
     let code = unsafe { real(output, count, library) };
-    // SAFETY: `read_in` requires null or a readable place. The caller's `output` has at least one.
+    // The driver writes nothing for a count of 0, and `output` may then be any number.
+    let output = if count == 0 { core::ptr::null_mut() } else { output };
+    // SAFETY: `read_in` requires null or a readable place. The caller's `output` has `count` of them.
     came_out(code, library, || unsafe { read_in(output) }.map(|kernel: CUkernel| kernel.addr()))
 }
 

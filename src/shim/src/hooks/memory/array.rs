@@ -281,7 +281,7 @@ pub(crate) unsafe fn map(
         |process, changes, code| {
             for (array, part, piece) in changes {
                 let gone =
-                    if code == status::SUCCESS { process.arrays.set_part(array, part, piece) } else { piece };
+                    if code == status::SUCCESS { process.set_array_part(array, part, piece) } else { piece };
                 if let Some(piece) = gone {
                     physical_uses::unpin(process, piece);
                 }

@@ -2,22 +2,26 @@
 
 use super::linear::{ATTACH_GLOBAL, freed, recorded, reserve_or_spill_here, spilled};
 use crate::driver_calls::{capture_mode, contexts, locations, memory, pools, streams};
-use crate::hooks::protocol::{Decision, Granted, around, charge_or_spill, refuse, spill_or_refuse};
+use crate::hooks::protocol::{Decision, Granted, around, charge_or_spill, noted, refuse, spill_or_refuse};
 use crate::memory::linear::GrantedAllocation;
 use crate::memory::pools::{Pool, PoolAllocation, Releasing};
 use crate::memory::refusals::RefusedKind;
 use crate::os::reentrancy::enter_or;
 use crate::process::{self, Process};
 use crate::slice::device::SliceDevice;
+use core::ffi::c_uint;
 use gpuslice_driver::arguments::read_in;
 use gpuslice_driver::functions as real;
 use gpuslice_driver::types::{
-    CUdeviceptr, CUmemPoolProps, CUmemoryPool, CUstream, PoolProperties, Status, status,
+    CUdeviceptr, CUmemLocation, CUmemPoolProps, CUmemoryPool, CUstream, PoolProperties, Status, status,
 };
 use gpuslice_policy::pool::holes::FreeFor;
 use gpuslice_policy::sizes::blocks::Kind;
 use gpuslice_region::Device;
 use std::sync::Arc;
+
+/// `CU_MEM_ALLOCATION_TYPE_MANAGED`.
+const MANAGED: c_uint = 2;
 
 /// Stream that the null handle means in a call.
 #[derive(Clone, Copy)]
@@ -298,13 +302,47 @@ pub(crate) unsafe fn create(
             // SAFETY: `read_in` requires that `output` is null or readable, and so does the driver.
             let made = unsafe { read_in(output) }.filter(|_| code == status::SUCCESS);
             let (Some(wanted), Some(pool)) = (wanted, made) else { return };
-            let place = locations::device_of(wanted.location).and_then(|device| process.place(device));
-            match place {
-                Some(place) => drop(process.pools.find_or_add(pool.addr(), place.device)),
+            match payer(process, wanted.kind, wanted.location) {
+                Some(device) => process.pools.add(pool.addr(), device),
                 None => process.pools.add_host(pool.addr()),
             }
         },
     )
+}
+
+/// `cuMemGetDefaultMemPool` and `cuMemGetMemPool`: the pool that a place has for a kind of memory.
+pub(crate) unsafe fn of_place(
+    real: real::cuMemGetDefaultMemPool,
+    output: *mut CUmemoryPool,
+    location: *mut CUmemLocation,
+    kind: c_uint,
+) -> Status {
+    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
+    let code = unsafe { real(output, location, kind) };
+    noted(code, |process| {
+        // SAFETY: `read_in` requires that `output` is null or readable, and so does the driver.
+        let pool = unsafe { read_in(output) };
+        // SAFETY: `read_in` requires that `location` is null or readable, and so does the driver.
+        let place = unsafe { read_in(location) };
+        let (Some(pool), Some(place)) = (pool, place) else { return };
+        // An imported pool may be the current one of a place.
+        if process.pools.is_host(pool.addr()) {
+            return;
+        }
+        match payer(process, kind, place) {
+            Some(device) => drop(process.pools.find_or_add(pool.addr(), device)),
+            None => process.pools.add_host(pool.addr()),
+        }
+    })
+}
+
+/// Returns the device that pays for a pool of a kind of memory at a location. `None` for memory of the host and of other devices.
+fn payer(process: &Process, kind: c_uint, location: CUmemLocation) -> Option<Device> {
+    let place = locations::device_of(location).and_then(|device| process.place(device));
+    // Managed memory can move to any device, wherever it is at first.
+    let anywhere = || process.place_of_current().or_else(|| process.places().first().copied());
+    let place = if kind == MANAGED { place.or_else(anywhere) } else { place };
+    place.map(|place| place.device)
 }
 
 /// `cuMemPoolDestroy`.
@@ -312,13 +350,13 @@ pub(crate) unsafe fn destroy(real: real::cuMemPoolDestroy, pool: CUmemoryPool) -
     // SAFETY: `real` requires a valid argument; this one is the caller's, for the same driver function.
     let call = || unsafe { real(pool) };
     around(
-        |process| process.pools.take(pool.addr()),
+        |process| process.pools.begin_end(process, pool.addr()),
         call,
-        |process, taken, code| {
+        |process, ending, code| {
             if code == status::SUCCESS {
-                process.pools.end(process, &process.addresses, taken);
+                process.pools.end(process, ending);
             } else {
-                process.pools.put_back(taken);
+                process.pools.keep(process, ending);
             }
         },
     )

@@ -4,9 +4,8 @@
 //! is noted as a use, and inherits the charge when the exporter ends first. Memory of another slice is charged to that slice.
 
 use super::physical::Incoming;
-use crate::driver_calls::{contexts, memory};
+use crate::driver_calls::memory;
 use crate::hooks::protocol::around;
-use crate::memory::addresses::Owner;
 use crate::memory::share_keys::{self, HANDLE_BYTES};
 use crate::process::Process;
 use core::ffi::{c_int, c_uint, c_ulonglong, c_void};
@@ -151,10 +150,7 @@ fn lent(
             let Some(bytes) = handle().filter(|_| code == status::SUCCESS) else { return };
             // The handle stands for the whole allocation, wherever in it the address lies.
             let base = memory::start_of(address).unwrap_or(address);
-            let Some(charge) = process.addresses.get(base) else { return };
-            let key = share_keys::key_of_bytes(&bytes);
-            let lives_on = matches!(charge.owner, Owner::Context(_) | Owner::Block(_));
-            process.shared.lend(base, key, lives_on, || process.lend(charge.device, key, charge.bytes));
+            process.lend_address(base, share_keys::key_of_bytes(&bytes));
         },
     )
 }
@@ -198,7 +194,7 @@ fn opened(
     let expect = |process: &'static Process| {
         process.shared.note_import();
         let used = bytes().and_then(|bytes| process.borrow(share_keys::key_of_bytes(&bytes)));
-        (used, contexts::current_context().unwrap_or(0))
+        (used, process.owner_of_current().unwrap_or(0))
     };
     around(expect, call, |process, (used, context), code| {
         match address().filter(|_| code == status::SUCCESS) {

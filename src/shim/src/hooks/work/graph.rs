@@ -4,7 +4,6 @@
 //! its executable's, and the next launch takes it again.
 
 use super::graph_cost;
-use crate::driver_calls::contexts;
 use crate::hooks::protocol::{Decision, Granted, around, charge, refuse};
 use crate::memory::device_full;
 use crate::memory::graphs::{Executable, Obstacle};
@@ -99,7 +98,7 @@ unsafe fn instantiated(
 }
 
 fn reserve(process: &'static Process, graph: CUgraph) -> Decision<(&'static Process, Executable)> {
-    let Some(context) = contexts::current_context() else { return Decision::Forward };
+    let Some(context) = process.owner_of_current() else { return Decision::Forward };
     let reserve = || process.graphs.reserve(process, graph, context);
     let reserved = reserve().or_else(|obstacle| match obstacle {
         Obstacle::Full(device, bytes) if process.reclaim(device, bytes) => reserve(),
