@@ -127,10 +127,10 @@ nice -n 10 ci/stage.sh
 make_images >"$KUBE/image.log" 2>&1 || finish "podman makes no image: $(tail -1 "$KUBE/image.log")"
 
 "$BIN/kubelet" --version
-"$BIN/etcd" --version | head -1
+"$BIN/etcd" --version | sed -n 1p # head would end before etcd has written its other lines, and etcd would fail
 PATH=$NODE/usr/bin:$NODE/usr/sbin:$PATH
 containerd --version
-runc --version | head -1
+runc --version | sed -n 1p
 uname -sr | sed 's/^/kernel /'
 
 groups() { find /sys/fs/cgroup -mindepth 2 -type d | sort; }
