@@ -3,7 +3,7 @@
 # containerd and runc run in namespaces of their own. The GPUs are simulated. The script needs root. If a part is not available, it
 # prints SKIP, or fails if GPUSLICE_REQUIRE_KUBE=1.
 #   ci/kube.sh [SCENARIO...]    only these scenarios of tests/kube/scenarios, e.g. ci/kube.sh three_pods
-# Everything is built and kept in build/kube. The first run takes about 20 minutes.
+# Everything is built and kept in build/kube. The first run takes about 25 minutes.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
@@ -11,6 +11,8 @@ MODULE=$ROOT/tests/kube KUBE=$ROOT/build/kube APT=$ROOT/build/apt/kube
 KEY=$(sha256sum "$MODULE/go.sum" | cut -c1-16)
 BIN=$KUBE/$KEY/bin NODE=$KUBE/$KEY/node GO_TREE=$KUBE/go BASE=$KUBE/base RUN=$KUBE/run
 VERSION=$(sed -n 's/^.*\bk8s.io\/kubernetes \(v[0-9.]*\).*/\1/p' "$MODULE/go.mod")
+# Kueue requires other versions of Kubernetes' packages, so it is a module of its own.
+KUEUE=kueue-$(sed -n 's/^.*\bsigs.k8s.io\/kueue \(v[0-9.]*\).*/\1/p' "$MODULE/queues/go.mod")
 what="a Kubernetes cluster"
 
 finish() { # why there is no cluster
@@ -50,14 +52,18 @@ find_go() {
     new_enough
 }
 
-build() { # a package of the module; the program's name
+build() { # a package; the program's name; the folder of its module; variables that the linker sets
     [ ! -x "$BIN/$2" ] || return 0
-    local begun=$SECONDS version=k8s.io/component-base/version client=k8s.io/client-go/pkg/version minor
-    minor=$(echo "$VERSION" | cut -d. -f2)
-    (cd "$MODULE" && nice -n 10 go build -o "$BIN/$2.new" -ldflags "-s -w -X $version.gitVersion=$VERSION -X $version.gitMajor=1 \
-        -X $version.gitMinor=$minor -X $client.gitVersion=$VERSION" "$1") >"$KUBE/$2.log" 2>&1 || return 1
+    local begun=$SECONDS
+    (cd "$3" && nice -n 10 go build -o "$BIN/$2.new" -ldflags "-s -w ${4:-}" "$1") >"$KUBE/$2.log" 2>&1 || return 1
     mv "$BIN/$2.new" "$BIN/$2"
     echo "built $2 in $((SECONDS - begun)) s"
+}
+
+version_of_kubernetes() {
+    local version=k8s.io/component-base/version client=k8s.io/client-go/pkg/version
+    echo "-X $version.gitVersion=$VERSION -X $version.gitMajor=1 -X $version.gitMinor=$(echo "$VERSION" | cut -d. -f2)" \
+        "-X $client.gitVersion=$VERSION"
 }
 
 # Fetches the container engine: the newest that Debian has, because kubelets need its CDI.
@@ -77,7 +83,8 @@ fetch_base() {
     root_file_system "$BASE" "$(suite)" python3 dash grep coreutils || return 1
 }
 
-# Makes the image of all pods, for each name in their manifests, and one with another preload library for an upgrade.
+# Makes the image of all pods, for each name in their manifests, and one with another preload library for an upgrade. Kueue has an
+# image of its own.
 make_images() {
     local tree=$KUBE/image target=${CARGO_TARGET_DIR:-$ROOT/target}/release
     rm -rf "$tree" "$KUBE"/image*.tar
@@ -88,7 +95,11 @@ make_images() {
     echo 'int pause(void); int main(void) { for (;;) pause(); }' | cc -static -O -x c -o "$tree/pause" - || return 1
     make_image "$tree" 1 || return 1
     echo >>"$tree/usr/local/lib/gpuslice/libgpuslice.so" # the loader does not read behind the sections
-    make_image "$tree" 2
+    make_image "$tree" 2 || return 1
+    rm -rf "$tree"
+    mkdir "$tree"
+    cp "$BIN/$KUEUE" "$tree/manager" # where Kueue's chart looks for it
+    make_image "$tree" 3
     rm -rf "$tree"
 }
 
@@ -115,10 +126,12 @@ PYTHON=$(find_python) || finish "there is no Python 3.11"
 
 mkdir -p "$BIN"
 find_go || finish "there is no Go of $(sed -n 's/^go //p' "$MODULE/go.mod"), and apt does not get one"
+variables=$(version_of_kubernetes)
 for name in kube-apiserver kube-controller-manager kube-scheduler kubectl kubelet; do
-    build "k8s.io/kubernetes/cmd/$name" $name || finish "$name is not built: $(tail -1 "$KUBE/$name.log")"
+    build "k8s.io/kubernetes/cmd/$name" $name "$MODULE" "$variables" || finish "$name is not built: $(tail -1 "$KUBE/$name.log")"
 done
-build go.etcd.io/etcd/server/v3 etcd || finish "etcd is not built: $(tail -1 "$KUBE/etcd.log")"
+build go.etcd.io/etcd/server/v3 etcd "$MODULE" || finish "etcd is not built: $(tail -1 "$KUBE/etcd.log")"
+build sigs.k8s.io/kueue/cmd/kueue "$KUEUE" "$MODULE/queues" || finish "Kueue is not built: $(tail -1 "$KUBE/$KUEUE.log")"
 ci/charts.sh
 [ -x build/charts/helm ] || finish "helm is not built"
 fetch_node || finish "apt does not get containerd, runc and the network plugins"
@@ -127,10 +140,10 @@ nice -n 10 ci/stage.sh
 make_images >"$KUBE/image.log" 2>&1 || finish "podman makes no image: $(tail -1 "$KUBE/image.log")"
 
 "$BIN/kubelet" --version
-"$BIN/etcd" --version | head -1
+"$BIN/etcd" --version | sed -n 1p # head would end before etcd has written its other lines, and etcd would fail
 PATH=$NODE/usr/bin:$NODE/usr/sbin:$PATH
 containerd --version
-runc --version | head -1
+runc --version | sed -n 1p
 uname -sr | sed 's/^/kernel /'
 
 groups() { find /sys/fs/cgroup -mindepth 2 -type d | sort; }

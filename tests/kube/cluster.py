@@ -19,7 +19,18 @@ ETCD = "http://127.0.0.1:2379"
 IMAGES = {
     1: ("docker.io/library/python:3.12-slim-bookworm", "localhost/with-gpuslice:1", "localhost/kube-scheduler:1"),
     2: ("localhost/with-gpuslice:2",),
+    3: ("localhost/kueue:1",),
 }
+
+
+# Lines of checks that a scenario leaves out.
+skipped = []
+
+
+def skip(check, elsewhere):
+    """Prints a check that a scenario leaves out, with the reason, and the place where it can run."""
+    skipped.append(f"SKIP {check}; elsewhere: {elsewhere}")
+    print(skipped[-1], flush=True)
 
 
 def until(what, look, seconds=60, pause=0.2):
@@ -99,7 +110,8 @@ def processes():
                 f"--service-account-signing-key-file={CERTIFICATES}/accounts.key",
                 "--service-account-issuer=https://kubernetes.default.svc", "--service-cluster-ip-range=10.99.0.0/24",
                 "--allow-privileged=true", "--anonymous-auth=false", "--kubelet-preferred-address-types=InternalIP",
-                "--shutdown-delay-duration=0s"),
+                # Without a kube-proxy, nothing else finds the pod behind a webhook's service.
+                "--shutdown-delay-duration=0s", "--enable-aggregator-routing=true"),
         Process("kube-controller-manager", f"--kubeconfig={kubeconfig}", "--leader-elect=false",
                 "--use-service-account-credentials=true",
                 f"--service-account-private-key-file={CERTIFICATES}/accounts.key",

@@ -8,15 +8,17 @@ import traceback
 
 sys.path[:0] = [str(pathlib.Path(__file__).parent / "scenarios")]
 
-from cluster import ROOT, Cluster  # noqa: E402
+from cluster import ROOT, Cluster, skipped  # noqa: E402
 import claims  # noqa: E402
+import one_gpu  # noqa: E402
 import slices  # noqa: E402
 
 # The scenarios, by the mode of the agent.
 ORDER = {
     slices: ("three_pods", "quota", "three_large_pods", "many", "late_alloc", "crashes", "delete_before_bind", "full_node",
              "same_name", "upgrade", "reuse", "own_alloc", "preemption", "constraints", "resize", "namespace_quota", "outages",
-             "crashes_of_cluster"),
+             "crashes_of_cluster", "kueue"),
+    one_gpu: ("volcano",),
     claims: ("claims_three_pods", "claims_three_large_pods", "claims_many", "claims_crashes"),
 }
 
@@ -47,7 +49,7 @@ def main():
         failed += 1
     finally:
         cluster.stop()
-    print(f"{passed} passed, {failed} failed, 0 skipped")
+    print(f"{passed} passed, {failed} failed, {len(skipped)} skipped")
     sys.exit(1 if failed else 0)
 
 

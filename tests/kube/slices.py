@@ -88,15 +88,18 @@ def expected(pod):
 
 
 def limits(pod):
-    """Waits for the lines that the container prints, and returns them. While the engine is away, a log has its error instead."""
-    name, namespace = (pod["metadata"][key] for key in ("name", "namespace"))
-    count = len(expected(pod))
+    """Waits for the lines that the container prints, and returns them."""
+    return printed(pod["metadata"]["name"], len(expected(pod)), pod["metadata"]["namespace"])
 
-    def printed():
+
+def printed(name, count, namespace="default"):
+    """Waits for `count` lines about limits, and returns them. While the engine is away, a log has its error instead."""
+
+    def found():
         lines = [line for line in api.log(name, namespace).splitlines() if line.startswith("GPU_")]
         return len(lines) >= count and lines[-count:]
 
-    return until(f"{name} prints its limits", printed, 20)
+    return until(f"{name} prints its limits", found, 20)
 
 
 def mismatches(pods):
@@ -151,17 +154,22 @@ def why_not(name, namespace="default"):
     return " | ".join(api.events(name, namespace))
 
 
-def agent_has_registered():
+def agent_has_registered(gpus=GPUS):
     """Returns whether the node has the slots and the sums of its GPUs."""
     has = api.call("GET", "/api/v1/nodes/node1")["status"]["allocatable"]
-    return int(has.get("gpuslice.dev/slice", 0)) > 0 and quantity(has.get("gpuslice.dev/core-percent", "0")) == str(100 * GPUS)
+    return int(has.get("gpuslice.dev/slice", 0)) > 0 and quantity(has.get("gpuslice.dev/core-percent", "0")) == str(100 * gpus)
+
+
+def chart(*settings):
+    """Installs gpuslice by helm as in the guide, with the node's simulated GPUs, or changes its settings."""
+    values = ("--values", "tests/kube/values.yaml", "--post-renderer", "tests/kube/post-render.sh")
+    words = ("--namespace", "gpuslice", "--create-namespace", *values, *settings)
+    helm("upgrade", "--install", "gpuslice", "charts/gpuslice", *words)
+    kubectl("label", "node", "node1", "gpuslice.dev/gpu=true", "--overwrite")
 
 
 def install():
-    """Installs gpuslice by helm as in the guide, with the node's simulated GPUs."""
-    values = ("--values", "tests/kube/values.yaml", "--post-renderer", "tests/kube/post-render.sh")
-    helm("install", "gpuslice", "charts/gpuslice", "--namespace", "gpuslice", "--create-namespace", *values)
-    kubectl("label", "node", "node1", "gpuslice.dev/gpu=true", "--overwrite")
+    chart()
     until("the agent has registered", agent_has_registered, 90)
     kubectl("rollout", "status", "--namespace=gpuslice", "--timeout=90s", "deployment/gpuslice-scheduler")
 
