@@ -136,6 +136,16 @@ mod tests {
     }
 
     #[test]
+    fn a_container_that_is_injected_before_others_changes_no_request() {
+        let app = container("app", &asked("1", "4096", "30"));
+        let expected = requests(&pod(&json!([app]), &json!([]))).unwrap();
+        let mut sidecar = container("mesh-init", &json!({}));
+        sidecar["restartPolicy"] = json!("Always");
+        let injected = pod(&json!([container("mesh", &json!({"cpu": "1"})), app]), &json!([sidecar]));
+        assert_eq!((expected.len(), requests(&injected).unwrap()), (1, expected));
+    }
+
+    #[test]
     fn impossible_requests_are_refused_with_the_container_and_the_numbers() {
         for (limits, says) in [
             (json!({MEMORY_MIB: "5"}), "a: gpuslice.dev/memory-mib or gpuslice.dev/core-percent without"),

@@ -27,6 +27,29 @@ async fn a_kubelet_that_starts_again_gets_its_plugin_back_and_containers_keep_th
     node.kubelet.start(&pod).await;
 }
 
+/// A kubelet without its checkpoint admits the pods of its node again, with devices that it chooses anew.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pods_of_a_kubelet_that_has_lost_its_checkpoint_have_their_limits_again() {
+    let mut node = Node::start(1, false).await;
+    // The two have no room twice: what the lost devices had must be free for the new ones.
+    let pods = [("a", 10_000), ("b", 6000)].map(|(name, mib)| node.placed(name, &[0], mib, 10));
+    for pod in &pods {
+        node.kubelet.run(pod, 1).await;
+    }
+    let files = node.files().len();
+    node.kubelet.end();
+    node.kubelet.with(|state| (state.allocated.clear(), state.named.clear()));
+    node.kubelet.begin();
+    node.kubelet.sees(16).await;
+    for pod in pods.iter().rev() {
+        node.kubelet.admit(pod, 1).await.unwrap();
+        node.kubelet.start(pod).await;
+    }
+    assert_eq!(pods.each_ref().map(|pod| node.limit(pod)), [Some(10_000), Some(6000)]);
+    assert!(pods.iter().all(|pod| node.has_its_slice(pod)));
+    until("files of lost devices are gone", || node.files().len() == files).await;
+}
+
 /// Checks that no pod is placed while the kubelet does not know the plugin: such a pod would fail permanently.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_pod_is_placed_on_a_node_whose_kubelet_does_not_know_the_plugin() {

@@ -96,6 +96,21 @@ async fn each_container_of_a_pod_has_its_own_slice_in_any_order() {
     assert!([&first, &second].into_iter().all(|container| node.has_its_slice(container)));
 }
 
+/// A webhook puts a container without slices before those of the pod. Which slice a container has must not depend on its place.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn containers_behind_an_injected_one_have_their_own_slices() {
+    let node = Node::start(2, false).await;
+    let [first, second] = node.placed_two("a", [(0, 1000), (1, 3000)]);
+    node.apiserver.change("ns/a", |pod| {
+        pod["spec"]["containers"].as_array_mut().unwrap().insert(0, serde_json::json!({"name": "mesh"}));
+    });
+    for container in [&second, &first] {
+        node.kubelet.run(container, 1).await;
+    }
+    assert_eq!([&first, &second].map(|container| node.limit(container)), [Some(1000), Some(3000)]);
+    assert!([&first, &second].into_iter().all(|container| node.has_its_slice(container)));
+}
+
 /// Checks the mounts of two pods: files that both can see are read-only.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_pods_have_no_folder_of_the_host_in_common() {
