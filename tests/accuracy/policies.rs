@@ -205,8 +205,8 @@ fn latency(table: &mut Table, seconds: u64) {
         let busy: i64 = parts(&course, 2, 1000, until).iter().sum();
         let name = format!("high beside best-effort of {} us: GPU busy", kernel / US);
         let figure = format!("{}.{} %", busy / 100, busy % 100 / 10);
-        // 98 %, less the changes from one process to the other. They take 4.7 % of the time while both have work, which is half of
-        // the time at most.
+        // 98 %, less the changes from one process to the other. They take 4.7 % of the time while both have work, which is half
+        // of the time at most.
         table.row([&name, &figure, "at least 95.6 %"], busy >= 9_560, &course.host);
     }
 }
