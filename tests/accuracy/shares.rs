@@ -5,7 +5,7 @@ use crate::figures::{self, share, sums};
 
 /// Length of the window in which a share counts as reached, in milliseconds.
 const SEEN: usize = 40;
-/// Percent of a slice's part that count as having reached it. A GPU that changes from one process to the other has 97.6 % of its
+/// Percent of a slice's part that count as having reached it. A GPU that changes from one process to the other has 95.3 % of its
 /// time for kernels.
 const NEARLY: i64 = 93;
 

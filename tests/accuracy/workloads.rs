@@ -234,8 +234,8 @@ const LENGTHS: [Workload; 14] = [
     Workload { name: "520 us, waited for", programs: |_| one(520 * US, "wait=1"), ..SHORT },
 ];
 
-/// Cells in which several processes are always busy. The GPU changes from one process to the other every 2 ms and has 97.6 % of
-/// its time for kernels. The rest lies within their intervals and is charged.
+/// Cells in which several processes are always busy. The GPU changes from one process to the other every 1.024 ms and has 95.3 %
+/// of its time for kernels. The rest lies within their intervals and is charged.
 pub(crate) const SWITCHED: [(&str, u64); 4] =
     [("2 processes", 95), ("8 processes", 95), ("long beside short", 95), ("bursty beside steady", 95)];
 /// Targets of the cells in [`SWITCHED`].

@@ -95,12 +95,22 @@ fn is_alone_for_long(bench: &Bench) {
 #[test]
 fn turns_of_a_program_that_publishes_nothing_count_and_that_is_said_until_it_has_gone() {
     let bench = Bench::simulated();
-    let _member = member(&bench);
+    let log = bench.region().with_file_name("share.log");
+    let _member = begin(host(&bench, &BUSY).set("GPUSLICE_LOG", &format!("warn:{}", log.display())).start());
     until(&bench, is(EVENTS));
-    let mut neighbour = neighbour(&bench);
+    let mut first = neighbour(&bench);
     until(&bench, is(WHOLE));
-    neighbour.kill();
+    until_warned(&log);
+    first.kill();
     until(&bench, is(EVENTS));
+    // The warning is not repeated for the next program.
+    let _second = neighbour(&bench);
+    until(&bench, is(WHOLE));
+    let text = fs::read_to_string(&log).unwrap();
+    assert_eq!(text.matches("a program uses this GPU that is in no slice of").count(), 1, "{text}");
+    for remedy in ["GPUSLICE_REGION", "gpuslice-agent"] {
+        assert!(text.contains(remedy), "{text}");
+    }
 }
 
 #[test]
@@ -234,6 +244,33 @@ fn slices_that_publish_beside_each_other_hold_their_shares_without_nvml() {
     assert!(shares.iter().all(|share| (33..=45).contains(share)), "{shares:?} %");
     other.kill();
     until(&bench, is(untold(Why::NotSupported)));
+}
+
+#[test]
+fn slices_whose_gpu_is_shared_by_mps_replay_no_turns() {
+    let bench = Bench::simulated();
+    let pipes = bench.region().with_file_name("pipes");
+    fs::create_dir_all(&pipes).unwrap();
+    fs::write(pipes.join("control"), "").unwrap();
+    let bench = bench.with("CUDA_MPS_PIPE_DIRECTORY", &pipes.display().to_string());
+    let regions = ["first", "second"].map(|slice| region_in(&bench, "here", slice));
+    let _slices = [0, 1].map(|at| begin(host_of(&bench, &regions[at], &at.to_string()).start()));
+    let sources = || [0, 1].map(|at| source_of(&regions[at]));
+    hosts::until(sources, |sources| !sources.contains(&Source::Unknown));
+    // Without MPS each slice replays within a fraction of this time.
+    let end = Instant::now() + Duration::from_secs(5);
+    while Instant::now() < end {
+        sleep(Duration::from_millis(20));
+        let sources = sources();
+        assert!(
+            !sources.contains(&Source::Replayed) && !sources.contains(&Source::ReplayedWhole),
+            "{sources:?}"
+        );
+    }
+    for region in &regions {
+        let monitor = monitor(region);
+        assert_eq!(monitor.correction(monitor.devices()[0].device), ONE);
+    }
 }
 
 /// Returns the region of a slice in a folder, and makes the folder.

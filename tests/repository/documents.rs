@@ -216,7 +216,7 @@ fn messages_of_the_library_are_quoted_as_they_are_printed() {
     let other = bench.file("other", "gpuslice\x63\0\0\0").display().to_string();
     quotes("this library reads version", &in_a_slice(&other));
 
-    let small = Bench::simulated().with("SIMGPU_MEMORY", "16GiB").with("SIMGPU_CONTEXT_BYTES", "300MiB");
+    let small = Bench::simulated().with("SIMGPU_MEMORY", "16GiB");
     let host = small.host("refused", &[]).limited("4096");
     quotes("a context on this device takes about", &host.run().err);
 }

@@ -222,9 +222,9 @@ fn targets() {
     );
 }
 
-/// Cells that may miss their targets. With several busy processes the GPU switches every 2 ms, so it has 97.6 % of its
-/// time for kernels.
-const EXCUSED: [(&str, u64); 2] = [("8 processes", 95), ("bursty beside steady", 95)];
+/// Cells that may miss their targets. With several busy processes the GPU switches every 1.024 ms, so it has 95.3 % of
+/// its time for kernels.
+const EXCUSED: [(&str, u64); 3] = [("2 processes", 95), ("8 processes", 95), ("bursty beside steady", 95)];
 
 /// Prints the table of all workloads and limits. `GPUSLICE_TEST_WORKLOAD='part|part'` selects the workloads with such a part in
 /// their names.

@@ -53,7 +53,7 @@ impl Machine {
 impl Default for Machine {
     fn default() -> Self {
         Self {
-            slice: ms(2),
+            slice: us(1_024),
             switch: us(50),
             renews: false,
             waits: false,

@@ -141,7 +141,10 @@ fn caps(table: &mut Table) {
         (settings[0].policy, settings[0].limit) = (policy, Permille::new(300).unwrap());
         let mut shared = one_each(settings, vec![small(200 * US), small(100 * US)]);
         let (each, all) = shares(&mut shared, 4 * S);
-        table.most(&format!("{name}, beside equal: error"), (each[0].abs_diff(3000) / 10, "‰"), 10);
+        // An arbiter divides the time that switches leave. A fixed share is a share of the wall time.
+        let of: u64 = if policy == CorePolicy::Fixed { ALL } else { each.iter().sum() };
+        let error = (each[0] * ALL / of).abs_diff(3000);
+        table.most(&format!("{name}, beside equal: error"), (error / 10, "‰"), 10);
         table.busy(name, all, BUSY);
     }
     for (kernel, time) in [(100 * US, 4 * S), (30 * MS, 40 * S), (100 * MS, 80 * S)] {
@@ -150,7 +153,7 @@ fn caps(table: &mut Table) {
         let mut shared = one_each(settings, vec![small(200 * US), small(kernel)]);
         let (each, all) = shares(&mut shared, time);
         let name = format!("low, kernels of {} us, beside high", kernel.count(US));
-        // While the GPU switches between processes, it has 98 % of its time for kernels.
+        // While the GPU switches between processes, it has 95.3 % of its time for kernels.
         table.least(&format!("{name}: share"), (each[1] / 10, "‰"), 48);
         table.most(&format!("{name}: share"), (each[1] / 10, "‰"), 100);
         // The low slice's kernel of 100 ms ends behind the judged time.
@@ -170,7 +173,9 @@ fn lending(table: &mut Table) {
         shared.run(shared.world.now + S);
         let stop = shared.world.now;
         shared.world.inject(stop, Fault::Stop(0, S));
-        let lent = reaches(&mut shared, 1, ALL * 97 / 100);
+        // The GPU switches between several borrowers.
+        let nearly = if borrowers > 1 { NEARLY } else { 97 };
+        let lent = reaches(&mut shared, 1, ALL * nearly / 100);
         shared.run(stop + S);
         let due = ALL * u64::from(weights[0]) / u64::from(weights[0] + weights[1]);
         let back = reaches(&mut shared, 0, due * NEARLY / 100);
@@ -180,7 +185,7 @@ fn lending(table: &mut Table) {
 }
 
 /// Percentage of its part with which a slice counts as having its part. While the GPU switches between processes, it
-/// has 97.6 % of its time for kernels.
+/// has 95.3 % of its time for kernels.
 const NEARLY: u64 = 93;
 
 /// Measures requests of 10 ms, 30 ms apart on average: alone, and beside training that takes all the time that it

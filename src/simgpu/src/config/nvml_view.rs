@@ -199,3 +199,17 @@ fn wall_us() -> u64 {
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
     seconds.saturating_mul(1_000_000).saturating_add(u64::try_from(time.tv_nsec / 1000).unwrap_or(0))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nvml_takes_its_time_by_default_and_none_by_settings() {
+        let slow = NvmlView::read(&|_: &str| None);
+        assert_eq!((slow.init_ns, slow.list_ns), (300 * MS, 4_500_000));
+        let times = ["SIMGPU_NVML_INIT_MS", "SIMGPU_NVML_LIST_US"];
+        let quick = NvmlView::read(&|name: &str| times.contains(&name).then(|| "0".to_owned()));
+        assert_eq!((quick.init_ns, quick.list_ns), (0, 0));
+    }
+}

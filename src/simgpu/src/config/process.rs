@@ -101,7 +101,11 @@ fn is_lazy(wanted: Option<&str>) -> bool {
 
 impl ProcessConfig {
     pub(crate) fn from_environment() -> Self {
-        let text = |name: &str| std::env::var(name).ok();
+        Self::read(&|name: &str| std::env::var(name).ok())
+    }
+
+    /// Reads the variables; `text` reads one.
+    fn read(text: &impl Fn(&str) -> Option<String>) -> Self {
         Self {
             group: text("SIMGPU_GROUP").unwrap_or_default().into_bytes(),
             program: std::fs::read("/proc/self/comm").unwrap_or_default().trim_ascii_end().to_vec(),
@@ -190,6 +194,13 @@ fn only(mut matching: impl Iterator<Item = usize>) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn threads_that_record_events_together_delay_each_other_by_default() {
+        assert_eq!(ProcessConfig::read(&|_: &str| None).event_contention_ns, 1000);
+        let free = |name: &str| (name == "SIMGPU_EVENT_CONTENTION_NS").then(|| "0".to_owned());
+        assert_eq!(ProcessConfig::read(&free).event_contention_ns, 0);
+    }
 
     fn shown(machine: &Settings, list: &str, order: &str) -> Vec<usize> {
         let mut config = ProcessConfig::from_environment();

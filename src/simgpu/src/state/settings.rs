@@ -218,6 +218,20 @@ mod tests {
     }
 
     #[test]
+    fn harsh_properties_are_the_default_and_mild_ones_are_settings() {
+        let read = |name: &str, value: &str| {
+            Settings::read(|wanted| (wanted == name).then(|| value.to_owned())).unwrap()
+        };
+        let default = read("", "");
+        assert_eq!((default.context_bytes, default.linear_granule), (530 << 20, 0));
+        assert_eq!((default.time.slice_ns, default.time.event_ns), (1_024_000, 2_500));
+        assert_eq!(read("SIMGPU_CONTEXT_BYTES", "300MiB").context_bytes, 300 << 20);
+        assert_eq!(read("SIMGPU_LINEAR_GRANULE", "1").linear_granule, 1);
+        let mild = read("SIMGPU_TIME", "event_ns=0,slice_ns=2000000").time;
+        assert_eq!((mild.slice_ns, mild.event_ns), (2_000_000, 0));
+    }
+
+    #[test]
     fn the_last_size_of_a_list_holds_for_all_further_devices() {
         let settings = Settings::read(|name| match name {
             "SIMGPU_DEVICES" => Some("4".to_owned()),

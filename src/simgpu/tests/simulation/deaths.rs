@@ -20,7 +20,7 @@ fn kill(mut child: Child) {
 
 #[test]
 fn a_killed_process_holds_nothing_as_soon_as_it_is_gone() {
-    let Some(machine) = Machine::new(&[]) else { return };
+    let Some(machine) = Machine::with_easy_sums(&[]) else { return };
     let mut child = machine.command("hold").spawn().unwrap();
     ready(&mut child);
     for kind in ["linear", "managed", "vmm", "pool", "array", "context", "module"] {
@@ -38,7 +38,7 @@ fn the_device_has_memory_of_the_dead_back_300_ms_later_or_when_it_is_told() {
         [(vec![], 300), (vec![("TEARDOWN_MS", "700")], 700), (vec![("TEARDOWN_MS", "0")], 0)]
     {
         let settings: Vec<_> = [("CONTEXT_BYTES", "0")].into_iter().chain(settings).collect();
-        let Some(machine) = Machine::new(&settings) else { return };
+        let Some(machine) = Machine::with_easy_sums(&settings) else { return };
         let mut child = machine.command("exact").arg("1000").spawn().unwrap();
         ready(&mut child);
         let began = Instant::now();
@@ -53,7 +53,7 @@ fn the_device_has_memory_of_the_dead_back_300_ms_later_or_when_it_is_told() {
 
 #[test]
 fn the_next_program_finds_the_whole_device_after_a_death() {
-    let Some(machine) = Machine::new(&[("MEMORY", "1GiB")]) else { return };
+    let Some(machine) = Machine::with_easy_sums(&[("MEMORY", "1GiB")]) else { return };
     let mut child = machine.command("exact").arg("700000000").spawn().unwrap();
     ready(&mut child);
     kill(child);
@@ -65,7 +65,7 @@ fn the_next_program_finds_the_whole_device_after_a_death() {
 
 #[test]
 fn a_death_at_any_call_leaves_nothing_behind() {
-    let Some(machine) = Machine::new(&[]) else { return };
+    let Some(machine) = Machine::with_easy_sums(&[]) else { return };
     let functions =
         ["cuMemAlloc_v2", "cuMemFree_v2", "cuMemCreate", "cuMemRelease", "cuCtxCreate_v2", "cuInit"];
     for function in functions {
@@ -81,7 +81,7 @@ fn a_death_at_any_call_leaves_nothing_behind() {
 /// Deaths at random instants, among them some while the file's lock is held.
 #[test]
 fn deaths_at_random_instants_leave_nothing_behind() {
-    let Some(machine) = Machine::new(&[("CONTEXT_BYTES", "1MiB")]) else { return };
+    let Some(machine) = Machine::with_easy_sums(&[("CONTEXT_BYTES", "1MiB")]) else { return };
     let churn = || {
         let mut command = machine.command("churn");
         command.env("SIMGPU_GROUP", "churn");
@@ -108,7 +108,7 @@ fn deaths_at_random_instants_leave_nothing_behind() {
 
 #[test]
 fn the_peak_of_a_group_is_the_exact_sum_of_its_processes() {
-    let Some(machine) = Machine::new(&[("CONTEXT_BYTES", "0")]) else { return };
+    let Some(machine) = Machine::with_easy_sums(&[("CONTEXT_BYTES", "0")]) else { return };
     let outsider = machine.command("exact").arg("999").output().unwrap();
     assert!(outsider.status.success());
     assert_eq!(machine.held_at_rest(), 0);

@@ -8,7 +8,7 @@ macro_rules! programs {
     ($($test:ident: $program:literal, $settings:expr;)*) => { $(
         #[test]
         fn $test() {
-            if let Some(machine) = Machine::new($settings) {
+            if let Some(machine) = Machine::with_easy_sums($settings) {
                 machine.passes($program);
                 assert_eq!(machine.held_at_rest(), 0, "nothing is held when the program is gone");
             }
@@ -46,7 +46,7 @@ fn a_look_up_returns_the_exported_function_and_touches_nothing() {
 fn code_comes_to_the_device_when_it_is_wanted_or_at_once() {
     for loading in ["LAZY", "EAGER"] {
         let settings = [("MODULE_BYTES", "3000000"), ("MODULE_GRANULE", "2MiB")];
-        let Some(machine) = Machine::new(&settings) else { return };
+        let Some(machine) = Machine::with_easy_sums(&settings) else { return };
         let output = machine.command("lazy").arg(loading).output().unwrap();
         assert!(output.status.success(), "{loading}: {}", String::from_utf8_lossy(&output.stderr));
     }
@@ -55,7 +55,7 @@ fn code_comes_to_the_device_when_it_is_wanted_or_at_once() {
 #[test]
 fn code_that_comes_late_holds_its_context_until_all_is_done_unless_it_is_free() {
     for loading in ["", "free"] {
-        let Some(machine) = Machine::new(&[]) else { return };
+        let Some(machine) = Machine::with_easy_sums(&[]) else { return };
         let output = machine.command("loads").arg(loading).output().unwrap();
         assert!(output.status.success(), "{loading}: {}", String::from_utf8_lossy(&output.stderr));
     }
@@ -63,7 +63,7 @@ fn code_that_comes_late_holds_its_context_until_all_is_done_unless_it_is_free() 
 
 #[test]
 fn each_device_has_its_own_memory() {
-    let Some(machine) = Machine::new(&[("DEVICES", "2"), ("MEMORY", "1GiB,2GiB")]) else { return };
+    let Some(machine) = Machine::with_easy_sums(&[("DEVICES", "2"), ("MEMORY", "1GiB,2GiB")]) else { return };
     let mut command = machine.command("devices");
     let output = command.env("CUDA_VISIBLE_DEVICES", "1,0").output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -99,7 +99,7 @@ fn a_device_pointer_is_no_pointer_of_the_host() {
 
 #[test]
 fn a_fault_of_the_environment_happens_on_the_call_it_names() {
-    let Some(machine) = Machine::new(&[]) else { return };
+    let Some(machine) = Machine::with_easy_sums(&[]) else { return };
     let output = machine.command("churn").arg("10").env("SIMGPU_FAULTS", "cuInit=100").output().unwrap();
     assert_eq!(output.status.code(), Some(3));
     let output = machine.command("memory").env("SIMGPU_FAULTS", "cuMemFree_v2=700@2").output().unwrap();
@@ -108,7 +108,7 @@ fn a_fault_of_the_environment_happens_on_the_call_it_names() {
 
 #[test]
 fn a_fault_of_the_state_file_strikes_processes_that_run() {
-    let Some(machine) = Machine::new(&[]) else { return };
+    let Some(machine) = Machine::with_easy_sums(&[]) else { return };
     assert!(machine.command("churn").arg("10").output().unwrap().status.success());
     machine.truth(&["--faults", "cuMemAlloc_v2=kill@3"]);
     let output = machine.command("churn").arg("100").output().unwrap();

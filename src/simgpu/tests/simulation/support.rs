@@ -65,17 +65,21 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    /// Makes a machine with these settings (names without `SIMGPU_`). Otherwise linear memory takes its bytes and a context 300
-    /// MiB, so that sums are easy. None where programs cannot be built.
+    /// Makes a machine whose memory adds up easily: linear memory takes its bytes, and a context 300 MiB. `settings` come on top.
+    pub(crate) fn with_easy_sums(settings: &[(&str, &str)]) -> Option<Self> {
+        let usual = [("LINEAR_GRANULE", "1"), ("CONTEXT_BYTES", "300MiB")];
+        Self::new(&usual.into_iter().chain(settings.iter().copied()).collect::<Vec<_>>())
+    }
+
+    /// Makes a machine with these settings (names without `SIMGPU_`), and the simulator's defaults. None where programs cannot be
+    /// built.
     pub(crate) fn new(settings: &[(&str, &str)]) -> Option<Self> {
         static MADE: AtomicU32 = AtomicU32::new(0);
         programs()?;
         let number = MADE.fetch_add(1, Ordering::Relaxed);
         let name = format!("state-{}-{number}", std::process::id());
         let state = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-        let usual = [("LINEAR_GRANULE", "1"), ("CONTEXT_BYTES", "300MiB")];
-        let settings = usual.iter().chain(settings);
-        let settings = settings.map(|(name, value)| (format!("SIMGPU_{name}"), (*value).to_owned()));
+        let settings = settings.iter().map(|(name, value)| (format!("SIMGPU_{name}"), (*value).to_owned()));
         Some(Self { state, settings: settings.collect() })
     }
 

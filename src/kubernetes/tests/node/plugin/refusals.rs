@@ -68,9 +68,12 @@ async fn without_an_apiserver_a_container_starts_again_and_no_other_one_starts()
     node.kubelet.run(&running, 1).await;
     node.apiserver.fail(true);
     node.kubelet.pre_start(&running).await.unwrap();
-    // A restart of the machine has emptied the folder.
-    for file in std::fs::read_dir(node.places().cdi).unwrap() {
-        std::fs::remove_file(file.unwrap().path()).unwrap();
+    // A restart of the machine has emptied /run: specifications and regions.
+    let places = node.places();
+    let folders = [&places.cdi, &places.regions];
+    assert!(folders.iter().all(|folder| std::fs::read_dir(folder).unwrap().count() > 0), "{folders:?}");
+    for folder in folders {
+        std::fs::remove_dir_all(folder).unwrap();
     }
     node.kubelet.pre_start(&running).await.unwrap();
     assert_eq!(node.limit(&running), Some(1000));

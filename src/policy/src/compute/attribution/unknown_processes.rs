@@ -6,8 +6,8 @@
 use super::nvml_windows::{OLDEST_SAMPLE, Use};
 use crate::time::Monotonic;
 
-/// Consecutive looks that must find too many processes. NVML names a dead process of the slice for a moment longer
-/// than the slice remembers it.
+/// Consecutive looks that must find too many processes. NVML names a dead process of the slice for up to a window of a second
+/// longer than the slice remembers it. With a look each second that is two looks at most.
 const CONFIRMING_LOOKS: u32 = 3;
 
 /// The numbers that NVML named in the last seconds, the known processes, and the consecutive looks with too many.

@@ -88,7 +88,7 @@ impl Cotenants {
         };
         let text = format_args!(
             "gpuslice: {gpu}: a program uses this GPU that is in no slice of {}. {effect} Give all containers one folder, and \
-             name a region in it with GPUSLICE_REGION.",
+             name a region in it with GPUSLICE_REGION, or run gpuslice-agent.",
             folder.display()
         );
         messages::say(LogLevel::Warn, &text);
