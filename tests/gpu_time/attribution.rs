@@ -269,7 +269,7 @@ fn slices_whose_gpu_is_shared_by_mps_replay_no_turns() {
     }
     for region in &regions {
         let monitor = monitor(region);
-        assert_eq!(monitor.correction(monitor.devices()[0].device), ONE);
+        assert_eq!(monitor.correction(monitor.devices()[0].device), WHOLE_FACTOR);
     }
 }
 
