@@ -94,7 +94,6 @@ impl Claims {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::path::Path;
 
     fn record() -> Record {
         let part = Part { uuid: "GPU-a".to_owned(), mem_mib: 1024, core: 10 };
@@ -133,14 +132,13 @@ mod tests {
         let claims = Claims::open(places.clone(), root.path().join("library"));
         let name = slice("u").unwrap();
         claims.prepare(&record()).unwrap();
-        // While the region's folder is a file, it cannot be removed.
-        let region = places.region(&name).parent().map(Path::to_owned).unwrap();
-        fs::remove_dir_all(&region).unwrap();
-        fs::write(&region, "").unwrap();
+        // While a file has the name of the folder for folders that are being removed, no folder can be removed.
+        let obstacle = places.regions.join(".removed");
+        fs::write(&obstacle, "").unwrap();
         let why = claims.unprepare("u").unwrap_err();
         assert!(why.contains("cannot be removed"), "{why}");
         assert!(!places.spec(&name).exists());
-        fs::remove_file(&region).unwrap();
+        fs::remove_file(&obstacle).unwrap();
         claims.unprepare("u").unwrap();
         assert!(files::names(&places).is_empty());
     }

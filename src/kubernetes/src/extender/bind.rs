@@ -57,8 +57,9 @@ impl Extender {
     /// Chooses the GPUs, writes them on the pod, and binds it.
     ///
     /// The ledger counts the pod from the choice on. Bindings run at the same time, and without the count two pods could get the
-    /// same memory. If the apiserver refuses the binding, the ledger forgets the pod. If the apiserver does not answer, or with an
-    /// error of its own, the pod may be bound. The ledger then keeps it until the apiserver shows it as bound, ended or deleted.
+    /// same memory. If the apiserver refuses the binding, the ledger forgets the pod. If the apiserver does not answer, or with
+    /// an error of its own, the pod may be bound. The ledger then keeps it until the apiserver shows it as bound, ended or
+    /// deleted.
     async fn bind(&self, binding: &Binding) -> Result<(), String> {
         let Binding { pod: name, namespace, uid, node } = binding;
         let path = format!("/api/v1/namespaces/{namespace}/pods/{name}");
@@ -91,8 +92,8 @@ impl Extender {
     /// does not bind if the term has ended since the choice: another extender may then have given the same room away. Without a
     /// binding, it removes the annotation again.
     ///
-    /// The binding names the version of the pod with the annotation. Example: the apiserver does not answer a binding to one node,
-    /// the scheduler tries another node, and its annotation is written. From then on the apiserver refuses the first binding.
+    /// The binding names the version of the pod with the annotation. Example: the apiserver does not answer a binding to one
+    /// node, the scheduler tries another node, and its annotation is written. From then on the apiserver refuses the first one.
     /// Otherwise the pod could come to the first node with the annotation of the second, and would never start.
     async fn write(
         &self,

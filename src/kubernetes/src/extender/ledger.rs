@@ -25,8 +25,8 @@ pub struct Ledger {
     pods: HashMap<String, Counted>,
     /// UIDs of the pods of each node.
     on: HashMap<String, Vec<String>>,
-    /// Bindings of pods by UID that this extender has begun, each with the instant of its start. A pod has several if the apiserver
-    /// did not answer one, and the scheduler tries again.
+    /// Bindings of pods by UID that this extender has begun, each with the instant of its start. A pod has several if the
+    /// apiserver did not answer one, and the scheduler tries again.
     under_way: HashMap<String, Vec<(Counted, Instant)>>,
     /// New parts of pods that this extender is resizing, by UID. The larger of the present and the new amount counts, because
     /// until the apiserver shows the new parts, the pod may have either.

@@ -112,9 +112,9 @@ fn changed(node: &Node, (memory, core): (u64, u64)) -> Option<serde_json::Value>
 
 /// Releases slots of pods that have ended, and of those that neither the apiserver nor the kubelet has. Resizes the other slots.
 ///
-/// The kubelet's list alone does not suffice: a kubelet that has just started answers with an empty list while containers run. The
-/// apiserver's list alone does not suffice either: a container may run on for a moment after its pod was deleted by force. If the
-/// apiserver does not answer, all slots stay.
+/// The kubelet's list alone does not suffice: a kubelet that has just started answers with an empty list while containers run.
+/// The apiserver's list alone does not suffice either: a container may run on for a moment after its pod was deleted by force. If
+/// the apiserver does not answer, all slots stay.
 async fn release(plugin: &Plugin) -> Result<(), String> {
     let listed = holders(&plugin.config.pod_resources()).await?;
     let listed: BTreeSet<String> = listed.into_iter().flat_map(|holder| holder.slots).collect();

@@ -327,8 +327,8 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Begins a binding while the apiserver has not answered another one of the same pod. Until the second one has changed the pod, the
-/// first one may still bind it.
+/// Begins a binding while the apiserver has not answered another one of the same pod. Until the second one has changed the pod,
+/// the first one may still bind it.
 #[test]
 fn a_second_binding_of_a_pod_leaves_the_room_of_the_first_until_it_has_changed_the_pod() {
     let mut ledger = Ledger::default();
@@ -354,7 +354,8 @@ fn a_second_binding_of_a_pod_leaves_the_room_of_the_first_until_it_has_changed_t
     assert_eq!((rooms(&ledger), ledger.count()), ([true, true], 0));
 }
 
-/// Loses the new size of a pod while the pod has the version 1. The pod changes before the extender learns of the loss, or after it.
+/// Loses the new size of a pod while the pod has the version 1. The pod changes before the extender learns of the loss, or after
+/// it.
 #[test]
 fn a_lost_size_counts_until_the_pod_has_another_version() {
     let bound = |version: u32| {

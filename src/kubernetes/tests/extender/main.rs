@@ -126,7 +126,8 @@ async fn connections_of_unfinished_requests_to_the_health_port_are_closed_in_tim
     }
 }
 
-/// Answers a binding with 500 and applies it later, as an apiserver whose etcd is late. Meanwhile another pod wants the same room.
+/// Answers a binding with 500 and applies it later, as an apiserver whose etcd is late. Meanwhile another pod wants the same
+/// room.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_pod_that_may_be_bound_after_an_error_of_the_apiserver_keeps_its_room() {
     let cluster = Cluster::start(&[("n1", 1)]).await;

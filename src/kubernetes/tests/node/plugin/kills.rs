@@ -83,7 +83,8 @@ async fn a_kubelet_that_has_lost_its_checkpoint_takes_no_files_from_running_cont
     let before = files(&node);
     let slots: Vec<String> = node.kubelet.with(|state| {
         let slots = state.allocated.values().flatten().cloned().collect();
-        (state.allocated.clear(), state.named.clear());
+        state.allocated.clear();
+        state.named.clear();
         slots
     });
     node.kubelet.end();

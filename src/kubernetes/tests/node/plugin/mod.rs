@@ -78,8 +78,8 @@ async fn each_container_of_a_pod_has_its_own_slice_in_any_order() {
     assert!([&first, &second].into_iter().all(|container| node.has_its_slice(container)));
 }
 
-/// Starts a container that comes after others which ask for no slice, such as those that a service mesh injects. So its place in the
-/// pod is not its place among the slices.
+/// Starts a container that comes after others which ask for no slice, such as those that a service mesh injects. So its place in
+/// the pod is not its place among the slices.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_container_behind_others_without_slices_has_its_own_amounts() {
     let node = Node::start(2, false).await;
