@@ -90,7 +90,7 @@ pub fn begin(driver: &impl PoolDriver, bytes: u64, stream: usize) -> Option<Pend
             return Some(PendingAllocation { entry, reserved: Some(most) });
         }
     }
-    driver.step(PoolLedger::withdraw);
+    driver.step(|ledger| apply(driver, ledger.abandon()));
     None
 }
 

@@ -96,8 +96,13 @@ impl PoolLedger {
         self.reserved = self.reserved.saturating_add(bytes);
     }
 
-    /// Ends an allocation without a call of the driver.
-    pub(super) fn withdraw(&mut self) {
+    /// Ends an allocation without a call of the driver. If it was the last one in flight of a destroyed pool, the charge falls.
+    pub(super) fn abandon(&mut self) -> PoolChange {
+        self.withdraw();
+        self.settle(0, false)
+    }
+
+    fn withdraw(&mut self) {
         self.version = self.version.wrapping_add(1);
         self.calls = self.calls.saturating_sub(1);
         if self.calls == 0 {
