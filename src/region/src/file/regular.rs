@@ -1,9 +1,9 @@
 //! Opens regular files, and nothing else.
 //!
-//! The opening of a device acts on it: `/dev/watchdog` starts its clock. A container can put a device of any number in the place of
-//! a file that the agent reads with the rights of the host. So a process looks at the kind of a file before it opens the file. For
-//! that it needs a descriptor with `O_PATH`, which opens no device. It then opens the file by that descriptor, because the path
-//! may lead to another file by then.
+//! The opening of a device acts on it: `/dev/watchdog` starts its clock. A container can put a device of any number in the place
+//! of a file that the agent reads with the rights of the host. So a process looks at the kind of a file before it opens the file.
+//! For that it needs a descriptor with `O_PATH`, which opens no device. It then opens the file by that descriptor, because the
+//! path may lead to another file by then.
 
 use std::{
     fs::{File, Metadata, OpenOptions},
