@@ -1,7 +1,6 @@
 //! Makes room for another driver of the node's GPUs.
 
-use super::node::pods;
-use super::owners::holders;
+use super::owners::{holders, pods};
 use super::slots::{Owner, owner_of};
 use crate::api::{Client, Node};
 use crate::files;

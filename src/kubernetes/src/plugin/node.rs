@@ -1,9 +1,9 @@
 //! Checks the node every few seconds: writes its GPUs to the apiserver, and releases the slots of pods that are gone.
 
-use super::owners::holders;
+use super::owners::{holders, pods};
 use super::slots::{Known, Owner};
 use super::{Plugin, resize};
-use crate::api::{Client, Failure, List, Node, Pod, Resources};
+use crate::api::{Failure, Node, Pod, Resources};
 use crate::objects::{CORE_PERCENT, INVENTORY, Inventory, MEMORY_MIB, Part, foreign, taken, whole};
 use crate::topology::seats;
 use serde_json::json;
@@ -138,11 +138,4 @@ async fn release(plugin: &Plugin) -> Result<(), String> {
         info!(pod = %format!("{}/{}", owner.namespace, owner.pod), container = owner.container, "released");
     }
     resize::apply(plugin, pods.unwrap_or_default()).await
-}
-
-/// Returns the pods of a node. The kubelet's list is not enough, because old kubelets list the slots of ended pods too.
-pub(super) async fn pods(client: &Client, node: &str) -> Result<Vec<Pod>, Failure> {
-    let pods = client.get::<List<Pod>>(&format!("/api/v1/pods?fieldSelector=spec.nodeName%3D{node}")).await?;
-    let pods = pods.ok_or_else(|| Failure::Silent("there is no list".to_owned()))?;
-    Ok(pods.items)
 }

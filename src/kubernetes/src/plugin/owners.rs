@@ -1,5 +1,6 @@
-//! Containers that have slots, from the kubelet's list.
+//! Containers that have slots, from the kubelet's list, and the pods of the node, from the apiserver's.
 
+use crate::api::{Client, Failure, List, Pod};
 use crate::grpc::pod_resources::ListPodResourcesResponse;
 use crate::grpc::pod_resources::pod_resources_lister_client::PodResourcesListerClient;
 use crate::objects::SLICE;
@@ -34,6 +35,14 @@ pub(crate) async fn holders(socket: &Path) -> Result<Vec<Holder>, String> {
     let mut client = PodResourcesListerClient::new(channel).max_decoding_message_size(MOST_BYTES);
     let listed = client.list(crate::grpc::pod_resources::ListPodResourcesRequest {}).await;
     Ok(read(listed.map_err(|error| told(&error))?.into_inner()))
+}
+
+/// Asks the apiserver for the pods of a node. The kubelet's list does not suffice: a kubelet that has just started lists no pod, and
+/// old kubelets list the slots of ended pods too.
+pub(super) async fn pods(client: &Client, node: &str) -> Result<Vec<Pod>, Failure> {
+    let pods = client.get::<List<Pod>>(&format!("/api/v1/pods?fieldSelector=spec.nodeName%3D{node}")).await?;
+    let pods = pods.ok_or_else(|| Failure::Silent("there is no list".to_owned()))?;
+    Ok(pods.items)
 }
 
 /// Returns the containers that have slots. A kubelet may list all devices of a resource together, or one by one.
