@@ -229,7 +229,7 @@ fn use_step(member: &Member, devices: [Device; 2]) {
     let _ = member.unblocked_by(
         device,
         &MeasuredBatch {
-            plain: WallTime::NANOSECOND,
+            predicted: WallTime::NANOSECOND,
             length: WallTime::MAX,
             until: NOW,
             after: WallTime::MAX,
