@@ -1,4 +1,4 @@
-//! The command line and its live view, as seen from outside.
+//! The command line, as seen from outside.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "a test")]
 #![allow(clippy::indexing_slicing, reason = "a test")]
 
@@ -12,4 +12,3 @@ mod slices;
 mod status;
 #[path = "../support/mod.rs"]
 mod support;
-mod top;

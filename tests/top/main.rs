@@ -1,14 +1,15 @@
 //! `gpuslice top`: shows the figures of regions, changes limits, and leaves every terminal as it was.
 //!
 //! The program runs in a pseudo-terminal. A terminal emulator reads the screen that its user sees.
+//!
+//! It is a binary of its own. Some tests suspend the program, perhaps while it holds the lock of another test's region.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "a test")]
+#![allow(clippy::indexing_slicing, reason = "a test")]
 
 mod endings;
+#[path = "../support/mod.rs"]
+mod support;
 
-use crate::support::command::{GIB, OwnSlice, PROGRAM, RegionFile, ask, end, gpuslice, name};
-use crate::support::other_user::{OtherUser, is_root};
-use crate::support::terminal::Terminal;
-use crate::support::timed::within;
-use crate::support::{artefacts, skip};
 use gpuslice_policy::config::{CorePolicy, Priority};
 use gpuslice_policy::time::{GpuTime, WallTime};
 use gpuslice_region::{Limits, Sharing};
@@ -18,6 +19,11 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
+use support::command::{GIB, OwnSlice, PROGRAM, RegionFile, ask, end, gpuslice, name};
+use support::other_user::{OtherUser, is_root};
+use support::terminal::Terminal;
+use support::timed::within;
+use support::{artefacts, skip};
 
 const USUAL: (u16, u16) = (80, 24);
 
@@ -140,7 +146,7 @@ fn recent_use_is_shown_with_its_history_and_by_process() {
         let mut words = row.split_whitespace();
         let used = words.nth(3).and_then(|word| word.strip_suffix('%')).and_then(|word| word.parse().ok());
         row.contains("3.00 GiB")
-            && row.contains("cli-")
+            && row.contains("top-")
             && used.is_some_and(|used| (15.0..35.0).contains(&used))
     });
     terminal.press("\x1b");
