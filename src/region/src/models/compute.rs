@@ -3,7 +3,7 @@
 
 use loom::sync::Arc;
 
-use super::{DEVICE, NOW, SLOTS, World, beside, layout, model};
+use super::{DEVICE, NOW, SHARES, SLOTS, World, beside, layout, model};
 use gpuslice_policy::arbiter::Grant;
 use gpuslice_policy::arbiter::grant_word::{GRANT_LASTS, encode};
 use gpuslice_policy::compute::limiter::token_bucket::RateLimit;
@@ -368,7 +368,7 @@ fn where_the_last_to_write_wins_a_gift_or_a_debt_is_lost() {
 /// A process waits for 10 ms that are owed on one device, and a batch on another device overruns.
 fn a_batch_overruns_while_a_process_goes_to_sleep(late: bool) {
     model(move || {
-        let world = Arc::new(layout::<2>());
+        let world = Arc::new(layout::<2, SHARES>());
         world.header.device_count.publish(2);
         world.header.slot_high_water.set(1);
         world.time[1].paid.0.until.set(NOW + ms(10));

@@ -37,7 +37,7 @@ const TRIES: u32 = 2;
 const LIMIT: u64 = 10;
 const SLOTS: usize = 3;
 /// Uses of shared memory.
-const SHARES: usize = 3;
+const SHARES: usize = 2;
 const DEVICE: usize = 0;
 /// The clock of the models, in nanoseconds.
 const NOW: Monotonic = Monotonic::from_nanos(1 << 40);
@@ -50,15 +50,15 @@ struct World {
     join_lock: JoinLock,
 }
 
-/// Returns a region with `DEVICES` devices in which every word is zero.
-fn layout<const DEVICES: usize>() -> Layout<DEVICES, SLOTS, SHARES> {
+/// Returns a region with `DEVICES` devices and `SHARES` uses of shared memory in which every word is zero.
+fn layout<const DEVICES: usize, const SHARES: usize>() -> Layout<DEVICES, SLOTS, SHARES> {
     Layout {
         header: Default::default(),
         devices: core::array::from_fn(|_| Default::default()),
         slots: Default::default(),
         held: core::array::from_fn(|_| Default::default()),
         quota_denials: core::array::from_fn(|_| core::array::from_fn(|_| Default::default())),
-        shares: Default::default(),
+        shares: core::array::from_fn(|_| Default::default()),
         time: core::array::from_fn(|_| Default::default()),
     }
 }
