@@ -146,6 +146,20 @@ fn a_program_finds_its_slice_in_its_environment_and_its_signals_as_they_were() {
 }
 
 #[test]
+fn a_share_of_the_environment_stays_under_each_of_its_names() {
+    for (name, value, share) in [
+        ("CUDA_DEVICE_SM_LIMIT", "30", ""),
+        ("CUDA_DEVICE_SM_LIMIT_0", "30", ""),
+        ("CUDA_DEVICE_SM_LIMIT", "0", "100"),
+        ("GPU_CORE_PERCENT", "40", "40"),
+        ("GPU_CORE_PERCENT", " ", "100"),
+    ] {
+        let mut run = gpuslice(&["run", "--mem", "64MiB", "--", "sh", "-c", "echo \"<$GPU_CORE_PERCENT>\""]);
+        end(run.env(name, value)).code(0).says(&format!("<{share}>"));
+    }
+}
+
+#[test]
 fn programs_under_one_name_are_one_slice_and_the_last_takes_the_region_along() {
     let name = name("shared");
     let region = RegionFile::of(&name);

@@ -265,6 +265,19 @@ fn a_refusal_that_cannot_be_printed_harms_no_program() {
 }
 
 #[test]
+fn a_log_whose_reader_has_ended_or_never_came_harms_no_program() {
+    let bench = Bench::simulated_without_contexts();
+    let program = compiler::plain("refused").display().to_string();
+    let pipe = bench.region().with_file_name("pipe").display().to_string();
+    let into_a_pipe = "mkfifo \"$1\" && exec \"$0\"";
+    for (log, line) in [("/dev/fd/9", "{ \"$0\" 9>&1 >&3 | :; } 3>&1"), (&*pipe, into_a_pipe)] {
+        let host = bench.program(Path::new("/bin/sh"), &["-c", line, &program, &pipe]);
+        let outcome = host.limited("lots").set("GPUSLICE_LOG", &format!("warn:{log}")).run().quiet();
+        outcome.contains(REFUSED);
+    }
+}
+
+#[test]
 fn a_limit_beyond_the_device_is_said_and_the_devices_size_is_used() {
     let bench = Bench::simulated_without_contexts();
     let outcome = bench.host("management", &["take", "2097152"]).limited("2GiB").run();

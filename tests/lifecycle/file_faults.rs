@@ -309,3 +309,28 @@ fn a_read_only_disk_refuses() {
     let Some(outcome) = on_a_file_system("ro") else { return };
     is_refused(&outcome, "Read-only file system");
 }
+
+#[test]
+fn a_limit_on_the_size_of_files_refuses_and_ends_no_program() {
+    let bench = Bench::simulated_without_contexts();
+    let program = compiler::plain("refused").display().to_string();
+    // 13 MiB, in units of 512 bytes: less than a region has, and more than any other file here.
+    let host = bench.program(Path::new("/bin/sh"), &["-c", "ulimit -f 26624; exec \"$0\"", &program]);
+    is_refused(&host.limited("64MiB").run(), "File too large");
+}
+
+#[test]
+fn signals_while_a_region_gets_its_space_refuse_nothing() {
+    let bench = Bench::simulated_without_contexts();
+    let wrapper = compiler::wrapper("wrap_fallocate");
+    let outcome = bench.host("refused", &[]).limited("64MiB").preload(&wrapper).run().quiet();
+    outcome.contains(&["init 0", "interrupted, and tried again"]);
+}
+
+#[test]
+fn a_kernel_that_empties_no_page_at_a_fork_refuses_from_the_first_call_on() {
+    let bench = Bench::simulated_without_contexts();
+    let outcome = bench.host("refused", &[]).limited("64MiB").preload(&compiler::wrapper("wrap_wipe")).run();
+    outcome.contains(&["init 800", "init again 800"]);
+    assert!(outcome.ended == "exit 0" && outcome.err.contains("GPU work is refused"), "{outcome}");
+}

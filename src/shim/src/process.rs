@@ -125,7 +125,10 @@ fn join() -> Enforcement {
 }
 
 fn join_now() -> Enforcement {
-    let (Some(settings), Some(own)) = (settings::known(), own()) else { return Enforcement::Off };
+    let (Some(settings), Some(own)) = (settings::known(), own()) else {
+        // Without a page of its own the process has refused all GPU work.
+        return if stage() == Stage::REFUSED { Enforcement::Failed } else { Enforcement::Off };
+    };
     let _one_at_a_time = own.joining.lock();
     if let Some(process) = member() {
         return Enforcement::Active(process);

@@ -89,6 +89,7 @@ impl Terms {
             policy: self.policy.parse().ok(),
             weight: self.weight.to_string().parse().ok(),
             priority: self.priority.parse().ok(),
+            ..Ceiling::default()
         };
         let bounded = limits.within(&ceiling);
         (bounded != limits).then_some(bounded)

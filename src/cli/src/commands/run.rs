@@ -15,6 +15,7 @@ use gpuslice_policy::units::Setting as _;
 use gpuslice_region::names::of_operator;
 use gpuslice_region::{RegionError, Removal, Trust, remove_for_good, remove_if_unused};
 use gpuslice_slices::installed;
+use std::ffi::OsStr;
 use std::io;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf, absolute};
@@ -121,7 +122,7 @@ fn prepare(wish: &Run, library: &Path, region: &Path) -> Result<Command, Failure
     }
     if let Some(cores) = &wish.cores {
         command.env("GPU_CORE_PERCENT", &cores.text);
-    } else if std::env::var_os("GPU_CORE_PERCENT").is_none_or(|said| said.is_empty()) {
+    } else if !std::env::vars_os().any(|(name, value)| sets_share(&name, &value)) {
         // The program joins the slice even without a limit, because one can be set later.
         command.env("GPU_CORE_PERCENT", "100");
     }
@@ -138,6 +139,21 @@ fn prepare(wish: &Run, library: &Path, region: &Path) -> Result<Command, Failure
         command.env("GPU_PRIORITY", priority.setting());
     }
     Ok(command)
+}
+
+/// Tells whether a variable of the environment limits the program's share. It may have a name of HAMi's, over which
+/// `GPU_CORE_PERCENT` would win.
+fn sets_share(name: &OsStr, value: &OsStr) -> bool {
+    let value = value.as_encoded_bytes().trim_ascii();
+    let is_hamis = || name.to_str().and_then(|name| name.strip_prefix("CUDA_DEVICE_SM_LIMIT"));
+    let is_of_device = |rest: &str| rest.is_empty() || rest.starts_with('_');
+    match value {
+        b"" => false,
+        _ if name == "GPU_CORE_PERCENT" => true,
+        // Without a limit for HAMi.
+        b"0" | b"100" => false,
+        _ => is_hamis().is_some_and(is_of_device),
+    }
 }
 
 fn not_started(command: &Command, error: &io::Error) -> Failure {

@@ -161,7 +161,9 @@ fn above_bounds(wish: &Set, config: &Config, devices: &[DeviceView], bounds: &Bo
         let priority = ceiling.priority.map(|priority| format!("{} priority", priority.setting()));
         let policy = ceiling.policy.map(|policy| format!("policy {}", policy.setting()));
         let weight = ceiling.weight.map(|weight| format!("a weight of {}", weight.setting()));
-        let most: Vec<String> = [memory, cores, policy, weight, priority].into_iter().flatten().collect();
+        let burst = ceiling.burst.map(|burst| format!("a burst of {}", burst.setting()));
+        let all = [memory, cores, policy, weight, priority, burst];
+        let most: Vec<String> = all.into_iter().flatten().collect();
         Some(bounds.refusal(&most.join(", "), &gpu_uuid_text(&device.uuid.0)))
     })
 }

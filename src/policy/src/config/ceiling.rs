@@ -8,6 +8,7 @@ use super::choices::{CorePolicy, Priority, Weight};
 use super::device::DeviceIdentity;
 use super::reading::settings_that_are_set;
 use super::sources::{FileRead, OperatorFiles};
+use crate::time::GpuTime;
 use crate::units::{Bytes, Permille};
 
 /// Upper bounds of a slice's limits on a device. A limit that is `None` has no bound.
@@ -23,6 +24,10 @@ pub struct Ceiling {
     pub weight: Option<Weight>,
     /// The highest priority.
     pub priority: Option<Priority>,
+    /// The most GPU time that the slice may save up.
+    pub burst: Option<GpuTime>,
+    /// Whether host memory may serve allocations beyond the memory limit.
+    pub oversubscribe: Option<bool>,
 }
 
 /// The settings of the fixed file.
@@ -47,6 +52,8 @@ impl Ceilings {
             policy: sets("GPU_CORE_POLICY").then_some(config.core_policy),
             weight: sets("GPU_CORE_WEIGHT").then_some(config.core_weight),
             priority: sets("GPU_PRIORITY").then_some(config.priority),
+            burst: sets("GPU_CORE_BURST").then_some(config.core_burst.span()),
+            oversubscribe: sets("GPU_MEM_OVERSUBSCRIBE").then_some(config.oversubscribe),
             ..Ceiling::default()
         };
         Some(Self { config, of_all })
@@ -73,13 +80,16 @@ mod tests {
 
     #[test]
     fn a_ceiling_has_the_values_of_the_file() {
-        let all = "GPU_MEM_LIMIT=25%\nGPU_CORE_PERCENT=30\nGPU_CORE_POLICY=equal\nGPU_CORE_WEIGHT=50\nGPU_PRIORITY=low\n";
+        let all = "GPU_MEM_LIMIT=25%\nGPU_CORE_PERCENT=30\nGPU_CORE_POLICY=equal\nGPU_CORE_WEIGHT=50\nGPU_PRIORITY=low\n\
+                   GPU_CORE_BURST=50ms\nGPU_MEM_OVERSUBSCRIBE=0\n";
         let expected = Ceiling {
             memory: Some(Bytes::new(4 << 30)),
             cores: Permille::new(300),
             policy: Some(CorePolicy::Equal),
             weight: "50".parse().ok(),
             priority: Some(Priority::Low),
+            burst: Some(GpuTime::from_millis(50)),
+            oversubscribe: Some(false),
         };
         assert_eq!(ceiling(all), Some(expected));
         let memory =

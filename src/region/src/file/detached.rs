@@ -65,9 +65,9 @@ pub fn detached() -> Vec<Detached> {
 fn search() -> Vec<Detached> {
     let mut found: Vec<Detached> = Vec::new();
     for process in processes() {
-        for (file, path) in
-            fs::read_to_string(format!("/proc/{process}/maps")).map_or_else(|_| Vec::new(), |maps| of(&maps))
-        {
+        // Other files that the process maps may have names that are not UTF-8.
+        let maps = fs::read(format!("/proc/{process}/maps")).unwrap_or_default();
+        for (file, path) in of(&String::from_utf8_lossy(&maps)) {
             match found.iter_mut().find(|region| region.file == file) {
                 Some(region) => region.members.push(process),
                 None => found.push(Detached { path, members: vec![process], file }),
@@ -90,7 +90,10 @@ pub(crate) fn members_of(path: &Path) -> Vec<u32> {
     if here.is_some_and(|here| here.is_empty()) {
         return Vec::new();
     }
-    let is_here = |region: &Detached| region.path == path && Some(&region.file.0) == file_system.as_ref();
+    // The kernel shows a path without links.
+    let shown = folder.and_then(|folder| folder.canonicalize().ok()).zip(path.file_name());
+    let shown = shown.map_or_else(|| path.to_owned(), |(folder, name)| folder.join(name));
+    let is_here = |region: &Detached| region.path == shown && Some(&region.file.0) == file_system.as_ref();
     let regions = search().into_iter().filter(is_here);
     let mut members: Vec<u32> = regions.flat_map(|region| region.members).collect();
     members.retain(|member| *member != std::process::id());

@@ -65,6 +65,9 @@ pub fn is_of_run(region: &Path) -> bool {
 /// Returns the region of a program and the owners that it may have. `named` is the region that the configuration names.
 /// `has_operator_file` is true if there is an operator's file at [`FIXED_FILE`].
 ///
+/// `gpuslice run` names the region of its user's program, so only that user and root may have made it. Otherwise another user could
+/// make it while the program starts.
+///
 /// A folder that a node agent has mounted comes after a named region. Otherwise an operator's file makes all users of the
 /// container one slice, and without it each user of a container has a slice.
 #[must_use]
@@ -75,7 +78,13 @@ pub fn of_program(named: Option<PathBuf>, has_operator_file: bool) -> (PathBuf, 
         return (chosen.unwrap_or_else(of_all_users), Trust::AllUsers);
     }
     match chosen {
-        Some(chosen) => (chosen, Trust::AnyOwner),
+        Some(chosen) => {
+            let is_own_run =
+                |(owner, rest): (&str, &str)| owner == user().to_string() && rest.starts_with(RUN);
+            let trust =
+                if parts(&chosen).is_some_and(is_own_run) { Trust::OwnerOnly } else { Trust::AnyOwner };
+            (chosen, trust)
+        }
         None => (usual(user(), numbers(Path::new("/proc/self/ns/mnt")).1), Trust::OwnerOnly),
     }
 }
@@ -270,6 +279,14 @@ mod tests {
         let named = |has_file| of_program(Some("/srv/region".into()), has_file);
         assert_eq!(named(false), ("/srv/region".into(), Trust::AnyOwner));
         assert_eq!(named(true), ("/srv/region".into(), Trust::AllUsers));
+    }
+
+    #[test]
+    fn the_region_of_a_users_run_belongs_to_that_user() {
+        for (number, trust) in [(user(), Trust::OwnerOnly), (user() + 1, Trust::AnyOwner)] {
+            let region = PathBuf::from(format!("{FOLDER}/{FILE_PREFIX}{number}-{RUN}train"));
+            assert_eq!(of_program(Some(region.clone()), false), (region, trust));
+        }
     }
 
     #[test]

@@ -25,16 +25,28 @@ pub fn file_space(devices: usize) -> usize {
     device_time(devices).start
 }
 
+/// Bytes that one call allocates. A signal that comes during a call undoes the call, so that of calls for much more space each
+/// could be undone, for example in a program with a profiler. Guessed: the kernel takes microseconds for it.
+const SPACE_PIECE: usize = 64 << 10;
+
 /// Allocates space for `bytes` of a file.
 pub(crate) fn take_space(file: &File, bytes: Range<usize>) -> io::Result<()> {
+    let mut start = bytes.start;
+    while start < bytes.end {
+        let end = start.saturating_add(SPACE_PIECE).min(bytes.end);
+        match take_piece(file, start..end) {
+            0 => start = end,
+            libc::EINTR => {}
+            status => return Err(io::Error::from_raw_os_error(status)),
+        }
+    }
+    Ok(())
+}
+
+/// Allocates space by one call. Returns 0, or the number of the error.
+fn take_piece(file: &File, bytes: Range<usize>) -> libc::c_int {
     let [start, length] =
         [bytes.start, bytes.len()].map(|bytes| libc::off_t::try_from(bytes).unwrap_or(libc::off_t::MAX));
-    if length == 0 {
-        return Ok(());
-    }
     // SAFETY: `posix_fallocate` needs an open descriptor, which `file` owns. It takes no pointers.
-    match unsafe { libc::posix_fallocate(file.as_raw_fd(), start, length) } {
-        0 => Ok(()),
-        status => Err(io::Error::from_raw_os_error(status)),
-    }
+    unsafe { libc::posix_fallocate(file.as_raw_fd(), start, length) }
 }

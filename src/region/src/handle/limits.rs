@@ -55,7 +55,13 @@ impl Limits {
         let memory = [self.memory, ceiling.memory.map(Bytes::get)].into_iter().flatten().min();
         let cores_permille =
             ceiling.cores.map_or(self.cores_permille, |most| self.cores_permille.min(most.get().into()));
-        Self { memory, cores_permille, sharing: self.sharing.within(ceiling), ..self }
+        Self {
+            memory,
+            cores_permille,
+            burst: ceiling.burst.map_or(self.burst, |most| self.burst.min(most)),
+            sharing: self.sharing.within(ceiling),
+            oversubscribe: self.oversubscribe && ceiling.oversubscribe.unwrap_or(true),
+        }
     }
 
     /// Returns the limits, each brought into its range.
@@ -189,19 +195,24 @@ mod tests {
             policy: Some(CorePolicy::Equal),
             weight: "50".parse().ok(),
             priority: Some(Priority::Normal),
+            burst: Some(GpuTime::from_millis(5)),
+            oversubscribe: Some(false),
         };
         let most = Limits {
             memory: Some(100),
             cores_permille: 300,
+            burst: GpuTime::from_millis(5),
             sharing: Sharing { policy: CorePolicy::Equal, priority: Priority::Normal, weight: 50 },
             ..Limits::NONE
         };
         let high = Sharing { policy: CorePolicy::Fixed, priority: Priority::High, weight: 1000 };
-        assert_eq!(Limits { sharing: high, ..Limits::NONE }.within(&ceiling), most);
+        assert_eq!(Limits { sharing: high, oversubscribe: true, ..Limits::NONE }.within(&ceiling), most);
         let sharing = Sharing { priority: Priority::Low, weight: 1, ..most.sharing };
-        let lowered = Limits { memory: Some(0), cores_permille: 1, sharing, ..most };
+        let burst = GpuTime::from_millis(1);
+        let lowered = Limits { memory: Some(0), cores_permille: 1, burst, sharing, oversubscribe: false };
         assert_eq!(lowered.within(&ceiling), lowered);
-        assert_eq!(Limits::NONE.within(&Ceiling::default()), Limits::NONE);
+        let unbounded = Limits { oversubscribe: true, ..Limits::NONE };
+        assert_eq!(unbounded.within(&Ceiling::default()), unbounded);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::{
     fs::{self, OpenOptions},
-    os::unix::fs::{FileExt as _, MetadataExt as _},
+    os::unix::fs::{FileExt as _, MetadataExt as _, symlink},
     path::Path,
     thread,
 };
@@ -244,6 +244,20 @@ fn a_region_that_is_only_out_of_sight_is_whole() {
     }
     assert_eq!(puppet.ask("check"), "Ok(())");
     assert_eq!(puppet.ask("reserve 600"), "Ok(())");
+}
+
+#[test]
+fn members_of_a_removed_region_are_found_behind_a_link_and_beside_names_that_are_not_utf8() {
+    let directory = directory();
+    let [real, link] = ["real", "link"].map(|name| directory.path().join(name));
+    fs::create_dir(&real).unwrap();
+    symlink(&real, &link).unwrap();
+    let path = link.join("region");
+    let mut puppet = Puppet::joined(&path, LIMIT);
+    assert_eq!(puppet.ask(&format!("map {}", real.display())), "mapped");
+    fs::remove_file(&path).unwrap();
+    let refused = Member::join(&path, Trust::OwnerOnly, &[request(LIMIT)]).unwrap_err().to_string();
+    assert!(refused.contains(&format!("was removed while in use by process {}", puppet.pid())), "{refused}");
 }
 
 #[test]

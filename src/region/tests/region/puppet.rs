@@ -3,9 +3,13 @@
 
 use std::{
     env,
+    ffi::OsStr,
     fs::OpenOptions,
     io::{BufRead as _, BufReader, Write as _, stdin, stdout},
-    os::{fd::AsRawFd as _, unix::process::CommandExt as _},
+    os::{
+        fd::AsRawFd as _,
+        unix::{ffi::OsStrExt as _, process::CommandExt as _},
+    },
     path::{Path, PathBuf},
     process::{Child, ChildStdin, ChildStdout, Command, Stdio},
 };
@@ -148,6 +152,17 @@ fn answer(line: &str) {
     out.flush().unwrap();
 }
 
+/// Maps a file of `folder` whose name is not UTF-8, until the process ends. Returns false if the kernel does not map it.
+fn map_a_name_that_is_not_utf8(folder: &Path) -> bool {
+    let path = folder.join(OsStr::from_bytes(b"\xff"));
+    let file = OpenOptions::new().read(true).write(true).create_new(true).open(path).unwrap();
+    file.set_len(4096).unwrap();
+    let (rights, flags) = (libc::PROT_NONE, libc::MAP_SHARED);
+    // SAFETY: `mmap` without `MAP_FIXED` touches no existing mapping: the kernel chooses the address.
+    let start = unsafe { libc::mmap(core::ptr::null_mut(), 4096, rights, flags, file.as_raw_fd(), 0) };
+    start != libc::MAP_FAILED
+}
+
 fn obey() {
     let mut place: Option<(Member, Device)> = None;
     for line in stdin().lines() {
@@ -166,6 +181,9 @@ fn obey() {
             },
             "check" => answer(&format!("{:?}", at().0.check())),
             "chroot" => answer(if change_root(words[1]) { "there" } else { "not allowed" }),
+            "map" => {
+                answer(if map_a_name_that_is_not_utf8(Path::new(words[1])) { "mapped" } else { "no mapping" })
+            }
             "reserve" => {
                 let result = at().0.reserve(at().1, number(1)).map_err(|refusal| refusal.why);
                 answer(&format!("{result:?}"));

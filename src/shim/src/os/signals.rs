@@ -27,29 +27,34 @@ pub(crate) fn without_signals_but<T>(others: &[libc::c_int], work: impl FnOnce()
     done
 }
 
-/// Runs `work` with `SIGPIPE` blocked on this thread, and takes back a `SIGPIPE` that `work` caused.
-pub(crate) fn without_sigpipe(work: impl FnOnce()) {
+/// Runs `work` without the signals that a write may cause: of a pipe without a reader, and of a file that may not grow.
+pub(crate) fn without_signals_of_writes(work: impl FnOnce()) {
+    without_signal(libc::SIGPIPE, || without_signal(libc::SIGXFSZ, work));
+}
+
+/// Runs `work` with a signal blocked on this thread, and takes back such a signal that `work` caused.
+fn without_signal(signal: libc::c_int, work: impl FnOnce()) {
     // SAFETY: `zeroed` needs a type for which zeroes are valid: a signal set is an array of integers.
-    let mut pipe: libc::sigset_t = unsafe { mem::zeroed() };
-    // SAFETY: `zeroed` needs a type for which zeroes are valid, as for `pipe`.
+    let mut caused: libc::sigset_t = unsafe { mem::zeroed() };
+    // SAFETY: `zeroed` needs a type for which zeroes are valid, as for `caused`.
     let mut before: libc::sigset_t = unsafe { mem::zeroed() };
-    // SAFETY: `zeroed` needs a type for which zeroes are valid, as for `pipe`.
+    // SAFETY: `zeroed` needs a type for which zeroes are valid, as for `caused`.
     let mut pending: libc::sigset_t = unsafe { mem::zeroed() };
-    // SAFETY: `sigaddset` needs an initialised set: `pipe` was zeroed above, which is the empty set.
-    unsafe { libc::sigaddset(&raw mut pipe, libc::SIGPIPE) };
+    // SAFETY: `sigaddset` needs an initialised set: `caused` was zeroed above, which is the empty set.
+    unsafe { libc::sigaddset(&raw mut caused, signal) };
     // SAFETY: `sigpending` needs a set that is valid for writes: `pending` is on this stack.
     unsafe { libc::sigpending(&raw mut pending) };
     // SAFETY: `sigismember` needs an initialised set: `pending` was zeroed above.
-    let was_pending = unsafe { libc::sigismember(&raw const pending, libc::SIGPIPE) } == 1;
-    // SAFETY: `pthread_sigmask` needs an initialised set, and an output that is valid for writes: `pipe` was filled by
+    let was_pending = unsafe { libc::sigismember(&raw const pending, signal) } == 1;
+    // SAFETY: `pthread_sigmask` needs an initialised set, and an output that is valid for writes: `caused` was filled by
     // `sigaddset`, and `before` is on this stack.
-    unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const pipe, &raw mut before) };
+    unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const caused, &raw mut before) };
     work();
     if !was_pending {
         let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
         // SAFETY: `sigtimedwait` needs an initialised set and a time that can be read, and accepts no output. `sigaddset` has
-        // filled `pipe`, and `now` is on this stack. With a time of zero it returns at once.
-        unsafe { libc::sigtimedwait(&raw const pipe, ptr::null_mut(), &raw const now) };
+        // filled `caused`, and `now` is on this stack. With a time of zero it returns at once.
+        unsafe { libc::sigtimedwait(&raw const caused, ptr::null_mut(), &raw const now) };
     }
     // SAFETY: `pthread_sigmask` needs an initialised set, and accepts no output: the call above has written `before`.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, ptr::null_mut()) };

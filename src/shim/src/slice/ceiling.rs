@@ -113,8 +113,12 @@ impl SliceCeilings {
     fn hold(&self, region: &Region) {
         let before: Vec<Limits> = self.devices.iter().map(|ceiling| region.limits(ceiling.device)).collect();
         let now = file_now();
-        *self.file.lock() = now;
-        if let Some(ceilings) = Ceilings::read(Contents::of(Path::new(FIXED_FILE)).as_read()) {
+        let contents = Contents::of(Path::new(FIXED_FILE));
+        // A process without a free descriptor cannot read the file. It tries again at the next look.
+        if !matches!(contents, Contents::Unreadable(_)) {
+            *self.file.lock() = now;
+        }
+        if let Some(ceilings) = Ceilings::read(contents.as_read()) {
             self.devices.iter().for_each(|ceiling| ceiling.learn(&ceilings));
         }
         for (ceiling, limits) in self.devices.iter().zip(before) {
