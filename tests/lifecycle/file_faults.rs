@@ -311,15 +311,6 @@ fn a_read_only_disk_refuses() {
 }
 
 #[test]
-fn a_limit_on_the_size_of_files_refuses_and_ends_no_program() {
-    let bench = Bench::simulated_without_contexts();
-    let program = compiler::plain("refused").display().to_string();
-    // 13 MiB, in units of 512 bytes: less than a region has, and more than any other file here.
-    let host = bench.program(Path::new("/bin/sh"), &["-c", "ulimit -f 26624; exec \"$0\"", &program]);
-    is_refused(&host.limited("64MiB").run(), "File too large");
-}
-
-#[test]
 fn signals_while_a_region_gets_its_space_refuse_nothing() {
     let bench = Bench::simulated_without_contexts();
     let wrapper = compiler::wrapper("wrap_fallocate");

@@ -11,7 +11,7 @@ use crate::bypass;
 use crate::compute::Compute;
 use crate::memory::state::Memory;
 use crate::os::messages;
-use crate::os::reentrancy::catch_panic;
+use crate::os::reentrancy::{catch_panic, without_cancellation};
 use crate::slice::devices::{self, FoundDevice};
 use crate::slice::enforcement::{Stage, refuse, stage};
 use crate::slice::handle::Slice;
@@ -119,7 +119,7 @@ fn join() -> Enforcement {
     if IS_JOINING.replace(true) {
         return Enforcement::Off;
     }
-    let joined = catch_panic(join_now).unwrap_or(Enforcement::Failed);
+    let joined = without_cancellation(|| catch_panic(join_now)).unwrap_or(Enforcement::Failed);
     IS_JOINING.set(false);
     joined
 }

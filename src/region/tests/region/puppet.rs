@@ -152,6 +152,13 @@ fn answer(line: &str) {
     out.flush().unwrap();
 }
 
+/// Limits the size of the files that this process may make. Returns false if it may not.
+fn limit_files(bytes: u64) -> bool {
+    let limit = libc::rlimit { rlim_cur: bytes, rlim_max: libc::RLIM_INFINITY };
+    // SAFETY: `setrlimit` needs a limit that can be read: `limit` is on this stack.
+    unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &raw const limit) == 0 }
+}
+
 /// Maps a file of `folder` whose name is not UTF-8, until the process ends. Returns false if the kernel does not map it.
 fn map_a_name_that_is_not_utf8(folder: &Path) -> bool {
     let path = folder.join(OsStr::from_bytes(b"\xff"));
@@ -181,6 +188,7 @@ fn obey() {
             },
             "check" => answer(&format!("{:?}", at().0.check())),
             "chroot" => answer(if change_root(words[1]) { "there" } else { "not allowed" }),
+            "files" => answer(if limit_files(number(1)) { "limited" } else { "not allowed" }),
             "map" => {
                 answer(if map_a_name_that_is_not_utf8(Path::new(words[1])) { "mapped" } else { "no mapping" })
             }

@@ -13,11 +13,9 @@ use core::ffi::c_int;
 use std::panic::{self, AssertUnwindSafe};
 
 std::thread_local! {
-    /// True while a phase runs on this thread. Has no destructor, so it is usable at any time of the thread's life.
-    static INSIDE: Cell<bool> = const { Cell::new(false) };
-
-    /// The cancellation state that the thread had before its current step.
-    static CANCEL_STATE: Cell<c_int> = const { Cell::new(PTHREAD_CANCEL_DISABLE) };
+    /// The cancellation state that the thread had before its phase; `None` while no phase runs on this thread. Has no destructor,
+    /// so it is usable at any time of the thread's life.
+    static PHASE: Cell<Option<c_int>> = const { Cell::new(None) };
 }
 
 /// Value of `pthread_setcancelstate` for a thread that is not cancelled, in glibc and musl.
@@ -51,35 +49,46 @@ pub(crate) enum PhaseOutcome<T> {
 /// Runs one of the library's steps around a call of the driver.
 #[inline]
 pub(crate) fn enter<T>(step: impl FnOnce() -> T) -> PhaseOutcome<T> {
-    if INSIDE.replace(true) {
-        return PhaseOutcome::Nested;
-    }
-    let outcome = catch_panic(step);
-    INSIDE.set(false);
-    outcome.map_or(PhaseOutcome::Broken, PhaseOutcome::Done)
+    PHASE.with(|phase| {
+        if phase.get().is_some() {
+            return PhaseOutcome::Nested;
+        }
+        let state = set_cancel_state(PTHREAD_CANCEL_DISABLE);
+        phase.set(Some(state));
+        let outcome = catch_panic(step);
+        phase.set(None);
+        set_cancel_state(state);
+        outcome.map_or(PhaseOutcome::Broken, PhaseOutcome::Done)
+    })
 }
 
 /// Returns true if a phase runs on this thread.
 pub(crate) fn is_inside() -> bool {
-    INSIDE.get()
+    PHASE.get().is_some()
 }
 
 /// Runs a wait within a phase as if it were outside. A thread may leave the wait by `longjmp` out of a signal handler. Its later
 /// calls must not count as the library's own, and the program may cancel it. `wait` must have no cancellation point.
 pub(crate) fn leave_during<T>(wait: impl FnOnce() -> T) -> T {
-    let before = INSIDE.replace(false);
-    let disabled = set_cancel_state(CANCEL_STATE.get());
+    let before = PHASE.take();
+    let disabled = before.map(set_cancel_state);
     let done = wait();
-    set_cancel_state(disabled);
-    INSIDE.set(before);
+    disabled.map(set_cancel_state);
+    PHASE.set(before);
+    done
+}
+
+/// Runs a step while the thread cannot be cancelled.
+pub(crate) fn without_cancellation<T>(step: impl FnOnce() -> T) -> T {
+    let state = set_cancel_state(PTHREAD_CANCEL_DISABLE);
+    let done = step();
+    set_cancel_state(state);
     done
 }
 
 /// Runs a step, keeps `errno`, and catches a panic. For steps that run once in a process's life.
 #[inline]
 pub(crate) fn catch_panic<T>(step: impl FnOnce() -> T) -> Option<T> {
-    let state = set_cancel_state(PTHREAD_CANCEL_DISABLE);
-    let outer = CANCEL_STATE.replace(state);
     // SAFETY: the C library's location of this thread's `errno` is always valid.
     let errno = unsafe { libc::__errno_location() };
     // SAFETY: the read needs a valid location: the call above returned this thread's own.
@@ -92,8 +101,6 @@ pub(crate) fn catch_panic<T>(step: impl FnOnce() -> T) -> Option<T> {
     }
     // SAFETY: the write needs a valid location: the first call returned this thread's own.
     unsafe { *errno = saved };
-    CANCEL_STATE.set(outer);
-    set_cancel_state(state);
     outcome
 }
 
