@@ -159,15 +159,15 @@ fn limit_files(bytes: u64) -> bool {
     unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &raw const limit) == 0 }
 }
 
-/// Maps a file of `folder` whose name is not UTF-8, until the process ends. Returns false if the kernel does not map it.
-fn map_a_name_that_is_not_utf8(folder: &Path) -> bool {
+/// Maps a file of `folder` whose name is not UTF-8, until the process ends. Returns `mapped` if the kernel maps it.
+fn map_a_name_that_is_not_utf8(folder: &Path) -> &'static str {
     let path = folder.join(OsStr::from_bytes(b"\xff"));
     let file = OpenOptions::new().read(true).write(true).create_new(true).open(path).unwrap();
     file.set_len(4096).unwrap();
     let (rights, flags) = (libc::PROT_NONE, libc::MAP_SHARED);
     // SAFETY: `mmap` without `MAP_FIXED` touches no existing mapping: the kernel chooses the address.
     let start = unsafe { libc::mmap(core::ptr::null_mut(), 4096, rights, flags, file.as_raw_fd(), 0) };
-    start != libc::MAP_FAILED
+    if start == libc::MAP_FAILED { "no mapping" } else { "mapped" }
 }
 
 fn obey() {
@@ -189,9 +189,7 @@ fn obey() {
             "check" => answer(&format!("{:?}", at().0.check())),
             "chroot" => answer(if change_root(words[1]) { "there" } else { "not allowed" }),
             "files" => answer(if limit_files(number(1)) { "limited" } else { "not allowed" }),
-            "map" => {
-                answer(if map_a_name_that_is_not_utf8(Path::new(words[1])) { "mapped" } else { "no mapping" })
-            }
+            "map" => answer(map_a_name_that_is_not_utf8(Path::new(words[1]))),
             "reserve" => {
                 let result = at().0.reserve(at().1, number(1)).map_err(|refusal| refusal.why);
                 answer(&format!("{result:?}"));
