@@ -11,12 +11,15 @@ use crate::output::failure::{self, Failure};
 use crate::preload::preload_list;
 use crate::slices;
 use crate::system::{self, Arrived, ChildEvent, Signals};
+use gpuslice_policy::config::Config;
 use gpuslice_policy::units::Setting as _;
 use gpuslice_region::names::of_operator;
+use gpuslice_region::operator::Operator;
 use gpuslice_region::{RegionError, Removal, Trust, remove_for_good, remove_if_unused};
 use gpuslice_slices::installed;
 use std::ffi::OsStr;
 use std::io;
+use std::os::unix::ffi::OsStringExt;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf, absolute};
 use std::process::{Child, Command, ExitStatus};
@@ -122,9 +125,6 @@ fn prepare(wish: &Run, library: &Path, region: &Path) -> Result<Command, Failure
     }
     if let Some(cores) = &wish.cores {
         command.env("GPU_CORE_PERCENT", &cores.text);
-    } else if !std::env::vars_os().any(|(name, value)| sets_share(&name, &value)) {
-        // The program joins the slice even without a limit, because one can be set later.
-        command.env("GPU_CORE_PERCENT", "100");
     }
     if let Some(burst) = &wish.burst {
         command.env("GPU_CORE_BURST", &burst.text);
@@ -138,22 +138,23 @@ fn prepare(wish: &Run, library: &Path, region: &Path) -> Result<Command, Failure
     if let Some(priority) = &wish.priority {
         command.env("GPU_PRIORITY", priority.setting());
     }
+    if !limits_share(&command) {
+        // The program joins the slice even without a limit, because one can be set later.
+        command.env("GPU_CORE_PERCENT", "100");
+    }
     Ok(command)
 }
 
-/// Tells whether a variable of the environment limits the program's share. It may have a name of HAMi's, over which
-/// `GPU_CORE_PERCENT` would win.
-fn sets_share(name: &OsStr, value: &OsStr) -> bool {
-    let value = value.as_encoded_bytes().trim_ascii();
-    let is_hamis = || name.to_str().and_then(|name| name.strip_prefix("CUDA_DEVICE_SM_LIMIT"));
-    let is_of_device = |rest: &str| rest.is_empty() || rest.starts_with('_');
-    match value {
-        b"" => false,
-        _ if name == "GPU_CORE_PERCENT" => true,
-        // Without a limit for HAMi.
-        b"0" | b"100" => false,
-        _ => is_hamis().is_some_and(is_of_device),
-    }
+/// Tells whether the environment of a program limits its share of GPU time, under any name of the setting. A value that cannot be
+/// read counts: the library reports it.
+fn limits_share(command: &Command) -> bool {
+    let variable = |name: &str| {
+        let own = command.get_envs().find(|(own, _)| *own == name);
+        let value = own.map_or_else(|| std::env::var_os(name), |(_, value)| value.map(OsStr::to_owned));
+        value.map(OsStringExt::into_vec)
+    };
+    let config = Config::from_sources(&variable, &Operator::default().files());
+    config.map_or(true, |config| config.has_share())
 }
 
 fn not_started(command: &Command, error: &io::Error) -> Failure {
