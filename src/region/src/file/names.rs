@@ -59,7 +59,12 @@ pub fn is_usual(region: &Path) -> bool {
 /// Tells whether `gpuslice run` has named this region.
 #[must_use]
 pub fn is_of_run(region: &Path) -> bool {
-    parts(region).is_some_and(|(_, rest)| rest.starts_with(RUN))
+    user_of_run(region).is_some()
+}
+
+/// Returns the user's number in the name of a region that `gpuslice run` has named.
+fn user_of_run(region: &Path) -> Option<&str> {
+    parts(region).filter(|(_, rest)| rest.starts_with(RUN)).map(|(user, _)| user)
 }
 
 /// Returns the region of a program and the owners that it may have. `named` is the region that the configuration names.
@@ -79,11 +84,8 @@ pub fn of_program(named: Option<PathBuf>, has_operator_file: bool) -> (PathBuf, 
     }
     match chosen {
         Some(chosen) => {
-            let is_own_run =
-                |(owner, rest): (&str, &str)| owner == user().to_string() && rest.starts_with(RUN);
-            let trust =
-                if parts(&chosen).is_some_and(is_own_run) { Trust::OwnerOnly } else { Trust::AnyOwner };
-            (chosen, trust)
+            let is_own_run = user_of_run(&chosen).is_some_and(|named| named == user().to_string());
+            (chosen, if is_own_run { Trust::OwnerOnly } else { Trust::AnyOwner })
         }
         None => (usual(user(), numbers(Path::new("/proc/self/ns/mnt")).1), Trust::OwnerOnly),
     }
