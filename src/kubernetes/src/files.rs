@@ -5,7 +5,7 @@ use gpuslice_slices::cdi::CdiDevice;
 use gpuslice_slices::slot::{Name, Places, Problem, remove_folder};
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::{ErrorKind, Result as IoResult};
+use std::io::ErrorKind;
 use std::path::Path;
 
 /// Bytes of a mebibyte.
@@ -59,7 +59,7 @@ pub(crate) fn names(places: &Places) -> BTreeSet<Name> {
 /// # Errors
 /// The specification exists and cannot be removed.
 pub(crate) fn withdraw(places: &Places, name: &Name) -> Result<(), Problem> {
-    gone(&places.spec(name), |path| fs::remove_file(path))
+    remove_file(&places.spec(name))
 }
 
 /// Removes the files of a slice, its specification first and its folder last.
@@ -77,8 +77,8 @@ pub(crate) fn remove(places: &Places, name: &Name) -> Result<(), Problem> {
 }
 
 /// Removes a file. A missing one is no failure.
-pub(crate) fn gone(path: &Path, how: impl FnOnce(&Path) -> IoResult<()>) -> Result<(), Problem> {
-    match how(path) {
+pub(crate) fn remove_file(path: &Path) -> Result<(), Problem> {
+    match fs::remove_file(path) {
         Err(error) if error.kind() != ErrorKind::NotFound => {
             Err(Problem { path: path.to_owned(), what: format!("cannot be removed: {error}") })
         }

@@ -151,7 +151,7 @@ impl Slots {
 
     fn remove(&self, name: &Name) {
         told(files::withdraw(&self.places, name));
-        told(files::gone(&owner_file(&self.places, name), |path| fs::remove_file(path)));
+        told(files::remove_file(&owner_file(&self.places, name)));
         told(files::remove(&self.places, name));
     }
 

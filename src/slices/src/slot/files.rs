@@ -57,11 +57,6 @@ impl From<RegionError> for Problem {
     }
 }
 
-/// Renames a file that is no region, to a name with `.broken`, which no file has.
-pub(super) fn set_aside(region: &Path) -> io::Result<()> {
-    fs::rename(region, region.with_extension("broken"))
-}
-
 /// Makes a folder and those above it. All users may look into them, and only their owner may write them. A folder that
 /// exists keeps its rights.
 ///

@@ -1,6 +1,6 @@
 //! The files of a slice on its host.
 
-use super::files::{Problem, make_folder, set_aside, write_whole};
+use super::files::{Problem, make_folder, write_whole};
 use super::name::Name;
 use super::removal::remove_folder;
 use crate::cdi::{self, Mount, Spec};
@@ -138,8 +138,10 @@ impl Places {
             Err(RegionError::NotAFile { .. } | RegionError::Magic { .. } | RegionError::Size { .. })
                 if !is_used =>
             {
-                remove_folder(&region.with_extension("broken"), &self.regions)?;
-                set_aside(&region).map_err(Problem::of(&region, "set this file aside"))?;
+                // A tenant may have put anything under that name.
+                let aside = region.with_extension("broken");
+                remove_folder(&aside, &self.regions)?;
+                fs::rename(&region, aside).map_err(Problem::of(&region, "set this file aside"))?;
                 make(&region, REGION_MODE)?;
                 Ok(())
             }
