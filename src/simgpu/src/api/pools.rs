@@ -114,9 +114,8 @@ impl DriverCall {
     fn create_pool(&self, to: *mut CUmemoryPool, properties: *const CUmemPoolProps) -> Outcome {
         let simulation = self.simulation()?;
         let given: PoolProperties = self.read(properties.cast())?;
-        let (device, (_, kind, id)) = place_of(simulation, given.kind, given.location)?;
-        let mut pool = Pool::new(device, (kind, id));
-        pool.allocation_type = given.kind;
+        let (device, place) = place_of(simulation, given.kind, given.location)?;
+        let mut pool = Pool::new(device, place);
         pool.handle_types = given.handle_types;
         pool.most = given.max_size as u64;
         self.write(to, pointer(simulation.objects().pools.pools.add(pool)))
@@ -166,7 +165,7 @@ impl DriverCall {
         if label.size != 0 {
             return Err(status::INVALID_VALUE);
         }
-        let mut pool = Pool::new(Some(device), (1, simulation.ordinal(device)));
+        let mut pool = Pool::new(Some(device), on_device(simulation.ordinal(device)));
         pool.is_imported = true;
         self.write(to, pointer(simulation.objects().pools.pools.add(pool)))
     }

@@ -100,11 +100,12 @@ impl Chunk {
 }
 
 impl Pool {
-    pub(crate) fn new(device: Option<usize>, location: (u32, i32)) -> Self {
+    /// Makes an empty pool. `device` is the device of the place, by the machine's number.
+    pub(crate) fn new(device: Option<usize>, (allocation_type, kind, id): PoolPlace) -> Self {
         Self {
             device,
-            location,
-            allocation_type: PINNED,
+            location: (kind, id),
+            allocation_type,
             handle_types: 0,
             is_default: false,
             is_imported: false,
@@ -254,9 +255,7 @@ impl Pools {
     pub(crate) fn default_of(&mut self, place: PoolPlace, device: Option<usize>) -> u64 {
         let pools = &mut self.pools;
         *self.defaults.entry(place).or_insert_with(|| {
-            let (allocation_type, kind, id) = place;
-            let mut pool = Pool::new(device, (kind, id));
-            pool.allocation_type = allocation_type;
+            let mut pool = Pool::new(device, place);
             pool.is_default = true;
             pools.add(pool)
         })
@@ -289,7 +288,7 @@ mod tests {
     use super::*;
 
     fn pool(sizes: &[u64]) -> Pool {
-        let mut pool = Pool::new(Some(0), (1, 0));
+        let mut pool = Pool::new(Some(0), on_device(0));
         for (index, size) in sizes.iter().enumerate() {
             let address = (index as u64 + 1) << 40;
             let blocks = BTreeMap::from([(address, ChunkPart { size: *size, state: Use::Free })]);
