@@ -1,6 +1,6 @@
 //! Checks a slice in a container that a container engine makes from its specification.
 
-use crate::engines::{Kind, Session};
+use crate::engines::{IMAGE, Kind, Session};
 use crate::node::{Node, text};
 use crate::support::cdi::{checked, inject};
 use crate::support::{artefacts, compiler};
@@ -76,7 +76,7 @@ fn takes_the_specification(kind: Kind) {
     let name = program.file_name().unwrap().to_str().unwrap();
     let bytes = (16 * MIB).to_string();
     words.extend(["--device", "gpuslice.dev/slice=a"].map(str::to_owned));
-    words.extend(session.image().into_iter().chain([format!("/programs/{name}"), bytes]));
+    words.extend([IMAGE.to_owned(), format!("/programs/{name}"), bytes]);
     words.splice(1..1, ["--name".to_owned(), "train-1".to_owned()]);
     let mut container = session.command(&words).start();
     assert_eq!(container.hear().as_deref(), Some("ready"));

@@ -21,6 +21,9 @@ pub(crate) enum Kind {
     Docker,
 }
 
+/// The image of all containers, which the scripts below make.
+pub(crate) const IMAGE: &str = "base:1";
+
 /// Gives Podman folders of its own until the input ends, and an image of the file system. It reads specifications in `/run/cdi`
 /// only, and others may have some there. Podman of another release brings all programs with it.
 const PODMAN: &str = "set -e
@@ -152,7 +155,7 @@ impl Session {
         let words = ["run", "--rm", "--network=none"].map(str::to_owned).into_iter();
         let usual = ["/usr/bin", "/usr/lib", "/usr/lib64"].map(|folder| format!("{folder}:{folder}:ro"));
         let words = words.chain(usual.into_iter().flat_map(|mount| ["-v".to_owned(), mount]));
-        let words: Vec<String> = words.chain(self.image()).chain(["true".to_owned()]).collect();
+        let words: Vec<String> = words.chain([IMAGE, "true"].map(str::to_owned)).collect();
         self.command(&words).run()
     }
 
@@ -179,19 +182,14 @@ impl Session {
         self.bench.program(Path::new("/usr/bin/nsenter"), &all)
     }
 
-    /// Returns the words that name the image of a container.
-    pub(crate) fn image(&self) -> Vec<String> {
-        vec!["base:1".to_owned()]
-    }
-
     /// Starts a container in the background, which does nothing. `words` are options of the engine.
     #[track_caller]
     pub(crate) fn keep(&mut self, name: &str, words: &[String]) {
         let all = ["run", "-d", "--network=none", "--stop-signal=KILL", "--name", name]
             .map(str::to_owned)
             .into_iter();
-        let idle = ["sleep", "600"].map(str::to_owned);
-        let all: Vec<String> = all.chain(words.iter().cloned()).chain(self.image()).chain(idle).collect();
+        let idle = [IMAGE, "sleep", "600"].map(str::to_owned);
+        let all: Vec<String> = all.chain(words.iter().cloned()).chain(idle).collect();
         self.removes(&["rm", "--force", name]);
         let started = self.command(&all).run();
         assert_eq!(started.ended, "exit 0", "{started}");

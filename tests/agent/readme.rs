@@ -2,7 +2,7 @@
 //! to 70, and the commands of the guide that start a container by variables, by an image and by an operator's files.
 
 use crate::cotenants::have_30_and_70;
-use crate::engines::Kind;
+use crate::engines::{IMAGE, Kind};
 use crate::places::{Place, base};
 use crate::support::artefacts;
 use crate::support::bench::Bench;
@@ -24,7 +24,7 @@ fn block(document: &str, heading: &str, number: usize) -> String {
     let (_before, section) = text.split_once(&format!("\n## {heading}\n")).expect("it has the section");
     let (section, _after) = section.split_once("\n## ").unwrap_or((section, ""));
     let block = section.split("```\n").nth(2 * number + 1).expect("the section has the block");
-    block.replace("IMAGE", "base:1")
+    block.replace("IMAGE", IMAGE)
 }
 
 /// Makes a folder in which the lines run: `ci/dist.sh` has packed the release before, and does it once only.
@@ -68,7 +68,7 @@ fn the_lines_of_the_readme_give_two_containers_30_and_70_percent_of_a_gpu() {
     }
 }
 
-/// What stands for a program of a container with a quota of 4 GiB: it fails unless it gets less, and does not get more.
+/// Stands for a program of a container with a quota of 4 GiB. The script fails unless it gets less than that, and no more.
 const PROGRAM_OF_4_GIB: &str =
     "/programs/witness 4200000000 </dev/null && ! /programs/witness 4400000000 </dev/null";
 
@@ -94,7 +94,7 @@ fn the_commands_of_the_guide_limit_a_container_by_variables_by_an_image_and_by_f
     let folder = place.folder("image");
     fs::copy(&archive, folder.join(archive.file_name().unwrap())).unwrap();
     let dockerfile = block(GUIDE, "An image with the library", 0);
-    fs::write(folder.join("Dockerfile"), dockerfile.replace("python:3.12-slim-bookworm", "base:1")).unwrap();
+    fs::write(folder.join("Dockerfile"), dockerfile.replace("python:3.12-slim-bookworm", IMAGE)).unwrap();
     let install = format!("mount -t tmpfs tmpfs /usr/local\ntar -C /usr/local -xzf '{}'", archive.display());
     let build = block(GUIDE, "An image with the library", 1);
     for script in [

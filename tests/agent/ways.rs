@@ -2,7 +2,7 @@
 //! of `examples/container`.
 
 use crate::MIB;
-use crate::engines::Kind;
+use crate::engines::{IMAGE, Kind};
 use crate::places::{CONF, PRELOAD, Place, base, has_left};
 use crate::support::command::{PROGRAM, ask};
 use crate::support::{artefacts, skip};
@@ -47,7 +47,7 @@ fn write(place: &Place, name: &str, object: &Value) -> String {
 fn play(place: &mut Place, pod: &mut Value) {
     for container in pod["spec"]["containers"].as_array_mut().unwrap() {
         assert_eq!(container["image"], "IMAGE");
-        container["image"] = json!("localhost/base:1");
+        container["image"] = json!(format!("localhost/{IMAGE}"));
     }
     let file = write(place, "pod.yaml", pod);
     place.session.removes(&["pod", "rm", "--force", "--time=0", "--all"]);
@@ -185,8 +185,7 @@ fn composes(composer: Composer, name: &str) {
     // Podman-compose makes a network, whose state is below /var/lib.
     let hidden = place.session.program(&["mount", "-t", "tmpfs", "tmpfs", "/var/lib"]).run();
     assert_eq!(hidden.ended, "exit 0", "{hidden}");
-    let image = place.session.image().remove(0);
-    let service = |name: &str| json!({ "image": image, "container_name": name });
+    let service = |name: &str| json!({ "image": IMAGE, "container_name": name });
     let mut changes = json!({ "services": { "train": service("train"), "serve": service("serve") } });
     if composer == Composer::Docker {
         // Its daemon has no bridge.

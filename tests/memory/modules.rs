@@ -499,6 +499,16 @@ fn a_green_context_pays_for_itself_and_keeps_the_primary_one() {
     tenant.end();
 }
 
+/// Ends the only green context, and with it the primary one. Nothing of them is left, and a new primary context is charged alone.
+#[track_caller]
+fn ends_with_its_green_context(mut tenant: Tenant) {
+    tenant.just("ungreen");
+    assert_eq!(tenant.truth(), 0);
+    tenant.just("retain");
+    assert_eq!(tenant.does("current primary"), CONTEXT);
+    tenant.end();
+}
+
 #[test]
 fn an_executable_graph_of_a_green_context_ends_with_the_primary_one() {
     let bench = bench();
@@ -506,11 +516,7 @@ fn an_executable_graph_of_a_green_context_ends_with_the_primary_one() {
     tenant.just("green");
     tenant.does("green current");
     assert_eq!(tenant.order("instantiate 67108864"), (0, CONTEXT + GREEN + 64 * MIB));
-    tenant.just("ungreen");
-    assert_eq!(tenant.truth(), 0);
-    tenant.just("retain");
-    assert_eq!(tenant.does("current primary"), CONTEXT);
-    tenant.end();
+    ends_with_its_green_context(tenant);
 }
 
 #[test]
@@ -536,11 +542,7 @@ fn the_last_green_context_takes_the_primary_one_with_it() {
     tenant.does("green current");
     tenant.does("alloc 1000000");
     tenant.does("load data 4194304");
-    tenant.just("ungreen");
-    assert_eq!(tenant.truth(), 0);
-    tenant.just("retain");
-    assert_eq!(tenant.does("current primary"), CONTEXT);
-    tenant.end();
+    ends_with_its_green_context(tenant);
 }
 
 #[test]

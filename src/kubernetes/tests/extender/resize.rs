@@ -128,14 +128,21 @@ async fn room_is_not_given_away_twice_while_a_pod_is_resized() {
     assert!(cluster.bind("b", "n1").await.contains("at most 4383 MiB"));
 }
 
+/// Starts a cluster in which the first write of a pod's new size, in MiB, meets a mishap. Changes of the pod are held, so that later
+/// tries wait.
+async fn cluster_with_mishap(mishap: Mishap, memory: u32) -> Cluster {
+    let cluster = cluster(&[("a", 4096)]).await;
+    cluster.apiserver.next_patch(mishap);
+    cluster.apiserver.hold(Some("ns/a"));
+    cluster.apiserver.write_on("ns/a", RESIZE, &wish(memory, 30));
+    until("the extender writes it", || (!cluster.apiserver.awaits_mishap()).then_some(())).await;
+    cluster
+}
+
 /// Answers the new size of a pod with 500 and applies it later, as an apiserver whose etcd is late.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_pod_that_may_be_resized_after_an_error_of_the_apiserver_keeps_its_room() {
-    let cluster = cluster(&[("a", 4096)]).await;
-    cluster.apiserver.next_patch(Mishap::Unsure);
-    cluster.apiserver.hold(Some("ns/a"));
-    cluster.apiserver.write_on("ns/a", RESIZE, &wish(12_000, 30));
-    until("the extender writes it", || (!cluster.apiserver.awaits_mishap()).then_some(())).await;
+    let cluster = cluster_with_mishap(Mishap::Unsure, 12_000).await;
     let is_full = async || {
         let answer = cluster.filter(&pod("b", 1, 4385, 0), &["n1"]).await;
         assert!(answer.to_string().contains("at most 4384 MiB"), "{answer}");
@@ -153,12 +160,7 @@ async fn a_pod_that_may_be_resized_after_an_error_of_the_apiserver_keeps_its_roo
 /// Loses the new size of a pod. The room counts while the write may still arrive, and no longer than that.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_size_that_was_lost_and_is_taken_back_leaves_no_room_lost() {
-    let cluster = cluster(&[("a", 4096)]).await;
-    cluster.apiserver.next_patch(Mishap::Lost);
-    // Later tries wait, so that none gives the pod its size.
-    cluster.apiserver.hold(Some("ns/a"));
-    cluster.apiserver.write_on("ns/a", RESIZE, &wish(8192, 30));
-    until("the extender writes it", || (!cluster.apiserver.awaits_mishap()).then_some(())).await;
+    let cluster = cluster_with_mishap(Mishap::Lost, 8192).await;
     let answer = cluster.filter(&pod("b", 1, 12_288, 10), &["n1"]).await;
     assert!(answer.to_string().contains("at most 8192 MiB"), "{answer}");
     cluster.apiserver.change("ns/a", |pod| {
