@@ -1,8 +1,7 @@
 """A node with one GPU, on which the agent places the containers: pods need no scheduler of gpuslice."""
 
-import api
 import slices
-from cluster import helm, kubectl, until
+from cluster import kubectl, until
 
 SETTINGS = ("--set", "agent.autoAlloc=true", "--set", "scheduler.enabled=false")
 

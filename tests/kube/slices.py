@@ -169,6 +169,7 @@ def chart(*settings):
 
 
 def install():
+    """Installs gpuslice, and waits until it serves pods."""
     chart()
     until("the agent has registered", agent_has_registered, 90)
     kubectl("rollout", "status", "--namespace=gpuslice", "--timeout=90s", "deployment/gpuslice-scheduler")

@@ -9,7 +9,7 @@ import time
 import api
 from cluster import kubectl, programs, until
 from gate import Gate
-from slices import IMAGE, SPECS, SHOW, check, nothing_left, pod
+from slices import SPECS, check, nothing_left, pod
 
 PODS = 2
 STEPS = ("made", "patched", "bound", "specified", "running", "deleted")

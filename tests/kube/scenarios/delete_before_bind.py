@@ -3,7 +3,7 @@
 import api
 from cluster import until
 from gate import Gate
-from slices import ALLOC, GPU_MIB, GPUS, alloc, check, nothing_left, pod, remove, running
+from slices import GPU_MIB, GPUS, alloc, check, nothing_left, pod, remove, running
 
 ROUNDS = 5
 

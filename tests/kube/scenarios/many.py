@@ -4,7 +4,7 @@ import time
 
 import api
 from cluster import until
-from slices import check, nothing_left, pod, remove, why_not
+from slices import check, nothing_left, pod, remove
 
 PODS = 36
 

@@ -7,7 +7,7 @@ import time
 
 import api
 from cluster import kubectl, until
-from slices import GPUS, SPECS, agent_has_registered, check, pod, remove, running
+from slices import GPUS, SPECS, check, pod, remove, running
 
 
 def slots_per_gpu(number):

@@ -1,7 +1,7 @@
 """Pods with the same name, one after the other: each has its own limits."""
 
 import api
-from slices import check, limits, pod, remove, running
+from slices import check, pod, remove, running
 
 
 def scenario(cluster):
