@@ -182,12 +182,18 @@ impl Blocks {
         }
     }
 
-    /// Ends a call for whose block there was no room.
-    pub fn refused(&mut self, way: Payment) -> Change {
-        self.pools.get_mut(way.pool).map_or_else(Change::default, |pool| {
-            pool.calls = pool.calls.saturating_sub(1);
-            pool.settle(Change::default())
-        })
+    /// Continues a call for whose block there was no room, if another call has paid for a slot meanwhile.
+    ///
+    /// # Errors
+    /// Ends the call if no paid block has a slot for it. The error is the change of the charge.
+    pub fn refused(&mut self, way: Payment) -> Result<Payment, Change> {
+        let Some(pool) = self.pools.get_mut(way.pool) else { return Err(Change::default()) };
+        pool.calls = pool.calls.saturating_sub(1);
+        if !pool.has_slot() {
+            return Err(pool.settle(Change::default()));
+        }
+        pool.calls = pool.calls.saturating_add(1);
+        Ok(Payment { needs_block: false, ..way })
     }
 
     /// Ends a call that failed in the driver.

@@ -259,10 +259,35 @@ fn no_allocation_counts_on_a_block_that_is_not_reserved_yet() {
     let family = BlockFamily::of(7, Kind::Linear, MIB).unwrap();
     let (first, second) = (blocks.begin(family), blocks.begin(family));
     assert!(first.needs_block() && second.needs_block());
-    assert_eq!(blocks.refused(first), Change::default());
+    assert_eq!(blocks.refused(first), Err(Change::default()));
     blocks.reserved(&second);
     assert!(!blocks.begin(family).needs_block());
     assert!(blocks.begin(family).needs_block());
+}
+
+#[test]
+fn a_refused_call_takes_a_slot_that_another_call_has_paid_for() {
+    let mut blocks = Blocks::default();
+    let family = BlockFamily::of(7, Kind::Linear, MIB).unwrap();
+    // Both find no block. One reserves the last block of the quota, which has a slot for the other.
+    let (first, second) = (blocks.begin(family), blocks.begin(family));
+    assert!(first.needs_block() && second.needs_block());
+    blocks.reserved(&second);
+    let first = blocks.refused(first).unwrap();
+    assert!(!first.needs_block());
+    assert_eq!(blocks.finish(second, BLOCK), Change::default());
+    assert_eq!(blocks.finish(first, BLOCK + MIB), Change::default());
+    assert!(blocks.begin(family).needs_block());
+}
+
+#[test]
+fn of_two_refused_calls_and_one_slot_the_last_takes_it() {
+    let mut blocks = Blocks::default();
+    let family = BlockFamily::of(7, Kind::Linear, MIB).unwrap();
+    let (first, second, third) = (blocks.begin(family), blocks.begin(family), blocks.begin(family));
+    blocks.reserved(&third);
+    assert_eq!(blocks.refused(first), Err(Change::default()));
+    assert!(!blocks.refused(second).unwrap().needs_block());
 }
 
 #[test]

@@ -59,24 +59,23 @@ impl GrantedAllocation {
         family: BlockFamily,
         fit: impl FnOnce(u64) -> Option<Reservation>,
     ) -> Option<Paid> {
-        let way = memory.small.0.lock().begin(family);
-        if !way.needs_block() {
-            if memory.may_grant(device) {
+        let mut way = memory.small.0.lock().begin(family);
+        if way.needs_block() {
+            if let Some(reserved) = fit(BLOCK) {
+                memory.small.0.lock().reserved(&way);
+                // From here on the blocks have it.
+                reserved.keep();
                 return Some(Paid::Slot(way));
             }
-            let change = memory.small.0.lock().failed(way);
-            apply(memory, device, change);
-            return None;
+            let refused = memory.small.0.lock().refused(way);
+            way = refused.map_err(|change| apply(memory, device, change)).ok()?;
         }
-        let Some(reserved) = fit(BLOCK) else {
-            let change = memory.small.0.lock().refused(way);
-            apply(memory, device, change);
-            return None;
-        };
-        memory.small.0.lock().reserved(&way);
-        // From here on the blocks have it.
-        reserved.keep();
-        Some(Paid::Slot(way))
+        if memory.may_grant(device) {
+            return Some(Paid::Slot(way));
+        }
+        let change = memory.small.0.lock().failed(way);
+        apply(memory, device, change);
+        None
     }
 
     /// Returns the device, and the bytes of it that were reserved.
