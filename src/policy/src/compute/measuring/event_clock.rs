@@ -216,14 +216,15 @@ impl EventEpoch {
     }
 }
 
-/// Converts the driver's milliseconds to nanoseconds. `None` for values that are not finite or beyond 12 days.
+/// Converts the driver's milliseconds to nanoseconds. `None` for values that are not finite or beyond 139 years.
 ///
 /// The conversion is exact: it uses the mantissa and the exponent of the float as integers.
 #[must_use]
 pub fn nanoseconds(milliseconds: f32) -> Option<i64> {
     let bits = milliseconds.to_bits();
     let exponent = i32::try_from((bits >> 23) & 0xff).ok()?.saturating_sub(127 + 23);
-    if !(-200..=6).contains(&exponent) {
+    // A mantissa of 24 bits times a million has 44 bits, so 18 more fit into the result.
+    if !(-200..=18).contains(&exponent) {
         return None;
     }
     let mantissa = i64::from(bits & 0x7f_ffff | u32::from(exponent > -150) << 23).saturating_mul(1_000_000);
@@ -377,6 +378,9 @@ mod tests {
             (1.0e-3, Some(1_000)),
             (1.0e-30, Some(0)),
             (86_400_000.0, Some(86_400_000_000_000)),
+            (8_589_934_592.0, Some(8_589_934_592_000_000)),
+            (-4_398_046_248_960.0, Some(-4_398_046_248_960_000_000)),
+            (4_398_046_511_104.0, None),
             (f32::NAN, None),
             (f32::INFINITY, None),
             (f32::MAX, None),
