@@ -48,6 +48,14 @@ fn a_context_that_ends_after_the_meter_waits_for_no_thread() {
 }
 
 #[test]
+fn launches_of_a_handler_that_runs_after_the_librarys_own_wait_for_their_share() {
+    // 600 ms of kernels at 30 percent. What the slice has saved up is less than 200 ms.
+    let outcome = at_30(&["goes-on", "3ms", "200"]);
+    outcome.contains(&["before 0", "failed 0"]);
+    assert!(number(&outcome, "went on for ") > 1_200, "{outcome}");
+}
+
+#[test]
 fn streams_and_threads_may_end_while_others_launch() {
     at_30(&["storm", "20us", "150"]).contains(&["failed 0, wait 0"]);
 }

@@ -67,15 +67,17 @@ impl Admission {
     fn admit(&mut self, held: &mut OwnerGuard, launch: &Launch) -> Option<(Estimate, bool)> {
         let compute = self.compute;
         loop {
-            // While the process ends no thread polls events, so no thread would see a batch end. Without its region the slice has
-            // no share.
-            if compute.worker.is_ending() || settings::is_refused() {
+            // Without its region the slice has no share.
+            if settings::is_refused() {
                 return None;
             }
+            // While the process ends no thread polls events. So no thread would see a batch end, and a launch is paid for by what
+            // is known of its cost.
+            let is_measured = !compute.worker.is_ending();
             let completions = compute.worker.completions();
             let nvml_only = || compute.nvml_only(self.device).map(NvmlOnly::estimate);
             let known = compute.estimates.look_up(&mut held.cache, &launch.key).or_else(nvml_only);
-            if known.is_none() && !self.may_go_unknown(launch) {
+            if is_measured && known.is_none() && !self.may_go_unknown(launch) {
                 // This thread polls itself: a tick of the worker lasts longer than eight small kernels.
                 let waited = clock::now().since(self.began);
                 let most = UNKNOWN_WAIT.saturating_sub(waited).duration();
@@ -85,7 +87,7 @@ impl Admission {
             let estimate = known.unwrap_or_else(|| compute.estimates.prior(&launch.key));
             let is_full = held.streams.get(self.stream).is_some_and(|stream| self.is_full(stream));
             let wait = if is_full { Some(RECHECK_QUEUE) } else { self.queue_wait(estimate.charged) };
-            if let Some(most) = wait {
+            if let Some(most) = wait.filter(|_| is_measured) {
                 self.wait(held, || wait_for_completion(compute, completions, most));
                 continue;
             }
