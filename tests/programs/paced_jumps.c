@@ -1,8 +1,7 @@
 // Launches that a signal handler interrupts, and mostly leaves by a jump: the program never returns to the launch.
 //
 // paced_jumps WHAT KERNEL_TIME [COUNT]: prints statuses and, in milliseconds, how long it took.
-#include "paced.h"
-#include <dirent.h>
+#include "worker_naps.h"
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -28,25 +27,6 @@ static int leave_one(void) {
     else launch(stream);
     pthread_join(other, NULL);
     return is_left;
-}
-
-// Returns how often the library's worker has slept so far; -1 without a worker.
-static long naps(void) {
-    char path[512], text[128];
-    long count = -1;
-    DIR *tasks = opendir("/proc/self/task");
-    for (struct dirent *entry; (entry = readdir(tasks));) {
-        snprintf(path, sizeof path, "/proc/self/task/%s/status", entry->d_name);
-        FILE *file = fopen(path, "r");
-        int is_worker = 0;
-        while (file && fgets(text, sizeof text, file)) {
-            is_worker |= !strcmp(text, "Name:\tgpuslice\n");
-            if (is_worker) sscanf(text, "voluntary_ctxt_switches: %ld", &count);
-        }
-        if (file) fclose(file);
-    }
-    closedir(tasks);
-    return count;
 }
 
 // Tells whether the worker sleeps for 0.2 s without a tick, within 10 s. A worker that ticks sleeps for 1 ms at a time.

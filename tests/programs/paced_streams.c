@@ -1,8 +1,7 @@
 // Things that a program does between its launches and that must not take their cost out of the account.
 //
 // paced_streams WHAT: each prints statuses and, in milliseconds, how long it took.
-#include "paced.h"
-#include <dirent.h>
+#include "worker_naps.h"
 #include <errno.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -77,6 +76,27 @@ static void at_exit(void) {
     work = kernel("100us");
     say("launched %d", launch(NULL));
     usleep(5000);
+}
+
+static int more;
+
+static void work_on(void) {
+    int failed = 0;
+    u64 began = now();
+    for (int i = 0; i < more; i++) failed += launch(stream) != 0;
+    failed += gpu.cuCtxSynchronize() != 0;
+    say("failed %d", failed);
+    say("went on for %llu", (now() - began) / MS);
+}
+
+// A handler that runs after the library's own launches kernels whose cost is known.
+static void goes_on(int count) {
+    more = count;
+    atexit(work_on);
+    int failed = 0;
+    for (int i = 0; i < 20; i++) failed += launch(stream) != 0;
+    failed += gpu.cuCtxSynchronize() != 0;
+    say("before %d", failed);
 }
 
 static void *one_of_many(void *nothing) {
@@ -474,27 +494,35 @@ static void *launches_elsewhere(void *in) {
     return (void *)(long)failed;
 }
 
-// Code is loaded into a context in which a long kernel runs. A thread launches on another device meanwhile.
-static void loads(void) {
+// Code is loaded into a context in which a long kernel runs. A thread launches on another device meanwhile. If `is_open`, the
+// loading thread has just launched short kernels on another stream, whose batch is still open.
+static void loads(int is_open) {
     pthread_t thread;
-    void *other, *code;
+    void *other, *code, *beside = NULL;
     int failed = cu.cuCtxCreate_v2(&other, 0, 1);
     elsewhere = kernel("1ms");
     for (int i = 0; i < 20; i++) failed |= launch_on(elsewhere, 1, 1, 1, 32, 1, 1, 0, NULL, NULL, NULL);
-    failed |= gpu.cuCtxSynchronize() || cu.cuCtxSetCurrent(context);
+    failed |= gpu.cuCtxSynchronize() || cu.cuCtxSetCurrent(context) || cu.cuStreamCreate(&beside, NON_BLOCKING);
+    void *brief = kernel("20us");
+    for (int i = 0; i < 20; i++) failed |= launch_on(brief, 1, 1, 1, 32, 1, 1, 0, beside, NULL, NULL);
+    failed |= gpu.cuCtxSynchronize();
     work = kernel("1s");
-    failed |= launch(stream);
-    usleep(50000);
     pthread_create(&thread, NULL, launches_elsewhere, other);
     usleep(50000);
+    for (int i = 0; is_open && i < 5; i++) failed |= launch_on(brief, 1, 1, 1, 32, 1, 1, 0, beside, NULL, NULL);
+    failed |= launch(stream);
+    if (!is_open) usleep(50000);
+    long before = naps();
     u64 began = now();
     failed |= kernel("2ms") == NULL;
     int loading = (now() - began) / 1000000;
+    long ticks = naps() - before;
     is_loaded = 1;
     pthread_join(thread, &code);
     say("failed %d, launches %ld", failed, (long)code);
     say("loaded in %d", loading);
     say("longest %d", longest_pause);
+    say("ticks %ld", ticks);
 }
 
 // Launches that may begin before the previous one has ended, or may not, with a pause before them.
@@ -553,7 +581,8 @@ int main(int count, char **words) {
     else if (!strcmp(what, "chained")) chained(number);
     else if (!strcmp(what, "stocked")) stocked(number);
     else if (!strcmp(what, "ends")) ends();
-    else if (!strcmp(what, "loads")) loads();
+    else if (!strcmp(what, "loads")) loads(number);
+    else if (!strcmp(what, "goes-on")) goes_on(number);
     else return 2;
     return 0;
 }

@@ -183,11 +183,12 @@ fn prepay_slowly(
         enter_or(|| held.close(compute, ticket.stream, CycleInstant::now()), ());
         return None;
     }
-    (ticket.estimate, ticket.is_known) =
-        enter_or(|| admit(held, compute, ticket.stream, ticket.device, launch), None)?;
-    if !ticket.is_known {
-        enter_or(|| note_code_load(held, compute, launch, ticket), ());
-    }
+    let pay = || {
+        // No launch of this call has left a note yet.
+        held.forget_code_loads();
+        admit(held, compute, ticket.stream, ticket.device, launch)
+    };
+    (ticket.estimate, ticket.is_known) = enter_or(pay, None)?;
     // The wait counts as time inside the driver's call.
     held.left = CycleInstant::now();
     Some(held.left)
@@ -231,6 +232,10 @@ fn prepare(held: &mut OwnerGuard, compute: &'static Compute, launch: &Launch, ti
     let known = ticket.is_known.then_some(&ticket.estimate);
     let prepare = || {
         held.prepare_batch(compute, ticket.stream, known, launch.kind);
+        // The note comes after the batches of the same context are closed.
+        if !ticket.is_known {
+            note_code_load(held, compute, launch, ticket);
+        }
         ensure(compute);
     };
     enter_or(prepare, ());
@@ -266,7 +271,7 @@ fn leave_slowly(
 ) {
     let LaunchTicket { stream, device, estimate, is_known } = ticket;
     if !held.code_loads.is_empty() {
-        enter_or(|| held.code_loads.clear(), ());
+        enter_or(|| held.forget_code_loads(), ());
     }
     if code != status::SUCCESS {
         // No work runs, so the thread gets its credit back.

@@ -160,7 +160,9 @@ impl Meter {
         }
     }
 
-    fn is_suspended(&self, pool: u64) -> bool {
+    /// Returns true if a context may be ending, or code is loaded into it: a call of the driver for one of its events may block
+    /// for as long as the GPU works.
+    pub(crate) fn is_suspended(&self, pool: u64) -> bool {
         self.notes.lock().suspended.contains(&pool)
     }
 }

@@ -100,9 +100,13 @@ impl ThreadState {
 
     /// Closes batches of other streams that the thread has left, or whose streams were empty.
     fn close_others(&mut self, measuring: &MeasuringState, at: usize, now: CycleInstant) {
-        self.close_each(measuring, now, |other, stream| other != at && stream.is_left(now));
+        let is_other =
+            |other: usize, stream: &StreamState| other != at && stream.can_close_at_once(measuring);
+        self.close_each(measuring, now, |other, stream| is_other(other, stream) && stream.is_left(now));
         if core::mem::take(&mut self.batching.has_idle) {
-            self.close_each(measuring, now, |other, stream| other != at && stream.empty_since.is_some());
+            self.close_each(measuring, now, |other, stream| {
+                is_other(other, stream) && stream.empty_since.is_some()
+            });
         }
     }
 
@@ -133,8 +137,12 @@ impl ThreadState {
     /// Otherwise the event would come later, for example when the worker closes the old batch. Two streams that run side by side
     /// would then wait for each other at that point, although the program does not ask for that.
     pub(crate) fn close_legacy(&mut self, measuring: &MeasuringState) {
-        if core::mem::take(&mut self.batching.has_legacy) {
-            self.close_where(measuring, |stream| stream.stream.is_legacy());
+        if self.batching.has_legacy {
+            self.close_where(measuring, |stream| {
+                stream.stream.is_legacy() && stream.can_close_at_once(measuring)
+            });
+            let is_open = |stream: &StreamState| stream.stream.is_legacy() && stream.open.is_some();
+            self.batching.has_legacy = self.streams.iter().any(is_open);
         }
     }
 
@@ -250,13 +258,14 @@ impl ThreadState {
         }
     }
 
-    /// Closes all batches, before the thread waits.
+    /// Closes all batches that [can be closed at once](StreamState::can_close_at_once), before the thread waits.
     ///
     /// An open batch would get its closing event after the wait, and the slice could pay for the wait as for GPU time. Example:
-    /// after a kernel of 1 ms the thread has no credit for 100 ms. The two events would be 101 ms apart.
+    /// after a kernel of 1 ms the thread has no credit for 100 ms. The two events would be 101 ms apart. [`close`](Self::close)
+    /// then takes the time since the last launch for idle.
     #[cold]
     pub(crate) fn close_all(&mut self, measuring: &MeasuringState) {
-        self.close_where(measuring, |_| true);
+        self.close_where(measuring, |stream| stream.can_close_at_once(measuring));
         // The wait would count as time inside the driver.
         self.streams.iter_mut().for_each(|stream| stream.busy_since = None);
     }
@@ -297,10 +306,8 @@ impl ThreadState {
 
     /// Drops all batches of a thread that has ended: batches that only it could close are not measured.
     ///
-    /// The caller has closed all others before. The notes of code loads are dropped too. A thread that an exception took out of
-    /// its launch may have left them, and the context's events would never be polled again.
+    /// The caller has closed all others before.
     pub(crate) fn abandon(&mut self, measuring: &MeasuringState) {
-        self.code_loads.clear();
         self.streams.drain(..).for_each(|stream| stream.abandon(measuring));
     }
 

@@ -238,9 +238,6 @@ impl ThreadSlot {
     /// down. A launch with the same or a higher one runs after a `longjmp`: in the same loop, for example. Without this second
     /// case a program that jumps out of one launch would never be paced again. The flag was set during the whole jump, so no
     /// other thread has the state.
-    ///
-    /// Notes of code loads that the lost launch has left are dropped. Otherwise the events of its contexts would not be polled
-    /// until the thread meets another launch of unknown cost.
     #[cold]
     fn wait_or_nested(&'static self, sp: usize) -> Option<OwnerGuard> {
         let mut tries = 0;
@@ -249,9 +246,7 @@ impl ThreadSlot {
                 if sp < self.entry_sp.load(Ordering::Relaxed) {
                     return None;
                 }
-                let mut guard = self.begin_access(sp);
-                reentrancy::enter_or(|| guard.code_loads.clear(), ());
-                return Some(guard);
+                return Some(self.begin_access(sp));
             }
             if self.try_enter() {
                 return Some(self.begin_access(sp));

@@ -122,6 +122,15 @@ impl StreamState {
         !self.stream.per_thread
     }
 
+    /// Returns true if a closing event can be recorded without a long wait in the driver.
+    ///
+    /// A driver that loads code holds the lock of the context until the GPU has done what is queued there. A thread that records
+    /// an event there meanwhile is blocked, and so is all that it does for other contexts. A kernel of the context may even wait
+    /// for a launch that this thread is about to make on another device. So the batch stays open until the load has ended.
+    pub(crate) fn can_close_at_once(&self, measuring: &MeasuringState) -> bool {
+        !measuring.meter.is_suspended(self.pool)
+    }
+
     /// Returns the instant at which the stream is predicted to have done all that this thread has launched on it.
     pub(crate) fn predicted_end(&self) -> Monotonic {
         let open = self.open.as_ref();

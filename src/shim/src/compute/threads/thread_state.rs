@@ -36,7 +36,8 @@ pub(crate) struct ThreadState {
     pub(crate) ends_seen: u64,
     /// Number of copies; wraps.
     pub(crate) copies: u32,
-    /// Notes of the launches that are in the driver and may load their kernels.
+    /// Notes of the launches that are in the driver and may load their kernels. A launch that was left by an exception or a jump
+    /// leaves its note behind, until the thread or the worker [forgets](Self::forget_code_loads) it.
     pub(crate) code_loads: Vec<CodeLoad>,
 }
 
@@ -116,6 +117,13 @@ impl ThreadState {
         self.streams.retain(|stream| stream.open.is_some());
         self.last = 0;
         self.ends_seen = ends;
+    }
+
+    /// Forgets the notes of launches that never returned. The caller knows that the thread is in no launch, or at its beginning.
+    ///
+    /// Otherwise the events of their contexts would not be polled until the thread meets another launch of unknown cost.
+    pub(crate) fn forget_code_loads(&mut self) {
+        self.code_loads.clear();
     }
 
     /// Gives all credit back to the slice.

@@ -76,12 +76,17 @@ struct Flushed {
 fn flush(compute: &'static Compute, slot: &'static ThreadSlot, mut state: RemoteGuard) -> Flushed {
     // The worker reads this once. If the thread ended between two readings, its batches would be dropped unmeasured below instead
     // of being closed.
-    let (now, has_ended) = (CycleInstant::now(), slot.occupancy.has_ended());
+    let (now, mut has_ended) = (CycleInstant::now(), slot.occupancy.has_ended());
     state.give_up_pending();
+    state.forget_code_loads();
     state.close_where(compute, |stream| {
         let age = stream.open.as_ref().map_or(WallTime::ZERO, |open| now.since(open.since).wall_time());
-        stream.is_shared() && (age >= OLDEST_BATCH || has_ended)
+        let is_due = stream.is_shared() && (age >= OLDEST_BATCH || has_ended);
+        is_due && stream.can_close_at_once(compute)
     });
+    let has_open = state.streams.iter().any(|stream| stream.open.is_some() && stream.is_shared());
+    // A batch that waits for a code load to end keeps the state of its thread.
+    has_ended &= !has_open;
     if has_ended {
         // No other thread can close the rest.
         state.abandon(compute);
@@ -91,7 +96,6 @@ fn flush(compute: &'static Compute, slot: &'static ThreadSlot, mut state: Remote
         state.return_credit(compute);
     }
     let has_credit = state.has_credit();
-    let has_open = state.streams.iter().any(|stream| stream.open.is_some() && stream.is_shared());
     if has_credit || has_open || !is_quiet {
         drop(state);
     } else {
