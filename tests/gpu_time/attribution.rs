@@ -10,7 +10,7 @@ use super::hosts;
 use crate::support::bench::{Bench, Host, driver_copy};
 use crate::support::living::Living;
 use crate::support::neighbours::{BUSY, IN_A_CONTAINER, begin, neighbour};
-use crate::support::{compiler, skip_without_rights};
+use crate::support::{compiler, skip_without_rights, timed};
 use gpuslice_policy::compute::attribution::correction::WHOLE_FACTOR;
 use gpuslice_policy::compute::attribution::source::{Measured, Source, Why};
 use gpuslice_region::{Monitor, Trust};
@@ -372,6 +372,24 @@ fn the_factor_of_a_process_that_dies_with_its_co_tenant_ends() {
     cotenant.kill();
     elected.kill();
     until(&bench, is(untold(Why::NotSupported)));
+}
+
+#[test]
+fn the_factor_of_a_process_that_stops_ends_soon_after_its_co_tenant() {
+    let take_over = || {
+        let bench = Bench::simulated();
+        let elected = begin(apart(&bench, "here").start());
+        let mut cotenant = begin(apart(&bench, "there").start());
+        until(&bench, |_, factor| (WHOLE_FACTOR / 10..WHOLE_FACTOR * 9 / 10).contains(&factor));
+        let _successor = begin(apart(&bench, "here").start());
+        elected.suspend();
+        cotenant.kill();
+        let began = Instant::now();
+        until(&bench, |_, factor| factor == WHOLE_FACTOR);
+        began.elapsed()
+    };
+    // The silence of the elected process, and a step of the successor.
+    timed::holds(Duration::from_millis(600), take_over, |took| *took < Duration::from_millis(1_000));
 }
 
 #[test]

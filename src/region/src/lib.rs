@@ -57,7 +57,9 @@ mod models;
 #[cfg(all(test, not(loom)))]
 mod properties;
 
-pub use compute::{history::RecentUsage, intervals::INTERVAL_SLOTS, reclaim::TimeUsed};
+pub use compute::{
+    history::RecentUsage, intervals::INTERVAL_SLOTS, reclaim::TimeUsed, sampler_lease::SamplerLease,
+};
 pub use memory::{
     leaving::LEAVING,
     ledger::{Refusal, RefusalReason},

@@ -53,7 +53,7 @@ impl World {
         }
         let to = self.now - REPLAY_DELAY;
         let part = attribution.slicing.advance(to);
-        let (factor, difference) = attribution.split.learn(&part, to, self.now);
+        let (factor, difference) = attribution.split.learn(&part, to, self.now, false);
         let slice = &mut self.slices[me];
         slice.factor = factor;
         slice.measured += i128::from(difference.nanos());

@@ -12,7 +12,26 @@ use crate::{layout::Layout, layout::compute_words::SamplerWords};
 /// Bits of the lease word for the holder's slot plus 1. The other bits are the time, in units of 65.5 us.
 const HOLDER_MASK: u64 = 0xffff;
 
-/// Takes or renews the lease for `slot`. Fails if another process has renewed it within `patience`.
+/// Answer to a process that asks for the sampler lease.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SamplerLease {
+    /// The process has had the lease since its last call.
+    Kept,
+    /// The process has taken the lease. Another process may have had it since the last call.
+    Taken,
+    /// Another process has the lease.
+    Elsewhere,
+}
+
+impl SamplerLease {
+    /// Returns true if the process has the lease.
+    #[must_use]
+    pub const fn is_held(self) -> bool {
+        !matches!(self, Self::Elsewhere)
+    }
+}
+
+/// Takes or renews the lease for `slot`, unless another process has renewed it within `patience`.
 ///
 /// Holder and time share one word, so a compare-and-swap cannot take a lease that was renewed meanwhile. A time in the
 /// future is wrong, and its holder counts as silent. If two processes take over at once, one compare-and-swap fails,
@@ -20,16 +39,21 @@ const HOLDER_MASK: u64 = 0xffff;
 ///
 /// Two threads of the holder may renew at once. The one whose compare-and-swap fails finds the other's renewal, and the process
 /// keeps the lease. Otherwise that thread would take its process for deposed, and forget what it has replayed.
-fn renew_lease(sampler: &SamplerWords, slot: usize, now: Monotonic, patience: WallTime) -> bool {
+fn renew_lease(sampler: &SamplerWords, slot: usize, now: Monotonic, patience: WallTime) -> SamplerLease {
     let word = sampler.lease.get();
     let (who, since) = (word & HOLDER_MASK, Monotonic::from_nanos(word & !HOLDER_MASK));
     let me = number(slot);
     let is_silent = now.since(since) >= patience.max(WallTime::from_nanos(HOLDER_MASK)) || since > now;
     let is_mine = who == me && since <= now;
     let is_free = who == 0 || is_mine || is_silent;
-    is_free
-        && (sampler.lease.replace(word, (now.nanos() & !HOLDER_MASK) | me)
-            || sampler.lease.get() & HOLDER_MASK == me)
+    if is_free && sampler.lease.replace(word, (now.nanos() & !HOLDER_MASK) | me) {
+        return if who == me { SamplerLease::Kept } else { SamplerLease::Taken };
+    }
+    if is_free && sampler.lease.get() & HOLDER_MASK == me {
+        SamplerLease::Kept
+    } else {
+        SamplerLease::Elsewhere
+    }
 }
 
 /// Ends the lease of a dead process.
@@ -46,15 +70,16 @@ fn number(slot: usize) -> u64 {
 }
 
 impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVICES, SLOTS, SHARES> {
-    /// Takes or renews the sampler lease of a device for `slot`. Returns whether `slot` has it.
+    /// Takes or renews the sampler lease of a device for `slot`.
     pub(crate) fn renew_sampler_lease(
         &self,
         device: usize,
         slot: usize,
         now: Monotonic,
         patience: WallTime,
-    ) -> bool {
-        self.time(device).is_some_and(|time| renew_lease(&time.sampler.0, slot, now, patience))
+    ) -> SamplerLease {
+        self.time(device)
+            .map_or(SamplerLease::Elsewhere, |time| renew_lease(&time.sampler.0, slot, now, patience))
     }
 
     /// Returns the slice's own part of busy time, in millionths.

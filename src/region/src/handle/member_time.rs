@@ -6,6 +6,7 @@ use gpuslice_policy::compute::measuring::peer_intervals::Interval;
 use gpuslice_policy::time::{GpuTime, GpuTimeChange, Monotonic, WallTime};
 
 use crate::{
+    compute::sampler_lease::SamplerLease,
     handle::{device::Device, member::Member},
     layout::compute_words::{ProcessTime, UNPREDICTED, WORK_UNDER_WAY},
     sync::{clock, futex},
@@ -237,10 +238,9 @@ impl Member {
         self.layout().note_second(device.index(), now);
     }
 
-    /// Takes or renews the sampler lease of a device. Returns whether this process has it. It keeps the lease while it
-    /// renews it within `patience`, at least a tenth of a millisecond. Otherwise another process takes
-    /// over.
-    pub fn renew_sampler_lease(&self, device: Device, now: Monotonic, patience: WallTime) -> bool {
+    /// Takes or renews the sampler lease of a device. This process keeps the lease while it renews it within `patience`, at least
+    /// a tenth of a millisecond. Otherwise another process takes over.
+    pub fn renew_sampler_lease(&self, device: Device, now: Monotonic, patience: WallTime) -> SamplerLease {
         self.layout().renew_sampler_lease(device.index(), self.slot(), now, patience)
     }
 

@@ -13,7 +13,7 @@ use gpuslice_policy::time::{GpuTime, GpuTimeChange, Monotonic, WallTime};
 use gpuslice_policy::units::Permille;
 
 use crate::{
-    compute::sampler_lease,
+    compute::sampler_lease::{self, SamplerLease},
     layout::constants::WHOLE_SHARE,
     sync::atomics::broken::{self, Break},
     sync::futex,
@@ -287,7 +287,7 @@ fn two_want_to_ask(last: u64) {
         world.layout.time[DEVICE].sampler.0.lease.set(last);
         let other = beside(&world, |world| world.layout.renew_sampler_lease(DEVICE, 1, NOW, PATIENCE));
         let elected = [world.layout.renew_sampler_lease(DEVICE, 0, NOW, PATIENCE), other.join().unwrap()];
-        assert_eq!(elected.iter().filter(|is_elected| **is_elected).count(), 1, "two ask");
+        assert_eq!(elected.iter().filter(|lease| lease.is_held()).count(), 1, "two ask");
     });
 }
 
@@ -308,11 +308,11 @@ fn where_the_last_to_write_wins_two_ask() {
 fn two_threads_that_renew_the_lease_of_their_process_keep_it() {
     model(|| {
         let world = paid(0, [true; SLOTS]);
-        assert!(world.layout.renew_sampler_lease(DEVICE, 0, NOW, PATIENCE));
+        assert!(world.layout.renew_sampler_lease(DEVICE, 0, NOW, PATIENCE).is_held());
         let later = NOW.saturating_add(PATIENCE);
         let other = beside(&world, move |world| world.layout.renew_sampler_lease(DEVICE, 0, later, PATIENCE));
         let is_kept = world.layout.renew_sampler_lease(DEVICE, 0, later, PATIENCE);
-        assert!(other.join().unwrap() && is_kept, "the process was deposed");
+        assert!([other.join().unwrap(), is_kept] == [SamplerLease::Kept; 2], "the process was deposed");
     });
 }
 
@@ -323,7 +323,7 @@ fn one_takes_over_while_the_dead_is_deposed() {
         world.layout.time[DEVICE].sampler.0.lease.set(SILENT);
         let other = beside(&world, |world| sampler_lease::end_lease(&world.layout.time[DEVICE].sampler.0, 2));
         // If the word changes during the reaping, the next renewal succeeds.
-        let is_elected = (0..2).any(|_| world.layout.renew_sampler_lease(DEVICE, 1, NOW, PATIENCE));
+        let is_elected = (0..2).any(|_| world.layout.renew_sampler_lease(DEVICE, 1, NOW, PATIENCE).is_held());
         other.join().unwrap();
         assert!(is_elected);
         assert_eq!(world.layout.time[DEVICE].sampler.0.lease.get() & 0xffff, 2, "the new one was deposed");

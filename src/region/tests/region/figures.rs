@@ -7,6 +7,7 @@ use gpuslice_policy::compute::measuring::peer_intervals::{Interval, IntervalEntr
 use gpuslice_policy::config::{CorePolicy, Priority};
 use gpuslice_policy::time::Monotonic;
 use gpuslice_policy::time::literals::{ms, ns};
+use gpuslice_region::SamplerLease::{Elsewhere, Kept, Taken};
 use gpuslice_region::{
     DeviceRequest, INTERVAL_SLOTS, Limits, Member, Monitor, Origin, Reader, Sharing, TimeUsed, Trust, Uuid,
 };
@@ -34,7 +35,7 @@ fn a_region_that_is_made_anew_keeps_its_debt_and_remembers_nothing_else() {
     member.count_used(device, ns(5));
     member.set_measure_source(device, 2);
     member.set_correction(device, 300_000);
-    assert!(member.renew_sampler_lease(device, NOW, ms(1)));
+    assert!(member.renew_sampler_lease(device, NOW, ms(1)).is_held());
     member.add_overlap(device, ms(1000), ms(500));
     // These values must be cleared later.
     assert_eq!((member.measure_source(device), member.overlap_part(device, ns(8))), (2, ns(4)));
@@ -111,14 +112,18 @@ fn the_elected_stays_for_as_long_as_it_says_so_and_the_dead_are_replaced() {
             second.renew_sampler_lease(device, NOW + ms(at), ms(10)),
         ]
     };
-    assert_eq!([elected(0), elected(9), elected(18)], [[true, false]; 3]);
-    assert!(second.renew_sampler_lease(device, NOW + ms(30), ms(10)), "the first is silent");
-    assert_eq!(elected(31), [false, true]);
+    assert_eq!(elected(0), [Taken, Elsewhere]);
+    assert_eq!([elected(9), elected(18)], [[Kept, Elsewhere]; 2]);
+    assert_eq!(second.renew_sampler_lease(device, NOW + ms(30), ms(10)), Taken, "the first is silent");
+    assert_eq!(elected(31), [Elsewhere, Kept]);
+    // The first learns that another process was elected in between, although it asks after a long silence of that one.
+    assert_eq!(elected(60), [Taken, Elsewhere]);
+    assert_eq!(second.renew_sampler_lease(device, NOW + ms(70), ms(10)), Taken);
     second.leave();
-    assert!(first.renew_sampler_lease(device, NOW + ms(32), ms(10)), "the second is gone");
+    assert_eq!(first.renew_sampler_lease(device, NOW + ms(71), ms(10)), Taken, "the second is gone");
     write(&path, figure("time.sampler_lease"), u64::MAX - 5);
     assert!(
-        first.renew_sampler_lease(device, NOW + ms(33), ms(10)),
+        first.renew_sampler_lease(device, NOW + ms(72), ms(10)).is_held(),
         "no process can be elected in the future"
     );
 }

@@ -403,14 +403,14 @@ fn one_process_asks_nvml_until_it_is_silent() {
     let path = directory.path().join("region");
     let ((first, device), (second, _)) = (join(&path, LIMIT), join(&path, LIMIT));
     let silence = ms(500);
-    assert!(first.renew_sampler_lease(device, NOW, silence));
-    assert!(!second.renew_sampler_lease(device, NOW + silence - ns(1), silence));
-    assert!(first.renew_sampler_lease(device, NOW + silence.part(2), silence), "and goes on");
-    assert!(!second.renew_sampler_lease(device, NOW + silence, silence));
-    assert!(second.renew_sampler_lease(device, NOW + silence + silence.part(2), silence));
-    assert!(!first.renew_sampler_lease(device, NOW + silence + silence.part(2), silence));
-    assert!(first.renew_sampler_lease(device, NOW, silence), "by a clock that was ahead");
+    assert!(first.renew_sampler_lease(device, NOW, silence).is_held());
+    assert!(!second.renew_sampler_lease(device, NOW + silence - ns(1), silence).is_held());
+    assert!(first.renew_sampler_lease(device, NOW + silence.part(2), silence).is_held(), "and goes on");
+    assert!(!second.renew_sampler_lease(device, NOW + silence, silence).is_held());
+    assert!(second.renew_sampler_lease(device, NOW + silence + silence.part(2), silence).is_held());
+    assert!(!first.renew_sampler_lease(device, NOW + silence + silence.part(2), silence).is_held());
+    assert!(first.renew_sampler_lease(device, NOW, silence).is_held(), "by a clock that was ahead");
     // The word keeps the time in units of 65.5 us.
-    assert!(!second.renew_sampler_lease(device, NOW + ns(0xfffe), ns(0)));
-    assert!(second.renew_sampler_lease(device, NOW + ns(0xffff), ns(0)));
+    assert!(!second.renew_sampler_lease(device, NOW + ns(0xfffe), ns(0)).is_held());
+    assert!(second.renew_sampler_lease(device, NOW + ns(0xffff), ns(0)).is_held());
 }

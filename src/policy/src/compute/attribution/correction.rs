@@ -76,18 +76,36 @@ impl Split {
     ///
     /// - the factor from `now` on, in parts of [`WHOLE_FACTOR`];
     /// - the slice's own time less the time charged, which the caller settles.
-    pub fn learn(&mut self, part: &ReplayedPart, to: Monotonic, now: Monotonic) -> (u32, GpuTimeChange) {
+    ///
+    /// Where no co-tenant published, `is_alone`, all later charges are the slice's own: the factor is one.
+    pub fn learn(
+        &mut self,
+        part: &ReplayedPart,
+        to: Monotonic,
+        now: Monotonic,
+        is_alone: bool,
+    ) -> (u32, GpuTimeChange) {
         let charged = apply(part.covered, self.in_force(to.saturating_sub(REPLAY_STEP.part(2))));
         self.own = self.own.saturating_mul(LEFT_TENTHS).part(10).changed_by(part.own);
         self.covered = self.covered.saturating_mul(LEFT_TENTHS).part(10).saturating_add(part.covered);
+        if is_alone {
+            // Co-tenants that come later are learned from anew.
+            (self.own, self.covered) = (GpuTime::ZERO, WallTime::ZERO);
+        }
         let parts = self.own.scaled(WHOLE_FACTOR.into(), self.covered.nanos());
         let parts = parts.and_then(|parts| u32::try_from(parts.nanos()).ok());
-        let factor = parts.map_or(WHOLE_FACTOR, factor_of).min(WHOLE_FACTOR);
+        let factor = parts.map_or(WHOLE_FACTOR, factor_of);
         if self.factors.len() >= FACTORS {
             self.factors.pop_front();
         }
         self.factors.push_back((now, factor));
         (factor, part.own.saturating_add(GpuTimeChange::refund(charged)))
+    }
+
+    /// Returns true if no charge of the remembered time has to be settled for a slice without co-tenants.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        self.factors.iter().all(|(_, factor)| *factor == WHOLE_FACTOR)
     }
 
     /// Returns the factor by which work was charged that was published at the instant `at`.
@@ -125,17 +143,39 @@ mod tests {
     fn a_charge_by_another_factor_than_the_replay_finds_is_settled() {
         let mut split = Split::default();
         let part = ReplayedPart { covered: ms(10), own: charge(4_000_000) };
-        assert_eq!(split.learn(&part, START, START + REPLAY_DELAY), (400_000, charge(-6_000_000)));
+        assert_eq!(split.learn(&part, START, START + REPLAY_DELAY, false), (400_000, charge(-6_000_000)));
         // The new factor was not in force when that was published.
         assert_eq!(
-            split.learn(&part, START + REPLAY_STEP, START + REPLAY_DELAY + REPLAY_STEP).1,
+            split.learn(&part, START + REPLAY_STEP, START + REPLAY_DELAY + REPLAY_STEP, false).1,
             charge(-6_000_000)
         );
         assert_eq!(
-            split.learn(&part, START + 4 * REPLAY_STEP, START + REPLAY_DELAY + 4 * REPLAY_STEP).1,
+            split.learn(&part, START + 4 * REPLAY_STEP, START + REPLAY_DELAY + 4 * REPLAY_STEP, false).1,
             charge(0)
         );
-        let none = Split::default().learn(&ReplayedPart::default(), START, START);
+        let none = Split::default().learn(&ReplayedPart::default(), START, START, false);
         assert_eq!(none, (WHOLE_FACTOR, charge(0)));
+    }
+    #[test]
+    fn without_cotenants_the_charges_by_the_last_factor_are_settled_and_then_nothing() {
+        let mut split = Split::from(WHOLE_FACTOR / 2);
+        let part = ReplayedPart { covered: ms(10), own: charge(10_000_000) };
+        let step = |number: u64| START + number * REPLAY_STEP;
+        assert!(!split.is_whole());
+        // All of the time was the slice's own, and half of it was charged.
+        let learned =
+            [0, 1, 4].map(|number| split.learn(&part, step(number), step(number) + REPLAY_DELAY, true));
+        assert_eq!(
+            learned,
+            [charge(5_000_000), charge(5_000_000), charge(0)].map(|change| (WHOLE_FACTOR, change))
+        );
+        let mut steps = (5..).take_while(|number| {
+            let _none = split.learn(&part, step(*number), step(*number) + REPLAY_DELAY, true);
+            !split.is_whole()
+        });
+        assert!(steps.by_ref().count() <= FACTORS);
+        // Co-tenants that come later are learned from anew.
+        let half = ReplayedPart { covered: ms(10), own: charge(5_000_000) };
+        assert_eq!(split.learn(&half, step(20), step(20) + REPLAY_DELAY, false).0, WHOLE_FACTOR / 2);
     }
 }

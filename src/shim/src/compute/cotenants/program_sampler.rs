@@ -8,7 +8,7 @@
 //! The elected process of a slice asks NVML; the other processes keep NVML closed. It asks once a second, and less
 //! often where NVML is slow. Of slices that see each other [one asks](super::slicing_replay).
 
-use crate::compute::attribution::nvml_schedule::{RETRY_NVML, SAMPLER_SILENCE, next_call};
+use crate::compute::attribution::nvml_schedule::{RETRY_NVML, next_call};
 use crate::compute::attribution::utilization_windows::UtilizationReader;
 use crate::slice::device::SliceDevice;
 use crate::slice::handle::Slice;
@@ -45,9 +45,15 @@ impl ProgramSampler {
     /// Asks NVML, if that is due. Returns how the time of a slice without co-tenants is then measured. `None`: nothing is new, or
     /// another process of the slice asks.
     ///
-    /// The sampler lease makes one process of the slice ask. It is renewed at each question, and another process takes it over
-    /// after 1.5 s of silence. So a process that is killed leaves the slice without a sampler for that time only.
-    pub(crate) fn tick(&mut self, slice: &Slice, gpu: SliceDevice, now: Monotonic) -> Option<Measured> {
+    /// The sampler lease makes one process of the slice ask. `renew_lease` renews it at each question, and another process takes
+    /// it over after 1.5 s of silence. So a process that is killed leaves the slice without a sampler for that time only.
+    pub(crate) fn tick(
+        &mut self,
+        slice: &Slice,
+        gpu: SliceDevice,
+        now: Monotonic,
+        renew_lease: impl FnOnce() -> bool,
+    ) -> Option<Measured> {
         if self.next == Monotonic::BEGIN {
             // Opening NVML delays all other processes on the machine that open it: a program that ends sooner does not pay for
             // that.
@@ -61,7 +67,7 @@ impl ProgramSampler {
             self.next = now.saturating_add(RETRY_NVML);
             return Some(Measured::by(Source::Events));
         }
-        if !slice.member().renew_sampler_lease(gpu.device, now, SAMPLER_SILENCE) {
+        if !renew_lease() {
             self.close();
             return None;
         }

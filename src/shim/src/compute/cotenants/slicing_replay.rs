@@ -13,21 +13,23 @@
 //! writes a word of the region.
 
 use super::slices::Cotenants;
-use crate::compute::attribution::nvml_schedule::SAMPLER_SILENCE;
 use crate::compute::attribution::source::LoggedSources;
 use crate::driver_calls;
 use crate::os::clock;
 use crate::slice::device::SliceDevice;
 use crate::slice::handle::Slice;
-use gpuslice_policy::compute::attribution::correction::{LOCKED_DELAY, REPLAY_STEP, Split, WHOLE_FACTOR};
+use gpuslice_policy::compute::attribution::correction::{LOCKED_DELAY, REPLAY_STEP, Split};
 use gpuslice_policy::compute::attribution::slicing::{RELAYED_DELAY, REPLAY_DELAY, Slicing};
 use gpuslice_policy::compute::attribution::source::{Measured, Source};
 use gpuslice_policy::compute::measuring::peer_intervals::Interval;
 use gpuslice_policy::time::{GpuTime, GpuTimeChange, Monotonic, WallTime};
-use gpuslice_region::{Device, IntervalLocks, Origin, Region, Uuid};
+use gpuslice_region::{Device, IntervalLocks, Origin, Region, SamplerLease, Uuid};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 
+/// Time after which another process of the slice takes over from an elected one that does no steps: 10 steps. An idle process does
+/// none. Until another one is elected, the slice is charged by the last factor, and nothing is settled.
+const REPLAY_SILENCE: WallTime = REPLAY_STEP.saturating_mul(10);
 /// Co-tenants that have published nothing for this long count as absent.
 const ABSENT_AFTER: WallTime = WallTime::from_millis(2_000);
 /// Most time that is settled at once: a larger difference is taken for a wrong clock.
@@ -64,8 +66,6 @@ pub(super) enum Sight {
 /// State of the replay while this process is elected.
 #[derive(Debug)]
 struct ElectedReplay {
-    /// Instant of the election.
-    elected_at: Monotonic,
     slicing: Slicing,
     split: Split,
     /// Place up to which the ring of each region has been read, by the number of its slice. 0: the ring of relayed intervals.
@@ -115,7 +115,7 @@ impl SlicingReplay {
         let Some(elected) = &mut self.elected else { return };
         let now = clock::now();
         let new = elected.unpublished(slice, gpu, now);
-        if new.is_empty() || !self.renew_lease(slice, gpu, now) {
+        if new.is_empty() || !self.renew_lease(slice, gpu, now, REPLAY_SILENCE) {
             return;
         }
         if let Some(elected) = &mut self.elected {
@@ -123,14 +123,23 @@ impl SlicingReplay {
         }
     }
 
-    /// Renews the lease of the elected process. Without the lease, forgets the replay and returns false. The process that has the
-    /// lease settles the same time. If this one went on, the slice would be charged or refunded twice.
-    fn renew_lease(&mut self, slice: &Slice, gpu: SliceDevice, now: Monotonic) -> bool {
-        let has_lease = slice.member().renew_sampler_lease(gpu.device, now, SAMPLER_SILENCE);
-        if !has_lease {
+    /// Takes or renews the sampler lease. Returns true if this process has it, and so is the elected one.
+    ///
+    /// Forgets the replay if another process has the lease, or may have had it since the last call. That process has settled the
+    /// same time. If this one went on with its own state, the slice would be charged or refunded twice. So all threads of the
+    /// process renew the lease here, under the lock of the replays.
+    pub(super) fn renew_lease(
+        &mut self,
+        slice: &Slice,
+        gpu: SliceDevice,
+        now: Monotonic,
+        patience: WallTime,
+    ) -> bool {
+        let lease = slice.member().renew_sampler_lease(gpu.device, now, patience);
+        if lease != SamplerLease::Kept {
             *self = Self { next: self.next, ..Self::default() };
         }
-        has_lease
+        lease.is_held()
     }
 
     /// Replays, if that is due. Returns true if this slice asks NVML for the programs that use the GPU.
@@ -150,8 +159,9 @@ impl SlicingReplay {
 
     /// Does one step: reads new intervals, replays the time up to which all work is published, and settles it.
     ///
-    /// Without co-tenants nothing is settled, but the replay moves on in time. Otherwise a co-tenant that comes after an hour
-    /// would let the replay settle that hour.
+    /// Without co-tenants the factor is one. Time that was charged by another factor is still settled, because the process that
+    /// wrote the factor may have died together with the co-tenants. After that nothing is settled, but the replay moves on in
+    /// time. Otherwise a co-tenant that comes after an hour would let the replay settle that hour.
     fn step(
         &mut self,
         slice: &Slice,
@@ -161,33 +171,24 @@ impl SlicingReplay {
         now: Monotonic,
     ) {
         self.next = now.saturating_add(REPLAY_STEP);
-        if !self.renew_lease(slice, gpu, now) {
+        if !self.renew_lease(slice, gpu, now, REPLAY_SILENCE) {
             return;
         }
         let elected = self.elected.get_or_insert_with(|| ElectedReplay::new(slice, gpu, now));
         elected.read(slice, gpu, &mut cotenants.lock(), now);
         let has_cotenants = elected.has_cotenants(now);
         self.listens = has_cotenants && !elected.asks(slice, now);
+        if has_cotenants || !elected.split.is_whole() {
+            elected.settle(slice, gpu, now, !has_cotenants);
+        } else {
+            elected.slicing.skip(elected.published_until(now));
+        }
         if has_cotenants {
-            elected.settle(slice, gpu, now);
             elected.tell_programs(!self.listens && self.has_found_programs);
             let has_programs =
                 if self.listens { elected.has_heard_of_programs } else { self.has_found_programs };
             let source = if has_programs { Source::ReplayedWhole } else { Source::Replayed };
             sources.report(slice, gpu, Measured::by(source));
-        } else {
-            elected.slicing.skip(elected.published_until(now));
-        }
-        // Steps without co-tenants write no factor. The last one would charge the slice for a part of its use only. It may be of
-        // an earlier elected process that died together with the co-tenants.
-        if !has_cotenants
-            && elected.has_looked_long(now)
-            && slice.region().correction(gpu.device) != WHOLE_FACTOR
-        {
-            slice.member().set_correction(gpu.device, WHOLE_FACTOR);
-        }
-        if has_cotenants != self.has_cotenants {
-            elected.split = Split::from(slice.region().correction(gpu.device));
         }
         self.has_cotenants = has_cotenants;
     }
@@ -196,7 +197,6 @@ impl SlicingReplay {
 impl ElectedReplay {
     fn new(slice: &Slice, gpu: SliceDevice, now: Monotonic) -> Self {
         Self {
-            elected_at: now,
             slicing: Slicing::new(now),
             split: Split::from(slice.region().correction(gpu.device)),
             read: BTreeMap::new(),
@@ -323,11 +323,6 @@ impl ElectedReplay {
         }
     }
 
-    /// Returns true if this process was elected long enough ago to know all co-tenants.
-    fn has_looked_long(&self, now: Monotonic) -> bool {
-        !is_recent(self.elected_at, now)
-    }
-
     /// Returns true if co-tenants have published intervals lately.
     fn has_cotenants(&self, now: Monotonic) -> bool {
         is_recent(self.relayed_at, now) || !self.present.is_empty()
@@ -350,11 +345,11 @@ impl ElectedReplay {
     ///
     /// The factor is only a guess for the next charges, and the difference corrects it afterwards. So a wrong factor makes a
     /// charge late, and the mean does not depend on it. A step covers about 20 ms, so a difference beyond 200 ms is cut.
-    fn settle(&mut self, slice: &Slice, gpu: SliceDevice, now: Monotonic) {
+    fn settle(&mut self, slice: &Slice, gpu: SliceDevice, now: Monotonic, is_alone: bool) {
         let (member, device) = (slice.member(), gpu.device);
         let to = self.published_until(now);
         let part = self.slicing.advance(to);
-        let (factor, difference) = self.split.learn(&part, to, now);
+        let (factor, difference) = self.split.learn(&part, to, now, is_alone);
         member.set_correction(device, factor);
         let difference =
             difference.clamp(GpuTimeChange::refund(MOST_SETTLED), GpuTimeChange::charge(MOST_SETTLED));
