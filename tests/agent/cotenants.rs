@@ -132,6 +132,17 @@ pub(crate) fn have_30_and_70(bench: &Bench) -> bool {
     told.len() == 2 && (27.0..=31.5).contains(&told[0]) && (65.0..=71.5).contains(&told[1])
 }
 
+/// Ages of drivers, with the settings by which NVML answers as theirs does in a container: `docs/internals/simgpu.md`.
+const DRIVERS: [(&str, &[(&str, &str)]); 4] = [
+    ("before 535.113", &[("SIMGPU_NVML_PIDS", "offset"), ("SIMGPU_CUDA_VERSION", "12020")]),
+    (
+        "535.113 to 560",
+        &[("SIMGPU_NVML_PIDS", "mixed"), ("SIMGPU_NVML_BYTES", "0"), ("SIMGPU_CUDA_VERSION", "12040")],
+    ),
+    ("565", &[("SIMGPU_NVML_PIDS", "mixed"), ("SIMGPU_CUDA_VERSION", "12070")]),
+    ("from 570 on", &[("SIMGPU_NVML_PIDS", "foreign"), ("SIMGPU_CUDA_VERSION", "12080")]),
+];
+
 /// Waits until two programs get 30 and 70 % of the GPU.
 fn until_they_have_their_shares(node: &mut Node) {
     node.until("both get their shares", |node| have_30_and_70(&node.bench).then_some(()));
@@ -153,14 +164,19 @@ fn slices_of_variables_in_containers_hold_their_shares_without_the_agent() {
     if !may_have_containers() {
         return;
     }
-    let mut node = Node::start("");
-    node.end(libc::SIGKILL);
-    let load = compiler::plain("load");
-    let program = |percent| {
-        let library = format!("LD_PRELOAD={}", artefacts::library().display());
-        let variables = [library, format!("GPU_CORE_PERCENT={percent}")];
-        begin(node.contained(&[], &variables, &load, &BUSY))
-    };
-    let _programs = [program(30), program(70)];
-    until_they_have_their_shares(&mut node);
+    for (age, settings) in DRIVERS {
+        println!("{age}");
+        let bench = Bench::simulated_without_contexts();
+        let bench = settings.iter().fold(bench, |bench, (name, value)| bench.with(name, value));
+        let mut node = Node::start_on(bench, "");
+        node.end(libc::SIGKILL);
+        let load = compiler::plain("load");
+        let program = |percent| {
+            let library = format!("LD_PRELOAD={}", artefacts::library().display());
+            let variables = [library, format!("GPU_CORE_PERCENT={percent}")];
+            begin(node.contained(&[], &variables, &load, &BUSY))
+        };
+        let _programs = [program(30), program(70)];
+        until_they_have_their_shares(&mut node);
+    }
 }
