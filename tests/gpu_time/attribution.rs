@@ -402,6 +402,22 @@ fn slices_whose_driver_is_a_file_of_their_image_do_not_find_each_other() {
 }
 
 #[test]
+fn slices_whose_image_brings_a_cuda_library_find_each_other_by_that_of_nvml() {
+    let (bench, image) = (Bench::simulated(), driver_copy());
+    for name in ["libnvidia-ml.so.1", "libnvidia-ml.so"] {
+        fs::remove_file(image.path().join(name)).unwrap();
+    }
+    let own_cuda = format!("{}:{}", image.path().display(), bench.driver().display());
+    let slices = [("first", bench.driver().display().to_string()), ("second", own_cuda)];
+    let regions = [0, 1].map(|place: usize| region_in(&bench, slices[place].0, slices[place].0));
+    let _members = [0, 1].map(|place: usize| {
+        let (name, libraries) = &slices[place];
+        begin(host_of(&bench, &regions[place], name).set("LD_LIBRARY_PATH", libraries).start())
+    });
+    until_all_have(&regions, Source::Replayed);
+}
+
+#[test]
 fn nvml_alone_holds_the_share() {
     let bench = Bench::simulated().with("GPU_CORE_METER", "nvml");
     // The kernel is longer than the first cost of a launch: without learning, the slice would use four times its share.

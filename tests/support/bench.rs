@@ -81,6 +81,11 @@ impl Bench {
         &self.variables
     }
 
+    /// Returns the folder of the driver.
+    pub(crate) fn driver(&self) -> &Path {
+        self.driver.as_deref().expect("the bench has a driver")
+    }
+
     /// Returns the folder of the state and of regions.
     pub(crate) fn folder(&self) -> PathBuf {
         self.folder.path().to_owned()

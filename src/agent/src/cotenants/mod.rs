@@ -10,8 +10,8 @@
 //!
 //! No slice writes into the region of another: the agent writes times, grants, and numbers of contexts that it chooses
 //! itself. A slice that publishes false times makes its neighbours count less time, as it can do in a common folder.
-//! Without the agent the slices go on and keep their own limits. Those that have the driver's library in common see each
-//! other by its locks. The others count each other's time slices as their own.
+//! Without the agent the slices go on and keep their own limits. Those that have a library of the driver in common see
+//! each other by its locks. The others count each other's time slices as their own.
 
 mod contexts;
 mod division;

@@ -1,8 +1,8 @@
 //! Busy intervals of slices whose regions lie in different directories, told by file locks.
 //!
 //! Example: two containers have private folders, and no node agent runs. They have no file in common that both can write. But
-//! the container runtime mounts the driver's library of the node into both, and a lock of a file is a lock of its inode. So
-//! in each slice one process takes read locks on bytes of that library. [Positions and lengths](position) of the locks are its
+//! the container runtime mounts the driver's libraries of the node into both, and a lock of a file is a lock of its inode. So
+//! in each slice one process takes read locks on bytes of one of them. [Positions and lengths](position) of the locks are its
 //! busy intervals. The processes of other slices ask the kernel for these locks.
 //!
 //! A read lock needs no right to write, and never conflicts with another read lock, so no process waits. No byte of the
@@ -15,8 +15,7 @@
 //!
 //! Limits of the method:
 //!
-//! - The library is a file of the image, as in CUDA's compatibility packages, and not a file of the node. Then the slices have no
-//!   inode in common and see nothing.
+//! - The library is a file of the image, and not a file of the node. Then the slices have no inode in common and see nothing.
 //! - A process takes false locks. Slices then count less time than they use, as with false intervals in a common folder.
 //! - The program closes the descriptor and opens another file that gets its number. So each round compares the inode, and leaves
 //!   alone a descriptor that is not its own.

@@ -32,9 +32,14 @@ pub(crate) mod nvml;
 pub(crate) mod pools;
 pub(crate) mod streams;
 
-/// Returns the path of the driver's library.
-pub(crate) fn library() -> Option<&'static Path> {
-    let address = slot::address(Symbol::cuInit)?;
-    let path = Image::containing(address.as_ptr())?.path()?;
-    Some(Path::new(OsStr::from_bytes(path.to_bytes())))
+/// Returns the paths of the driver's libraries: of NVML, if it is there, and of CUDA.
+///
+/// NVML comes first, because a container runtime mounts it from the node. An image may have a CUDA library of its own, as CUDA's
+/// compatibility packages bring it.
+pub(crate) fn libraries() -> impl Iterator<Item = &'static Path> {
+    nvml::initialization::load();
+    [Symbol::nvmlInit_v2, Symbol::cuInit].into_iter().filter_map(|symbol| {
+        let path = Image::containing(slot::address(symbol)?.as_ptr())?.path()?;
+        Some(Path::new(OsStr::from_bytes(path.to_bytes())))
+    })
 }

@@ -3,7 +3,7 @@
 //! Example: two slices run kernels at once, and each measures 10 ms between its events; the GPU has given each 5 ms.
 //! The slice elects one process. That process reads the busy intervals of all slices of its GPU whose regions lie in
 //! the same directory. It also reads those of other directories: the node agent relays them, or they are in
-//! [locks](gpuslice_region::IntervalLocks) of the driver's library. It
+//! [locks](gpuslice_region::IntervalLocks) of a library of the driver. It
 //! [replays](gpuslice_policy::compute::attribution::slicing) the driver's time slices, writes the factor by which charges
 //! are multiplied, and settles the difference to earlier charges. If no co-tenant publishes intervals, the process
 //! replays nothing.
@@ -79,7 +79,7 @@ struct ElectedReplay {
     has_heard_of_programs: bool,
     /// Instant at which the agent last relayed an interval.
     relayed_at: Monotonic,
-    /// Intervals in locks of the driver's library. `None`: this process does not use them.
+    /// Intervals in locks of a library of the driver. `None`: this process does not use them.
     locks: Option<IntervalLocks>,
     /// Place up to which the slice's own ring has been published by locks.
     locked: u64,
@@ -365,9 +365,10 @@ impl ElectedReplay {
     }
 }
 
-/// Opens the driver's library for locks.
+/// Opens a library of the driver for locks: the first one that can have them.
 fn interval_locks(slice: &Slice, gpu: SliceDevice) -> Option<IntervalLocks> {
-    IntervalLocks::open(driver_calls::library()?, Uuid(gpu.uuid), slice.region().file_number()).ok()
+    let open = |path| IntervalLocks::open(path, Uuid(gpu.uuid), slice.region().file_number());
+    driver_calls::libraries().find_map(|path| open(path).ok())
 }
 
 /// Returns true if co-tenants that published something at the instant `at` count as present.

@@ -27,9 +27,7 @@ pub(crate) fn initialise() -> bool {
     if OURS.load(Ordering::Relaxed) {
         return true;
     }
-    if !slot::is_driver_loaded(Api::Nvml) {
-        load();
-    }
+    load();
     let Some(init) = slot::real::<real::nvmlInit_v2>(Symbol::nvmlInit_v2) else { return false };
     // SAFETY: the function takes no arguments. NVML counts initializations, so several threads may call it; the library never
     // shuts NVML down.
@@ -41,9 +39,12 @@ pub(crate) fn initialise() -> bool {
     true
 }
 
-/// Loads NVML, once. Most programs do not load it themselves.
-fn load() {
+/// Loads NVML without its initialization, once. Most programs do not load it themselves.
+pub(crate) fn load() {
     static LOADED: OnceBool = OnceBool::new();
+    if slot::is_driver_loaded(Api::Nvml) {
+        return;
+    }
     let _tried = LOADED.get_or_init(|| {
         // SAFETY: `dlopen` needs a zero-terminated name, which the literal is; the library stays loaded.
         !unsafe { libc::dlopen(c"libnvidia-ml.so.1".as_ptr(), libc::RTLD_LAZY | libc::RTLD_LOCAL) }.is_null()
