@@ -233,6 +233,13 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         }
     }
 
+    /// Charges `amount` for work that began at the earlier instant `since`: the clock has paid for it since then.
+    pub(crate) fn charge_since(&self, device: usize, amount: GpuTime, (since, now): (Monotonic, Monotonic)) {
+        let Some(time) = self.time(device) else { return };
+        let rate_limit = self.rate_limit(device);
+        time.paid.0.change(now, |until| token_bucket::charge_since(until, (since, now), amount, rate_limit));
+    }
+
     /// Lowers `paid_until` by `wall`, down to `now` at the most, and wakes the processes that
     /// may go on.
     pub(crate) fn credit_wall_time(&self, device: usize, wall: WallTime, now: Monotonic) {
