@@ -1,4 +1,4 @@
-//! The rate that an arbiter grants a slice, and the change of the rate limit in the ledger.
+//! The rate that an arbiter grants a slice, and changes of the rate limit in the ledger.
 
 use gpuslice_policy::arbiter::grant_word;
 use gpuslice_policy::compute::limiter::token_bucket::{self, RateLimit};
@@ -8,7 +8,7 @@ use gpuslice_policy::time::{GpuTime, Monotonic};
 use crate::sync::atomics::broken::{self, Break};
 use crate::{
     compute::rate_limit::{latest_payable, rate_limit, rate_limit_of},
-    layout::Layout,
+    layout::{DeviceEntry, Layout},
     sync::{atomics::full_fence, futex},
 };
 
@@ -55,10 +55,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         let (grant, own) = (&time.control.0.grant, rate_limit_of(entry));
         let before = grant.get();
         let change = (grant_word::decode(before, own).0, grant_word::decode(new, own).0);
-        #[cfg(all(test, loom))]
-        let falls = change.1.rate() < change.0.rate() && !broken::is(Break::GrantFirst);
-        #[cfg(not(all(test, loom)))]
-        let falls = change.1.rate() < change.0.rate();
+        let falls = falls(change);
         if falls {
             self.change_rate_limit(device, change, now);
         }
@@ -67,6 +64,35 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
             (true, false) => self.change_rate_limit(device, change, now),
             (false, true) => self.change_rate_limit(device, (change.1, change.0), now),
             _ => {}
+        }
+    }
+
+    /// Changes the slice's own rate limit to `new`, and scales `paid_until` to it, in the order of [`set_grant`](Self::set_grant).
+    /// `write` writes the new one and returns the one before. A grant of the arbiter ends.
+    ///
+    /// Another process may change the rate limit at the same time. Each `write` returns that of the other, or that before both. So
+    /// the scalings of both follow the order of the writes.
+    pub(crate) fn set_own_rate_limit(
+        &self,
+        device: usize,
+        new: RateLimit,
+        now: Monotonic,
+        write: impl FnOnce(&DeviceEntry) -> RateLimit,
+    ) {
+        let Some(entry) = self.devices.get(device) else { return };
+        self.set_grant(device, 0, now);
+        // 0, unless an arbiter has written another grant since.
+        let grant = self.time(device).map_or(0, |time| time.control.0.grant.get());
+        let change = |old, new| {
+            let change = (grant_word::decode(grant, old).0, grant_word::decode(grant, new).0);
+            self.change_rate_limit(device, change, now);
+        };
+        let expected = rate_limit_of(entry);
+        if falls((expected, new)) {
+            change(expected, new);
+            change(write(entry), expected);
+        } else {
+            change(write(entry), new);
         }
     }
 
@@ -82,4 +108,13 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
             self.change_rate_limit(device, (grant_word::decode(grant, own).0, own), now);
         }
     }
+}
+
+/// Tells whether a change lowers the rate. Then `paid_until` is scaled before the new rate is written.
+fn falls((old, new): (RateLimit, RateLimit)) -> bool {
+    #[cfg(all(test, loom))]
+    if broken::is(Break::RateFirst) {
+        return false;
+    }
+    new.rate() < old.rate()
 }

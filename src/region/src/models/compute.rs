@@ -13,7 +13,7 @@ use gpuslice_policy::time::{GpuTime, GpuTimeChange, Monotonic, WallTime};
 use gpuslice_policy::units::Permille;
 
 use crate::{
-    compute::sampler_lease,
+    compute::{rate_limit::rate_limit, sampler_lease},
     layout::constants::WHOLE_SHARE,
     sync::atomics::broken::{self, Break},
     sync::futex,
@@ -36,6 +36,14 @@ impl World {
 
     fn settle(&self, difference: i64) {
         self.layout.settle_time(DEVICE, GpuTimeChange::from_nanos(difference), NOW);
+    }
+
+    /// Sets the share, as `Limits` do.
+    fn set_share(&self, permille: u32) {
+        let new = rate_limit(permille, GpuTime::ZERO);
+        self.layout.set_own_rate_limit(DEVICE, new, NOW, |entry| {
+            rate_limit(entry.cores_permille.swap(permille), GpuTime::ZERO)
+        });
     }
 
     /// Takes time, and sleeps in between as the library does. `late`: reads the sequence after the denial.
@@ -244,8 +252,56 @@ fn a_payment_while_a_lower_rate_is_granted_is_by_one_of_the_rates() {
 #[test]
 #[should_panic(expected = "by the lower rate twice")]
 fn a_payment_where_the_rate_is_granted_first_may_count_it_twice() {
-    broken::make(Break::GrantFirst);
+    broken::make(Break::RateFirst);
     a_payment_while_a_lower_rate_is_told();
+}
+
+/// A process sets the share to a tenth while another one pays for 1 ms: 10 ms of wall time at the new rate.
+fn a_payment_while_a_lower_share_is_set() {
+    model(|| {
+        let world = paid(0, [true; SLOTS]);
+        let other = beside(&world, |world| world.layout.take_time(DEVICE, 0, ms(1), (NOW, NOW)));
+        world.set_share(100);
+        let taken = other.join().unwrap();
+        assert!(taken.is_ok());
+        assert!((ms(1)..=ms(10)).contains(&world.owed()), "it paid by the lower share twice");
+    });
+}
+
+#[test]
+fn a_payment_while_a_lower_share_is_set_is_by_one_of_the_shares() {
+    a_payment_while_a_lower_share_is_set();
+}
+
+#[test]
+#[should_panic(expected = "by the lower share twice")]
+fn a_payment_where_the_share_is_written_first_may_count_it_twice() {
+    broken::make(Break::RateFirst);
+    a_payment_while_a_lower_share_is_set();
+}
+
+/// Two processes set the share, to a half and to a quarter. 8 ms of wall time are owed at the whole GPU.
+fn two_set_the_share() {
+    model(|| {
+        let world = paid(8, [true; SLOTS]);
+        let other = beside(&world, |world| world.set_share(500));
+        world.set_share(250);
+        other.join().unwrap();
+        let left = (world.layout.devices[DEVICE].cores_permille.get(), world.owed());
+        assert!([(500, ms(16)), (250, ms(32))].contains(&left), "the debt became another: {left:?}");
+    });
+}
+
+#[test]
+fn two_processes_that_set_the_share_leave_the_debt() {
+    two_set_the_share();
+}
+
+#[test]
+#[should_panic(expected = "the debt became another")]
+fn where_the_last_to_write_wins_two_processes_that_set_the_share_change_the_debt() {
+    broken::make(Break::LastWins);
+    two_set_the_share();
 }
 
 /// The arbiter writes a grant while a process expires the one before. 8 ms of wall time are owed at half of the GPU.
