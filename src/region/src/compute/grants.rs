@@ -29,14 +29,15 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         &self,
         device: usize,
         (old, new): (RateLimit, RateLimit),
-        now: Monotonic,
+        clock: impl Fn() -> Monotonic,
     ) {
         let Some(time) = self.time(device) else { return };
         if old == new {
             return;
         }
-        let most = latest_payable(old, now);
-        time.paid.0.change(now, |until| token_bucket::change(until.min(most), now, old, new));
+        time.paid.0.change_at(clock, |until, now| {
+            token_bucket::change(until.min(latest_payable(old, now)), now, old, new)
+        });
         full_fence();
         futex::wake_all(&time.wake_seq.0);
     }
@@ -50,19 +51,19 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
     ///
     /// Another process may write or expire the grant at the same time. Then the compare-and-swap fails in one of them,
     /// and that one takes its scaling back.
-    pub(crate) fn set_grant(&self, device: usize, new: u64, now: Monotonic) {
+    pub(crate) fn set_grant(&self, device: usize, new: u64, clock: impl Fn() -> Monotonic) {
         let (Some(time), Some(entry)) = (self.time(device), self.devices.get(device)) else { return };
         let (grant, own) = (&time.control.0.grant, rate_limit_of(entry));
         let before = grant.get();
         let change = (grant_word::decode(before, own).0, grant_word::decode(new, own).0);
         let falls = falls(change);
         if falls {
-            self.change_rate_limit(device, change, now);
+            self.change_rate_limit(device, change, &clock);
         }
         let is_written = grant.replace(before, new);
         match (is_written, falls) {
-            (true, false) => self.change_rate_limit(device, change, now),
-            (false, true) => self.change_rate_limit(device, (change.1, change.0), now),
+            (true, false) => self.change_rate_limit(device, change, clock),
+            (false, true) => self.change_rate_limit(device, (change.1, change.0), clock),
             _ => {}
         }
     }
@@ -76,16 +77,16 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         &self,
         device: usize,
         new: RateLimit,
-        now: Monotonic,
+        clock: impl Fn() -> Monotonic,
         write: impl FnOnce(&DeviceEntry) -> RateLimit,
     ) {
         let Some(entry) = self.devices.get(device) else { return };
-        self.set_grant(device, 0, now);
+        self.set_grant(device, 0, &clock);
         // 0, unless an arbiter has written another grant since.
         let grant = self.time(device).map_or(0, |time| time.control.0.grant.get());
         let change = |old, new| {
             let change = (grant_word::decode(grant, old).0, grant_word::decode(grant, new).0);
-            self.change_rate_limit(device, change, now);
+            self.change_rate_limit(device, change, &clock);
         };
         let expected = rate_limit_of(entry);
         if falls((expected, new)) {
@@ -100,12 +101,12 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
     ///
     /// The grant stays valid until a process notices its age, so that all processes pay by the same rate limit. One process
     /// wins the compare-and-swap, and only that one scales.
-    pub(crate) fn expire_grant(&self, device: usize, now: Monotonic) {
+    pub(crate) fn expire_grant(&self, device: usize, clock: impl Fn() -> Monotonic) {
         let Some(time) = self.time(device) else { return };
         let grant = time.control.0.grant.get();
-        if grant_word::is_stale(grant, now) && time.control.0.grant.replace(grant, 0) {
+        if grant != 0 && grant_word::is_stale(grant, clock()) && time.control.0.grant.replace(grant, 0) {
             let own = self.devices.get(device).map_or_else(|| rate_limit(1, GpuTime::ZERO), rate_limit_of);
-            self.change_rate_limit(device, (grant_word::decode(grant, own).0, own), now);
+            self.change_rate_limit(device, (grant_word::decode(grant, own).0, own), clock);
         }
     }
 }

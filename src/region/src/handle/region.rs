@@ -153,7 +153,7 @@ impl Region {
     /// one at any time.
     pub fn set_limits(&self, device: Device, limits: Limits) {
         let layout = self.layout();
-        layout.set_own_rate_limit(device.0, limits.rate_limit(), clock::now(), |entry| {
+        layout.set_own_rate_limit(device.0, limits.rate_limit(), clock::now, |entry| {
             limits.write(&layout.header, entry)
         });
     }

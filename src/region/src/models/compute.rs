@@ -41,9 +41,12 @@ impl World {
     /// Sets the share, as `Limits` do.
     fn set_share(&self, permille: u32) {
         let new = rate_limit(permille, GpuTime::ZERO);
-        self.layout.set_own_rate_limit(DEVICE, new, NOW, |entry| {
-            rate_limit(entry.cores_permille.swap(permille), GpuTime::ZERO)
-        });
+        self.layout.set_own_rate_limit(
+            DEVICE,
+            new,
+            || NOW,
+            |entry| rate_limit(entry.cores_permille.swap(permille), GpuTime::ZERO),
+        );
     }
 
     /// Takes time, and sleeps in between as the library does. `late`: reads the sequence after the denial.
@@ -147,7 +150,7 @@ fn another_rate_limit_comes_while_one_goes_to_sleep(late: bool) {
         world.layout.time[DEVICE].paid.0.until.set(NOW + ns(999));
         let other = beside(&world, move |world| {
             world.layout.devices[DEVICE].cores_permille.set(WHOLE_SHARE);
-            world.layout.change_rate_limit(DEVICE, (old, world.layout.rate_limit(DEVICE)), NOW);
+            world.layout.change_rate_limit(DEVICE, (old, world.layout.rate_limit(DEVICE)), || NOW);
         });
         world.take_or_sleep(1, ms(1), late);
         other.join().unwrap();
@@ -213,8 +216,8 @@ fn two_members_notice_that_a_grant_is_stale() {
     model(|| {
         let world = paid(10, [true; SLOTS]);
         world.layout.time[DEVICE].control.0.grant.set(word_of(500, NOW - GRANT_LASTS));
-        let other = beside(&world, |world| world.layout.expire_grant(DEVICE, NOW));
-        world.layout.expire_grant(DEVICE, NOW);
+        let other = beside(&world, |world| world.layout.expire_grant(DEVICE, || NOW));
+        world.layout.expire_grant(DEVICE, || NOW);
         other.join().unwrap();
         assert_eq!(world.owed(), ms(5), "what is owed was changed twice");
     });
@@ -237,7 +240,7 @@ fn a_payment_while_a_lower_rate_is_told() {
     model(|| {
         let world = paid(0, [true; SLOTS]);
         let other = beside(&world, |world| world.layout.take_time(DEVICE, 0, ms(1), (NOW, NOW)));
-        world.layout.set_grant(DEVICE, word_of(100, NOW), NOW);
+        world.layout.set_grant(DEVICE, word_of(100, NOW), || NOW);
         let taken = other.join().unwrap();
         assert!(taken.is_ok());
         assert!((ms(1)..=ms(10)).contains(&world.owed()), "it paid by the lower rate twice");
@@ -309,9 +312,9 @@ fn one_tells_while_another_forgets() {
     model(|| {
         let world = paid(8, [true; SLOTS]);
         world.layout.time[DEVICE].control.0.grant.set(word_of(500, NOW - GRANT_LASTS));
-        let other = beside(&world, |world| world.layout.expire_grant(DEVICE, NOW));
+        let other = beside(&world, |world| world.layout.expire_grant(DEVICE, || NOW));
         let new = word_of(250, NOW);
-        world.layout.set_grant(DEVICE, new, NOW);
+        world.layout.set_grant(DEVICE, new, || NOW);
         other.join().unwrap();
         // 4 ms of GPU time, at a quarter or at the whole.
         let expected = [(new, ms(16)), (0, ms(4))];
@@ -402,7 +405,7 @@ fn where_the_last_to_write_wins_the_new_one_is_deposed() {
 fn a_gift_comes_while_more_is_owed() {
     model(|| {
         let world = paid(10, [true; SLOTS]);
-        let other = beside(&world, |world| world.layout.credit_wall_time(DEVICE, ms(4), NOW));
+        let other = beside(&world, |world| world.layout.credit_wall_time(DEVICE, ms(4), || NOW));
         assert!(world.layout.overdraw(DEVICE, 0, ms(3), NOW));
         other.join().unwrap();
         assert_eq!(world.owed(), ms(9), "a wall credit or a debt was lost");

@@ -202,7 +202,7 @@ fn play(world: &World, model: &mut Model, step: Step) -> Result<(), TestCaseErro
             let new = rate_limit(permille, burst);
             layout.devices[DEVICE].cores_permille.set(permille);
             layout.devices[DEVICE].burst.set(ns(burst));
-            layout.change_rate_limit(DEVICE, (model.rate_limit, new), now);
+            layout.change_rate_limit(DEVICE, (model.rate_limit, new), || now);
             if new != model.rate_limit {
                 model.set_paid_until(token_bucket::change(model.paid_until, now, model.rate_limit, new));
             }
