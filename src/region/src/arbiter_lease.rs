@@ -225,7 +225,8 @@ impl ArbiterLeases {
 fn create(path: &Path) -> Result<(), RegionError> {
     let file = map::unnamed(path)?;
     let fill = || {
-        // The space is allocated now, so that a full disk is an error and not a signal.
+        // Both make an error of what would be a signal: a limit on the size of files now, a full disk later.
+        map::may_have_size(LEASE_BYTES)?;
         space::take_space(&file, 0..LEASE_BYTES)?;
         file.write_all_at(&LEASE_MAGIC.to_ne_bytes(), 0)?;
         file.write_all_at(&LEASE_VERSION.to_ne_bytes(), 8)

@@ -16,7 +16,7 @@ use std::{
 
 use gpuslice_policy::compute::limiter::{lease, queue_bound};
 use gpuslice_policy::time::{GpuTime, Monotonic};
-use gpuslice_region::{Device, DeviceRequest, Limits, Member, Trust, Uuid};
+use gpuslice_region::{ArbiterLeases, Device, DeviceRequest, Limits, Member, Trust, Uuid};
 
 use crate::{limits, quota, reader, time};
 
@@ -189,6 +189,10 @@ fn obey() {
             "check" => answer(&format!("{:?}", at().0.check())),
             "chroot" => answer(if change_root(words[1]) { "there" } else { "not allowed" }),
             "files" => answer(if limit_files(number(1)) { "limited" } else { "not allowed" }),
+            "leases" => answer(&match ArbiterLeases::open(Path::new(words[1])) {
+                Ok(_) => "opened".to_owned(),
+                Err(error) => error.to_string(),
+            }),
             "map" => answer(map_a_name_that_is_not_utf8(Path::new(words[1]))),
             "reserve" => {
                 let result = at().0.reserve(at().1, number(1)).map_err(|refusal| refusal.why);
