@@ -243,11 +243,11 @@ fn use_step(member: &Member, devices: [Device; 2]) {
     member.couple(devices, NOW);
     assert!(member.is_coupled(device, NOW) && member.is_coupled(other, NOW));
     member.settle(device, GpuTimeChange::from_nanos(i64::MIN), NOW);
-    let kept = member.acquire_since(device, TAKEN, NOW - MOST, NOW);
+    let kept = member.acquire_since(device, TAKEN, NOW - MOST, || NOW);
     assert!(kept.is_ok() || kept.is_err_and(|until| until <= NOW + TURN_GRACE), "{kept:?}");
     let _ = (
-        member.acquire_since(device, TAKEN, NOW, NOW),
-        member.acquire_since(other, TAKEN, Monotonic::BEGIN, NOW),
+        member.acquire_since(device, TAKEN, NOW, || NOW),
+        member.acquire_since(other, TAKEN, Monotonic::BEGIN, || NOW),
     );
 }
 
@@ -273,10 +273,10 @@ fn use_time(member: &Member, device: Device) {
     }
     member.sleep(device, member.wake_sequence(device), Monotonic::BEGIN);
     member.idle_until_now(device, NOW);
-    let _ = member.expire_grant(device, NOW);
-    member.set_grant(device, member.grant(device), NOW);
-    member.set_grant(device, u64::MAX, NOW);
-    member.credit_wall_time(device, WallTime::MAX, NOW);
+    let _ = member.expire_grant(device, || NOW);
+    member.set_grant(device, member.grant(device), || NOW);
+    member.set_grant(device, u64::MAX, || NOW);
+    member.credit_wall_time(device, WallTime::MAX, || NOW);
     assert!(member.process_activity(device, NOW).count() <= MAX_SLOTS);
     member.overdraw(device, GpuTime::MAX, NOW);
     member.settle(device, GpuTimeChange::from_nanos(i64::MIN), NOW);

@@ -340,7 +340,7 @@ fn words_that_are_overwritten_with_anything_starve_no_slice() {
             let monitor = monitor(&bench, slice);
             let device = monitor.devices()[0].device;
             let word = u64::from_ne_bytes([byte; 8]);
-            monitor.set_grant(device, word, Monotonic::BEGIN);
+            monitor.set_grant(device, word, || Monotonic::BEGIN);
         }
         go_on(&bench, 2);
     }

@@ -41,7 +41,7 @@ use crate::{
 const LEASE_MAGIC: u64 = u64::from_le_bytes(*b"gpuchair");
 /// The version of its layout.
 const LEASE_VERSION: u64 = 1;
-/// GPUs that the table has room for; a MIG instance is a GPU of its own.
+/// GPUs that may have an arbiter at the same time; a MIG instance is a GPU of its own.
 const ENTRIES: usize = 128;
 /// Bytes of the file.
 const LEASE_BYTES: usize = 4096;
@@ -61,7 +61,7 @@ struct LeaseTable {
 #[derive(Debug)]
 #[repr(C)]
 struct LeaseEntry {
-    /// Identifies the GPU; 0: the entry is free.
+    /// Identifies the GPU; 0: no GPU has had the entry.
     gpu: Word64,
     /// Holder of the lease, and when it was renewed.
     holder: Word64,
@@ -170,7 +170,7 @@ impl ArbiterLeases {
     /// between. The rates that they write hold until the next round.
     #[must_use]
     pub fn renew(&self, gpu: &Uuid, now: Monotonic) -> bool {
-        let Some(entry) = self.entry(gpu) else { return false };
+        let Some(entry) = self.entry(gpu).or_else(|| self.take_entry(gpu, now)) else { return false };
         let before = entry.holder.get();
         grant_word::claim_lease(before, self.me, now).is_some_and(|mine| entry.holder.replace(before, mine))
     }
@@ -184,17 +184,33 @@ impl ArbiterLeases {
         }
     }
 
-    /// Returns the entry of a GPU. `None`: the table is full, or the file was truncated.
+    /// Returns the entry of a GPU. `None`: it has none, or the file was truncated. If it has several, all processes find the same
+    /// one.
     fn entry(&self, gpu: &Uuid) -> Option<&LeaseEntry> {
         let (table, wanted) = (self.table(), key(gpu));
-        if table.magic.get() != LEASE_MAGIC {
+        table
+            .entries
+            .iter()
+            .find(|entry| entry.gpu.get() == wanted)
+            .filter(|_| table.magic.get() == LEASE_MAGIC)
+    }
+
+    /// Takes an entry for a GPU that has none: an unused one, else the one whose lease has been free for longest. Example: a MIG
+    /// instance that is made again has another UUID, and the old UUID keeps its entry.
+    ///
+    /// Another process may take an entry for the same GPU at the same time; both then use the first of the two. A GPU that loses
+    /// its entry takes another one when it has work again. `None`: all leases are held, or another GPU got the entry.
+    fn take_entry(&self, gpu: &Uuid, now: Monotonic) -> Option<&LeaseEntry> {
+        if self.table().magic.get() != LEASE_MAGIC {
             return None;
         }
-        // Entries are taken in order and never freed, so that all processes find the same one.
-        table.entries.iter().find(|entry| match entry.gpu.get() {
-            0 => entry.gpu.replace(0, wanted) || entry.gpu.get() == wanted,
-            gpu => gpu == wanted,
-        })
+        let free = self.table().entries.iter().filter_map(|entry| {
+            let of = entry.gpu.get();
+            Some((of, grant_word::free_since(entry.holder.get(), now)?, entry))
+        });
+        let (of, _, entry) = free.min_by_key(|(of, since, _)| (*of != 0, *since))?;
+        let _lost = entry.gpu.replace(of, key(gpu));
+        self.entry(gpu)
     }
 
     /// Returns the mapped table.
@@ -209,7 +225,8 @@ impl ArbiterLeases {
 fn create(path: &Path) -> Result<(), RegionError> {
     let file = map::unnamed(path)?;
     let fill = || {
-        // The space is allocated now, so that a full disk is an error and not a signal.
+        // Both make an error of what would be a signal: a limit on the size of files now, a full disk later.
+        map::may_have_size(LEASE_BYTES)?;
         space::take_space(&file, 0..LEASE_BYTES)?;
         file.write_all_at(&LEASE_MAGIC.to_ne_bytes(), 0)?;
         file.write_all_at(&LEASE_VERSION.to_ne_bytes(), 8)
@@ -246,7 +263,7 @@ fn mixed(number: u64) -> u64 {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
+#[allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "a test")]
 mod tests {
     use super::*;
     use gpuslice_policy::arbiter::grant_word::ARBITER_SILENCE;
@@ -295,13 +312,31 @@ mod tests {
     }
 
     #[test]
-    fn every_gpu_has_a_lease_of_its_own_as_far_as_there_is_room() {
+    fn every_gpu_has_a_lease_of_its_own_and_a_new_one_gets_that_of_a_gpu_without_work() {
         let folder = tempfile::tempdir_in("/dev/shm").unwrap();
         let (one, other) = (of(folder.path(), 1), of(folder.path(), 2));
         let gpu = |number: usize| Uuid([u8::try_from(number).unwrap(); 16]);
         assert!((0..ENTRIES).step_by(2).all(|number| one.renew(&gpu(number), NOW)));
         assert!((0..ENTRIES).all(|number| other.renew(&gpu(number), NOW) == (number % 2 == 1)));
         assert!(!one.renew(&gpu(ENTRIES), NOW), "there is no room");
+        let later = NOW + ARBITER_SILENCE;
+        one.release(&gpu(ENTRIES));
+        let mut renewed = (1..ENTRIES).map(|number| [&one, &other][number % 2].renew(&gpu(number), later));
+        assert!(renewed.all(|is_renewed| is_renewed));
+        assert!(one.renew(&gpu(ENTRIES), later) && !other.renew(&gpu(ENTRIES), later));
+        assert!(!one.renew(&gpu(0), later), "its lease is that of the new GPU");
+        other.release(&gpu(5));
+        assert!(other.renew(&gpu(0), later) && !one.renew(&gpu(5), later));
+    }
+
+    #[test]
+    fn a_gpu_that_has_two_entries_has_one_lease() {
+        let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+        let (one, other) = (of(folder.path(), 1), of(folder.path(), 2));
+        assert!(one.renew(&GPU, NOW));
+        // Another process has taken an entry at the same time.
+        one.table().entries[1].gpu.set(key(&GPU));
+        assert!(!other.renew(&GPU, NOW) && one.renew(&GPU, NOW));
     }
 
     #[test]

@@ -30,7 +30,11 @@ struct OnGpu {
 impl Division {
     /// Divides the GPUs for which that is due. Returns the time until the next look, or `None` if no slice has work to
     /// divide.
-    pub(super) fn look(&mut self, slices: &mut CotenantSlices, now: Monotonic) -> Option<WallTime> {
+    pub(super) fn look(
+        &mut self,
+        slices: &mut CotenantSlices,
+        clock: impl Fn() -> Monotonic,
+    ) -> Option<WallTime> {
         let gpus = gpus(slices);
         self.arbiters.retain(|gpu, _| gpus.contains_key(gpu));
         let mut step = None;
@@ -42,12 +46,13 @@ impl Division {
                 .take(MOST_SLICES)
                 .map(|slice| &mut slice.cotenant)
                 .collect();
+            let now = clock();
             for cotenant in &mut cotenants {
                 cotenant.reap(now);
                 let region = cotenant.region();
                 region.device(&gpu).into_iter().for_each(|device| region.note_division(device, now));
             }
-            if allocate_gpu(arbiter, &mut cotenants, &gpu, now) {
+            if allocate_gpu(arbiter, &mut cotenants, &gpu, &clock) {
                 let own = if on_gpu.has_high { STEP_BESIDE_HIGH } else { ARBITER_STEP };
                 step = Some(step.map_or(own, |other: WallTime| other.min(own)));
             }
@@ -111,7 +116,7 @@ mod tests {
                 puppet.member.set_queued(puppet.device, GpuTime::from_millis(20));
                 puppet.member.count_used(puppet.device, GpuTime::from_micros(500));
             }
-            let step = division.look(&mut slices, start + look * ARBITER_STEP);
+            let step = division.look(&mut slices, || start + look * ARBITER_STEP);
             assert_eq!(step, Some(ARBITER_STEP));
         }
         assert!(is_divided(&a) && is_divided(&b));
@@ -123,9 +128,9 @@ mod tests {
     fn the_agent_leaves_slices_of_one_folder_and_fixed_ones_to_themselves() {
         let root = tempfile::tempdir_in("/dev/shm").unwrap();
         let [a, beside_a] = ["1", "2"].map(|name| join(root.path(), "a", name, EQUAL));
-        assert_eq!(Division::default().look(&mut slices(&[&a, &beside_a]), now()), None);
+        assert_eq!(Division::default().look(&mut slices(&[&a, &beside_a]), now), None);
         let [b, c] = ["b", "c"].map(|folder| join(root.path(), folder, "1", Sharing::FIXED));
-        assert_eq!(Division::default().look(&mut slices(&[&b, &c]), now()), None);
+        assert_eq!(Division::default().look(&mut slices(&[&b, &c]), now), None);
         assert!([&a, &beside_a, &b, &c].into_iter().all(|puppet| !is_divided(puppet)));
     }
 
@@ -135,12 +140,12 @@ mod tests {
         let high = join(root.path(), "a", "1", Sharing { priority: Priority::High, ..EQUAL });
         let b = join(root.path(), "b", "1", EQUAL);
         let (mut slices, mut division) = (slices(&[&high, &b]), Division::default());
-        assert_eq!(division.look(&mut slices, now()), None);
+        assert_eq!(division.look(&mut slices, now), None);
         assert!(is_divided(&high) && is_divided(&b));
         b.member.set_queued(b.device, GpuTime::from_millis(1));
-        assert_eq!(division.look(&mut slices, now()), Some(STEP_BESIDE_HIGH));
+        assert_eq!(division.look(&mut slices, now), Some(STEP_BESIDE_HIGH));
         // A slice whose last process has gone takes no part.
         high.member.leave();
-        assert_eq!(division.look(&mut slices, now()), None);
+        assert_eq!(division.look(&mut slices, now), None);
     }
 }

@@ -68,7 +68,7 @@ pub(crate) fn serve(places: &Receiver<Vec<RegionPlace>>, gpus: &Gpus) {
         if reset_if_due(&mut relayed_at, RELAY_EVERY, now) && relay(&mut slices, now) {
             worked_at = now;
         }
-        let step = division.look(&mut slices, now);
+        let step = division.look(&mut slices, gpuslice_region::now);
         let is_idle = now.since(worked_at) >= IDLE_AFTER;
         pause = step.unwrap_or(if is_idle { IDLE } else { RELAY_EVERY });
     }

@@ -92,10 +92,20 @@ const fn written_at(word: u64) -> Monotonic {
 /// [`ARBITER_SILENCE`]. `me` is any number that no other process has; the low 24 bits count. A free lease is 0.
 #[must_use]
 pub fn claim_lease(word: u64, me: u64, now: Monotonic) -> Option<u64> {
-    let (me, who) = (number(me), word & ((1 << HOLDER_BITS) - 1));
+    (is_held_by(word, me) || free_since(word, now).is_some())
+        .then_some((now.nanos() >> UNIT_BITS) << HOLDER_BITS | number(me))
+}
+
+/// Returns the instant of the last renewal of an arbiter lease that any process may take; the earliest instant for a lease that
+/// was returned. `None`: a process holds it.
+#[must_use]
+pub fn free_since(word: u64, now: Monotonic) -> Option<Monotonic> {
+    if word & ((1 << HOLDER_BITS) - 1) == 0 {
+        return Some(Monotonic::BEGIN);
+    }
     let since = Monotonic::from_nanos((word >> HOLDER_BITS) << UNIT_BITS);
     let is_silent = now.since(since) >= ARBITER_SILENCE || since > now.saturating_add(ARBITER_SILENCE);
-    (who == 0 || who == me || is_silent).then_some((now.nanos() >> UNIT_BITS) << HOLDER_BITS | me)
+    is_silent.then_some(since)
 }
 
 /// Returns true if `me` holds the arbiter lease with this word.

@@ -37,7 +37,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         }
         self.header.boot.iter().zip(boot).for_each(|(word, value)| word.set(value));
         for device in 0..self.device_count() {
-            self.expire_grant(device, now);
+            self.expire_grant(device, || now);
             let (Some(time), Some(entry)) = (self.time(device), self.devices.get(device)) else { continue };
             let uuid = entry.uuid.each_ref().map(|word| word.get());
             let known = self.header.debts.iter().find(|debt| debt.is_of(uuid));

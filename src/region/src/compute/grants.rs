@@ -1,4 +1,4 @@
-//! The rate that an arbiter grants a slice, and the change of the rate limit in the ledger.
+//! The rate that an arbiter grants a slice, and changes of the rate limit in the ledger.
 
 use gpuslice_policy::arbiter::grant_word;
 use gpuslice_policy::compute::limiter::token_bucket::{self, RateLimit};
@@ -8,7 +8,7 @@ use gpuslice_policy::time::{GpuTime, Monotonic};
 use crate::sync::atomics::broken::{self, Break};
 use crate::{
     compute::rate_limit::{latest_payable, rate_limit, rate_limit_of},
-    layout::Layout,
+    layout::{DeviceEntry, Layout},
     sync::{atomics::full_fence, futex},
 };
 
@@ -29,14 +29,15 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         &self,
         device: usize,
         (old, new): (RateLimit, RateLimit),
-        now: Monotonic,
+        clock: impl Fn() -> Monotonic,
     ) {
         let Some(time) = self.time(device) else { return };
         if old == new {
             return;
         }
-        let most = latest_payable(old, now);
-        time.paid.0.change(now, |until| token_bucket::change(until.min(most), now, old, new));
+        time.paid.0.change_at(clock, |until, now| {
+            token_bucket::change(until.min(latest_payable(old, now)), now, old, new)
+        });
         full_fence();
         futex::wake_all(&time.wake_seq.0);
     }
@@ -50,23 +51,49 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
     ///
     /// Another process may write or expire the grant at the same time. Then the compare-and-swap fails in one of them,
     /// and that one takes its scaling back.
-    pub(crate) fn set_grant(&self, device: usize, new: u64, now: Monotonic) {
+    pub(crate) fn set_grant(&self, device: usize, new: u64, clock: impl Fn() -> Monotonic) {
         let (Some(time), Some(entry)) = (self.time(device), self.devices.get(device)) else { return };
         let (grant, own) = (&time.control.0.grant, rate_limit_of(entry));
         let before = grant.get();
         let change = (grant_word::decode(before, own).0, grant_word::decode(new, own).0);
-        #[cfg(all(test, loom))]
-        let falls = change.1.rate() < change.0.rate() && !broken::is(Break::GrantFirst);
-        #[cfg(not(all(test, loom)))]
-        let falls = change.1.rate() < change.0.rate();
+        let falls = falls(change);
         if falls {
-            self.change_rate_limit(device, change, now);
+            self.change_rate_limit(device, change, &clock);
         }
         let is_written = grant.replace(before, new);
         match (is_written, falls) {
-            (true, false) => self.change_rate_limit(device, change, now),
-            (false, true) => self.change_rate_limit(device, (change.1, change.0), now),
+            (true, false) => self.change_rate_limit(device, change, clock),
+            (false, true) => self.change_rate_limit(device, (change.1, change.0), clock),
             _ => {}
+        }
+    }
+
+    /// Changes the slice's own rate limit to `new`, and scales `paid_until` to it, in the order of [`set_grant`](Self::set_grant).
+    /// `write` writes the new one and returns the one before. A grant of the arbiter ends.
+    ///
+    /// Another process may change the rate limit at the same time. Each `write` returns that of the other, or that before both. So
+    /// the scalings of both follow the order of the writes.
+    pub(crate) fn set_own_rate_limit(
+        &self,
+        device: usize,
+        new: RateLimit,
+        clock: impl Fn() -> Monotonic,
+        write: impl FnOnce(&DeviceEntry) -> RateLimit,
+    ) {
+        let Some(entry) = self.devices.get(device) else { return };
+        self.set_grant(device, 0, &clock);
+        // 0, unless an arbiter has written another grant since.
+        let grant = self.time(device).map_or(0, |time| time.control.0.grant.get());
+        let change = |old, new| {
+            let change = (grant_word::decode(grant, old).0, grant_word::decode(grant, new).0);
+            self.change_rate_limit(device, change, &clock);
+        };
+        let expected = rate_limit_of(entry);
+        if falls((expected, new)) {
+            change(expected, new);
+            change(write(entry), expected);
+        } else {
+            change(write(entry), new);
         }
     }
 
@@ -74,12 +101,21 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
     ///
     /// The grant stays valid until a process notices its age, so that all processes pay by the same rate limit. One process
     /// wins the compare-and-swap, and only that one scales.
-    pub(crate) fn expire_grant(&self, device: usize, now: Monotonic) {
+    pub(crate) fn expire_grant(&self, device: usize, clock: impl Fn() -> Monotonic) {
         let Some(time) = self.time(device) else { return };
         let grant = time.control.0.grant.get();
-        if grant_word::is_stale(grant, now) && time.control.0.grant.replace(grant, 0) {
+        if grant != 0 && grant_word::is_stale(grant, clock()) && time.control.0.grant.replace(grant, 0) {
             let own = self.devices.get(device).map_or_else(|| rate_limit(1, GpuTime::ZERO), rate_limit_of);
-            self.change_rate_limit(device, (grant_word::decode(grant, own).0, own), now);
+            self.change_rate_limit(device, (grant_word::decode(grant, own).0, own), clock);
         }
     }
+}
+
+/// Tells whether a change lowers the rate. Then `paid_until` is scaled before the new rate is written.
+fn falls((old, new): (RateLimit, RateLimit)) -> bool {
+    #[cfg(all(test, loom))]
+    if broken::is(Break::RateFirst) {
+        return false;
+    }
+    new.rate() < old.rate()
 }

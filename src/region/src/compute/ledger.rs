@@ -13,6 +13,8 @@
 //! Other processes may write anything into the words. A debt beyond the largest one is reduced to it by each process
 //! that reads it.
 
+use core::cell::Cell;
+
 use gpuslice_policy::compute::attribution::correction;
 use gpuslice_policy::compute::attribution::source::Measured;
 use gpuslice_policy::compute::coupling::ThrottledLaunch;
@@ -50,7 +52,24 @@ impl ProcessTime {
 impl PaidWords {
     /// Changes the instant up to which time is paid.
     pub(crate) fn change(&self, now: Monotonic, next: impl Fn(Monotonic) -> Monotonic) {
-        self.note_free(self.until.change(next), now);
+        self.change_at(|| now, |until, _| next(until));
+    }
+
+    /// Changes the instant up to which time is paid. `next` gets that instant, and the present one, which is read after it.
+    ///
+    /// Example: a process is stopped for a second after it has read the clock, and others pay meanwhile. The compare-and-swap
+    /// fails then, and the process reads both again. By the old reading of the clock, the second would count as debt.
+    pub(crate) fn change_at(
+        &self,
+        clock: impl Fn() -> Monotonic,
+        next: impl Fn(Monotonic, Monotonic) -> Monotonic,
+    ) {
+        let read_at = Cell::new(Monotonic::BEGIN);
+        let until = self.until.change(|until| {
+            read_at.set(clock());
+            next(until, read_at.get())
+        });
+        self.note_free(until, read_at.get());
     }
 
     /// Updates the instant from which time is free, after time was paid until `until`.
@@ -128,7 +147,6 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         (since, now): (Monotonic, Monotonic),
     ) -> Result<(), Monotonic> {
         let Some((time, process)) = self.process_time(device, slot) else { return Ok(()) };
-        self.expire_grant(device, now);
         if process.requested_ns.get().is_zero() {
             let (rate_limit, virtual_time) = (self.rate_limit(device), time.virtual_time.0.get());
             process.virtual_service.change(|served| {
@@ -233,16 +251,23 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         }
     }
 
-    /// Lowers `paid_until` by `wall`, down to `now` at the most, and wakes the processes that
-    /// may go on.
-    pub(crate) fn credit_wall_time(&self, device: usize, wall: WallTime, now: Monotonic) {
+    /// Charges `amount` for work that began at the earlier instant `since`: the clock has paid for it since then.
+    pub(crate) fn charge_since(&self, device: usize, amount: GpuTime, (since, now): (Monotonic, Monotonic)) {
         let Some(time) = self.time(device) else { return };
-        let most = latest_payable(self.rate_limit(device), now);
-        time.paid.0.change(now, |until| {
-            let until = until.min(most);
+        let rate_limit = self.rate_limit(device);
+        time.paid.0.change(now, |until| token_bucket::charge_since(until, (since, now), amount, rate_limit));
+    }
+
+    /// Lowers `paid_until` by `wall`, down to the present instant at the most, and wakes the processes that
+    /// may go on.
+    pub(crate) fn credit_wall_time(&self, device: usize, wall: WallTime, clock: impl Fn() -> Monotonic) {
+        let Some(time) = self.time(device) else { return };
+        let rate_limit = self.rate_limit(device);
+        time.paid.0.change_at(&clock, |until, now| {
+            let until = until.min(latest_payable(rate_limit, now));
             until.saturating_sub(wall.min(until.since(now)))
         });
-        self.wake(device, now);
+        self.wake(device, clock());
     }
 
     /// Wakes all sleepers if one of them sleeps for longer than `paid_until` and its turn require.

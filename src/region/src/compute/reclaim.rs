@@ -86,8 +86,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
             if rest.is_refund() {
                 self.settle_time(device, rest, now);
             } else if !rest.is_none() {
-                // As of that instant: the clock has paid for the time since the launch.
-                self.settle_time(device, rest, since);
+                self.charge_since(device, rest.amount(), (since, now));
                 process.counts.charged_ns.add(rest.amount());
             }
             if waited && !rest.is_refund() {

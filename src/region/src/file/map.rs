@@ -59,8 +59,8 @@ pub enum Trust {
 /// Identifies a file, whatever its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FileId {
-    device: u64,
-    inode: u64,
+    pub(crate) device: u64,
+    pub(crate) inode: u64,
 }
 
 impl FileId {
@@ -337,7 +337,7 @@ pub(crate) fn unnamed(path: &Path) -> Result<File, RegionError> {
 /// Writes an empty region. The compute ledger of a device gets its space when the device is added. Most slices have one
 /// device of 64, and the program needs a small `/dev/shm` too.
 pub(crate) fn fill(file: &File) -> io::Result<()> {
-    may_have_size(FILE_SIZE)?;
+    may_have_size(SIZE)?;
     file.set_len(FILE_SIZE)?;
     take_space(file, 0..offset_of!(Layout, time))?;
     file.write_all_at(&MAGIC.to_ne_bytes(), 0)?;
@@ -346,11 +346,15 @@ pub(crate) fn fill(file: &File) -> io::Result<()> {
 }
 
 /// Fails if the process may not make files of `bytes`. The kernel would send `SIGXFSZ`, which ends a program.
-fn may_have_size(bytes: u64) -> io::Result<()> {
+pub(crate) fn may_have_size(bytes: usize) -> io::Result<()> {
     let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
     // SAFETY: `getrlimit` needs a limit that is valid for writes: `limit` is on this stack. If it fails, `limit` stays as it is.
     unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut limit) };
-    if limit.rlim_cur < bytes { Err(io::Error::from_raw_os_error(libc::EFBIG)) } else { Ok(()) }
+    if usize::try_from(limit.rlim_cur).is_ok_and(|most| most < bytes) {
+        Err(io::Error::from_raw_os_error(libc::EFBIG))
+    } else {
+        Ok(())
+    }
 }
 
 /// Gives a file its name.

@@ -59,14 +59,16 @@ impl Cotenant {
     }
 
     /// Returns its demand and settings on a GPU, and its number for the GPU. `None`: it has no part in it.
-    fn demand(&mut self, gpu: &Uuid, now: Monotonic) -> Option<(Device, SharingSlice)> {
+    fn demand(&mut self, gpu: &Uuid, clock: &impl Fn() -> Monotonic) -> Option<(Device, SharingSlice)> {
         let region = self.monitor.region();
         let device = region.device(gpu).filter(|device| region.is_paced(*device))?;
         if !region.is_ready() || !region.is_inhabited() {
             return None;
         }
-        let mut figures =
-            SliceFigures { owed: region.paid_until(device).since(now), ..SliceFigures::default() };
+        let paid_until = region.paid_until(device);
+        // Read after the word: if the process is stopped in between, the debt must not grow by that time.
+        let now = clock();
+        let mut figures = SliceFigures { owed: paid_until.since(now), ..SliceFigures::default() };
         let still = self.still.entry(device).or_default();
         for (slot, work) in region.process_activity(device, now).enumerate() {
             figures.used = figures.used.saturating_add(work.used);
@@ -99,16 +101,17 @@ fn settings(limits: Limits) -> SliceSettings {
 }
 
 /// Divides a GPU among all slices on it, and writes their grants. Returns true if any of them has work or waits.
-/// `now`: the present instant, read just before, because a slice's debt is the distance of its word to the
-/// clock.
+/// `clock` returns the present instant. It is read beside each word, because a slice's debt is the distance of its word to the
+/// clock, and this process may be stopped in between.
 pub fn allocate_gpu(
     arbiter: &mut Arbiter,
     cotenants: &mut [&mut Cotenant],
     gpu: &Uuid,
-    now: Monotonic,
+    clock: impl Fn() -> Monotonic,
 ) -> bool {
+    let now = clock();
     let demand = |(at, cotenant): (usize, &mut &mut Cotenant)| {
-        cotenant.demand(gpu, now).map(|(device, slice)| (at, device, slice))
+        cotenant.demand(gpu, &clock).map(|(device, slice)| (at, device, slice))
     };
     let demands: Vec<_> = cotenants.iter_mut().enumerate().filter_map(demand).collect();
     let slices: Vec<SharingSlice> = demands.iter().map(|(_, _, slice)| *slice).collect();
@@ -120,10 +123,10 @@ pub fn allocate_gpu(
         let is_own = given.rate_limit == region.own_rate_limit(*device)
             && given.queue_bound >= queue_bound::MOST_BOUND;
         if (before != 0 || !is_own) && grant_word::must_write(before, grant, now) {
-            region.set_grant(*device, grant, now);
+            region.set_grant(*device, grant, &clock);
         }
         if !given.wall_credit.is_zero() {
-            region.credit_wall_time(*device, given.wall_credit, now);
+            region.credit_wall_time(*device, given.wall_credit, &clock);
         }
     }
     slices.iter().any(|slice| !slice.figures.queued.is_zero() || slice.figures.waits)

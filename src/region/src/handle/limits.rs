@@ -86,8 +86,13 @@ impl Limits {
         .bounded()
     }
 
-    /// Writes the limits into a device entry. They take effect at once. Returns the rate limits before and after.
-    pub(crate) fn write(self, header: &Header, entry: &DeviceEntry) -> (RateLimit, RateLimit) {
+    /// Returns the rate limit of these limits.
+    pub(crate) fn rate_limit(&self) -> RateLimit {
+        rate_limit(self.cores_permille, self.burst)
+    }
+
+    /// Writes the limits into a device entry. They take effect at once. Returns the rate limit before.
+    pub(crate) fn write(self, header: &Header, entry: &DeviceEntry) -> RateLimit {
         let limits = self.bounded();
         let Self { memory, cores_permille, burst, sharing, oversubscribe } = limits;
         // This comes before the limits: a process killed in between must not leave limits that launches do not look at. After
@@ -107,7 +112,7 @@ impl Limits {
         let before = rate_limit(entry.cores_permille.swap(cores_permille), entry.burst.swap(burst));
         full_fence();
         mark();
-        (before, rate_limit(cores_permille, burst))
+        before
     }
 }
 

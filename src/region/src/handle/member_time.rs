@@ -27,11 +27,11 @@ impl Member {
     /// The instant at which to try again. Until then the request stays published. It ends when the process acquires
     /// time or [withdraws](Self::withdraw_request) it.
     pub fn acquire(&self, device: Device, amount: GpuTime, now: Monotonic) -> Result<(), Monotonic> {
-        self.acquire_since(device, amount, now, now)
+        self.acquire_since(device, amount, now, || now)
     }
 
     /// Does what [`acquire`](Self::acquire) does, for a thread that has asked since `since`. On a [coupled](Self::couple) device
-    /// each of the other devices delays it once.
+    /// each of the other devices delays it once. `clock` returns the present instant.
     ///
     /// # Errors
     /// Those of [`acquire`](Self::acquire).
@@ -40,9 +40,11 @@ impl Member {
         device: Device,
         amount: GpuTime,
         since: Monotonic,
-        now: Monotonic,
+        clock: impl Fn() -> Monotonic,
     ) -> Result<(), Monotonic> {
-        self.layout().take_time(device.index(), self.slot(), amount, (since, now))
+        let layout = self.layout();
+        layout.expire_grant(device.index(), &clock);
+        layout.take_time(device.index(), self.slot(), amount, (since, clock()))
     }
 
     /// Returns the device on which a launch was admitted that the batch `ran` had waited for, and how long that launch was

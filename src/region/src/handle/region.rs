@@ -2,7 +2,6 @@
 
 use std::path::Path;
 
-use gpuslice_policy::arbiter::grant_word;
 use gpuslice_policy::time::{GpuTime, Monotonic, WallTime};
 
 use crate::{
@@ -154,11 +153,9 @@ impl Region {
     /// one at any time.
     pub fn set_limits(&self, device: Device, limits: Limits) {
         let layout = self.layout();
-        if let Some(entry) = layout.devices.get(device.0) {
-            let grant = layout.time(device.0).map_or(0, |time| time.control.0.grant.swap(0));
-            let (before, after) = limits.write(&layout.header, entry);
-            layout.change_rate_limit(device.0, (grant_word::decode(grant, before).0, after), clock::now());
-        }
+        layout.set_own_rate_limit(device.0, limits.rate_limit(), clock::now, |entry| {
+            limits.write(&layout.header, entry)
+        });
     }
 
     /// Returns the most bytes that the slice was granted on a device at a time, in this epoch.

@@ -81,9 +81,10 @@ impl Region {
     }
 
     /// Writes a grant: a [word](gpuslice_policy::arbiter::grant_word::encode). GPU time that the slice owes or has saved up
-    /// stays the same. Throttled processes try again at once.
-    pub fn set_grant(&self, device: Device, word: u64, now: Monotonic) {
-        self.layout().set_grant(device.index(), word, now);
+    /// stays the same. Throttled processes try again at once. `clock` returns the present instant. It is read when the debt is
+    /// scaled, because this process may have been stopped before.
+    pub fn set_grant(&self, device: Device, word: u64, clock: impl Fn() -> Monotonic) {
+        self.layout().set_grant(device.index(), word, clock);
     }
 
     /// Records that the node agent divides the GPU at the instant `now`, so that no process of the slice does.
@@ -127,16 +128,17 @@ impl Region {
         at != Monotonic::BEGIN && now.since(at) < holds
     }
 
-    /// Removes a grant that is too old. Returns the largest queue of a process, if the grant has one.
-    pub fn expire_grant(&self, device: Device, now: Monotonic) -> Option<GpuTime> {
-        self.layout().expire_grant(device.index(), now);
+    /// Removes a grant that is too old. Returns the largest queue of a process, if the grant has one. `clock` is that of
+    /// [`set_grant`](Self::set_grant).
+    pub fn expire_grant(&self, device: Device, clock: impl Fn() -> Monotonic) -> Option<GpuTime> {
+        self.layout().expire_grant(device.index(), clock);
         grant_word::decode(self.grant(device), self.own_rate_limit(device)).1
     }
 
     /// Lets the slice go on `wall` earlier, if it owes that much: the GPU would be idle
-    /// otherwise.
-    pub fn credit_wall_time(&self, device: Device, wall: WallTime, now: Monotonic) {
-        self.layout().credit_wall_time(device.index(), wall, now);
+    /// otherwise. `clock` is that of [`set_grant`](Self::set_grant).
+    pub fn credit_wall_time(&self, device: Device, wall: WallTime, clock: impl Fn() -> Monotonic) {
+        self.layout().credit_wall_time(device.index(), wall, clock);
     }
 
     /// Returns the activity of every process that has or had a slot, by slot.

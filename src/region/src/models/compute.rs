@@ -13,6 +13,7 @@ use gpuslice_policy::time::{GpuTime, GpuTimeChange, Monotonic, WallTime};
 use gpuslice_policy::units::Permille;
 
 use crate::{
+    compute::rate_limit::rate_limit,
     compute::sampler_lease::{self, SamplerLease},
     layout::constants::WHOLE_SHARE,
     sync::atomics::broken::{self, Break},
@@ -36,6 +37,17 @@ impl World {
 
     fn settle(&self, difference: i64) {
         self.layout.settle_time(DEVICE, GpuTimeChange::from_nanos(difference), NOW);
+    }
+
+    /// Sets the share, as `Limits` do.
+    fn set_share(&self, permille: u32) {
+        let new = rate_limit(permille, GpuTime::ZERO);
+        self.layout.set_own_rate_limit(
+            DEVICE,
+            new,
+            || NOW,
+            |entry| rate_limit(entry.cores_permille.swap(permille), GpuTime::ZERO),
+        );
     }
 
     /// Takes time, and sleeps in between as the library does. `late`: reads the sequence after the denial.
@@ -139,7 +151,7 @@ fn another_rate_limit_comes_while_one_goes_to_sleep(late: bool) {
         world.layout.time[DEVICE].paid.0.until.set(NOW + ns(999));
         let other = beside(&world, move |world| {
             world.layout.devices[DEVICE].cores_permille.set(WHOLE_SHARE);
-            world.layout.change_rate_limit(DEVICE, (old, world.layout.rate_limit(DEVICE)), NOW);
+            world.layout.change_rate_limit(DEVICE, (old, world.layout.rate_limit(DEVICE)), || NOW);
         });
         world.take_or_sleep(1, ms(1), late);
         other.join().unwrap();
@@ -205,8 +217,8 @@ fn two_members_notice_that_a_grant_is_stale() {
     model(|| {
         let world = paid(10, [true; SLOTS]);
         world.layout.time[DEVICE].control.0.grant.set(word_of(500, NOW - GRANT_LASTS));
-        let other = beside(&world, |world| world.layout.expire_grant(DEVICE, NOW));
-        world.layout.expire_grant(DEVICE, NOW);
+        let other = beside(&world, |world| world.layout.expire_grant(DEVICE, || NOW));
+        world.layout.expire_grant(DEVICE, || NOW);
         other.join().unwrap();
         assert_eq!(world.owed(), ms(5), "what is owed was changed twice");
     });
@@ -229,7 +241,7 @@ fn a_payment_while_a_lower_rate_is_told() {
     model(|| {
         let world = paid(0, [true; SLOTS]);
         let other = beside(&world, |world| world.layout.take_time(DEVICE, 0, ms(1), (NOW, NOW)));
-        world.layout.set_grant(DEVICE, word_of(100, NOW), NOW);
+        world.layout.set_grant(DEVICE, word_of(100, NOW), || NOW);
         let taken = other.join().unwrap();
         assert!(taken.is_ok());
         assert!((ms(1)..=ms(10)).contains(&world.owed()), "it paid by the lower rate twice");
@@ -244,8 +256,56 @@ fn a_payment_while_a_lower_rate_is_granted_is_by_one_of_the_rates() {
 #[test]
 #[should_panic(expected = "by the lower rate twice")]
 fn a_payment_where_the_rate_is_granted_first_may_count_it_twice() {
-    broken::make(Break::GrantFirst);
+    broken::make(Break::RateFirst);
     a_payment_while_a_lower_rate_is_told();
+}
+
+/// A process sets the share to a tenth while another one pays for 1 ms: 10 ms of wall time at the new rate.
+fn a_payment_while_a_lower_share_is_set() {
+    model(|| {
+        let world = paid(0, [true; SLOTS]);
+        let other = beside(&world, |world| world.layout.take_time(DEVICE, 0, ms(1), (NOW, NOW)));
+        world.set_share(100);
+        let taken = other.join().unwrap();
+        assert!(taken.is_ok());
+        assert!((ms(1)..=ms(10)).contains(&world.owed()), "it paid by the lower share twice");
+    });
+}
+
+#[test]
+fn a_payment_while_a_lower_share_is_set_is_by_one_of_the_shares() {
+    a_payment_while_a_lower_share_is_set();
+}
+
+#[test]
+#[should_panic(expected = "by the lower share twice")]
+fn a_payment_where_the_share_is_written_first_may_count_it_twice() {
+    broken::make(Break::RateFirst);
+    a_payment_while_a_lower_share_is_set();
+}
+
+/// Two processes set the share, to a half and to a quarter. 8 ms of wall time are owed at the whole GPU.
+fn two_set_the_share() {
+    model(|| {
+        let world = paid(8, [true; SLOTS]);
+        let other = beside(&world, |world| world.set_share(500));
+        world.set_share(250);
+        other.join().unwrap();
+        let left = (world.layout.devices[DEVICE].cores_permille.get(), world.owed());
+        assert!([(500, ms(16)), (250, ms(32))].contains(&left), "the debt became another: {left:?}");
+    });
+}
+
+#[test]
+fn two_processes_that_set_the_share_leave_the_debt() {
+    two_set_the_share();
+}
+
+#[test]
+#[should_panic(expected = "the debt became another")]
+fn where_the_last_to_write_wins_two_processes_that_set_the_share_change_the_debt() {
+    broken::make(Break::LastWins);
+    two_set_the_share();
 }
 
 /// The arbiter writes a grant while a process expires the one before. 8 ms of wall time are owed at half of the GPU.
@@ -253,9 +313,9 @@ fn one_tells_while_another_forgets() {
     model(|| {
         let world = paid(8, [true; SLOTS]);
         world.layout.time[DEVICE].control.0.grant.set(word_of(500, NOW - GRANT_LASTS));
-        let other = beside(&world, |world| world.layout.expire_grant(DEVICE, NOW));
+        let other = beside(&world, |world| world.layout.expire_grant(DEVICE, || NOW));
         let new = word_of(250, NOW);
-        world.layout.set_grant(DEVICE, new, NOW);
+        world.layout.set_grant(DEVICE, new, || NOW);
         other.join().unwrap();
         // 4 ms of GPU time, at a quarter or at the whole.
         let expected = [(new, ms(16)), (0, ms(4))];
@@ -346,7 +406,7 @@ fn where_the_last_to_write_wins_the_new_one_is_deposed() {
 fn a_gift_comes_while_more_is_owed() {
     model(|| {
         let world = paid(10, [true; SLOTS]);
-        let other = beside(&world, |world| world.layout.credit_wall_time(DEVICE, ms(4), NOW));
+        let other = beside(&world, |world| world.layout.credit_wall_time(DEVICE, ms(4), || NOW));
         assert!(world.layout.overdraw(DEVICE, 0, ms(3), NOW));
         other.join().unwrap();
         assert_eq!(world.owed(), ms(9), "a wall credit or a debt was lost");

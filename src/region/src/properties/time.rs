@@ -9,7 +9,11 @@ use gpuslice_policy::units::Permille;
 use proptest::prelude::*;
 
 use super::{CASES, NOW, SLOTS, World};
-use crate::{compute::reclaim::TimeUsed, slots::identity::Identity};
+use crate::{
+    compute::reclaim::TimeUsed,
+    layout::compute_words::{UNPREDICTED, WORK_UNDER_WAY},
+    slots::identity::Identity,
+};
 use gpuslice_policy::time::literals::ns;
 
 const DEVICE: usize = 1;
@@ -198,7 +202,7 @@ fn play(world: &World, model: &mut Model, step: Step) -> Result<(), TestCaseErro
             let new = rate_limit(permille, burst);
             layout.devices[DEVICE].cores_permille.set(permille);
             layout.devices[DEVICE].burst.set(ns(burst));
-            layout.change_rate_limit(DEVICE, (model.rate_limit, new), now);
+            layout.change_rate_limit(DEVICE, (model.rate_limit, new), || now);
             if new != model.rate_limit {
                 model.set_paid_until(token_bucket::change(model.paid_until, now, model.rate_limit, new));
             }
@@ -239,4 +243,19 @@ proptest! {
             prop_assert_eq!(layout.time[DEVICE].virtual_time.0.get(), model.virtual_time);
         }
     }
+}
+
+#[test]
+fn the_death_of_a_process_with_an_old_launch_leaves_the_debt_of_the_slice() {
+    let (world, _) = start();
+    let (layout, process) = (&world.layout, &world.layout.time[DEVICE].processes[0]);
+    layout.claim_slot(0, Identity::default());
+    // The launch has run for longer than the slice takes to pay the largest debt.
+    process.settled_at.set(NOW - ns(300_000 * MS));
+    process.queued_ns.set(UNPREDICTED | WORK_UNDER_WAY);
+    layout.time[DEVICE].paid.0.until.set(NOW + ns(1000 * MS));
+    layout.reap_locked(&world, NOW).unwrap();
+    // The launch is charged 50 ms: 100 ms of wall time.
+    assert_eq!(layout.time[DEVICE].paid.0.until.get(), NOW + ns(1100 * MS));
+    assert_eq!(layout.time_used(DEVICE).used, ns(50 * MS));
 }

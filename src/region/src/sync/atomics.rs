@@ -418,8 +418,8 @@ pub(crate) mod broken {
         /// A reader accepts the words of an interval although the checksum does not match, or reads them in the order
         /// of writing.
         TornBelieved,
-        /// The arbiter writes a lower rate before it scales the debt.
-        GrantFirst,
+        /// A process writes a lower rate before it scales the debt.
+        RateFirst,
         /// The unsettled time of a dead process stays in its word.
         UnsettledKept,
         /// The word of a dead process is cleared before its memory counts as leaving.

@@ -32,9 +32,9 @@ fn a_ready_launch_waits_for_a_throttled_one_on_a_coupled_device() {
     assert!(!second.is_coupled(devices[1], NOW));
     second.couple(devices, NOW);
     assert!(second.is_coupled(devices[1], NOW));
-    assert_eq!(second.acquire_since(devices[1], ms(1), NOW + ms(1), NOW + ms(1)), Err(NOW + ms(100)));
+    assert_eq!(second.acquire_since(devices[1], ms(1), NOW + ms(1), || NOW + ms(1)), Err(NOW + ms(100)));
     let due = NOW + ms(100);
-    assert_eq!(second.acquire_since(devices[1], ms(1), NOW + ms(1), due), Ok(()), "both can go");
+    assert_eq!(second.acquire_since(devices[1], ms(1), NOW + ms(1), || due), Ok(()), "both can go");
     assert_eq!(
         lease_size(&second, devices[1], due),
         lease::LEAST_LEASE,
@@ -49,7 +49,7 @@ fn a_launch_on_a_coupled_device_waits_for_none_on_other_devices() {
     let ([_first, second], [held, other]) = held_back(&folder);
     second.couple([other, other], NOW);
     assert!(second.is_coupled(other, NOW) && !second.is_coupled(held, NOW));
-    assert_eq!(second.acquire_since(other, ms(1), NOW + ms(1), NOW + ms(1)), Ok(()));
+    assert_eq!(second.acquire_since(other, ms(1), NOW + ms(1), || NOW + ms(1)), Ok(()));
 }
 
 #[test]
@@ -57,7 +57,7 @@ fn it_waits_for_each_once_and_for_none_that_works_or_has_long_been_silent() {
     let folder = directory();
     let ([first, second], devices) = held_back(&folder);
     second.couple(devices, NOW);
-    let ask = |since, at| second.acquire_since(devices[1], ms(1), NOW + ms(since), NOW + ms(at));
+    let ask = |since, at| second.acquire_since(devices[1], ms(1), NOW + ms(since), || NOW + ms(at));
     assert!(ask(1, 2).is_err());
     second.note_overrun(devices[1], NOW + ms(2));
     assert!(first.overdraw_for_peer(devices[0], ms(1), NOW, NOW + ms(2)));
@@ -80,16 +80,16 @@ fn a_launch_that_is_paid_late_is_no_step_ahead() {
     let ([first, second], devices) = held_back(&folder);
     second.couple(devices, NOW);
     let due = NOW + ms(100);
-    assert_eq!(second.acquire_since(devices[1], ms(1), NOW + ms(1), due), Ok(()));
+    assert_eq!(second.acquire_since(devices[1], ms(1), NOW + ms(1), || due), Ok(()));
     assert!(
-        second.acquire_since(devices[1], ms(1), due + ns(1), due + ns(1)).is_err(),
+        second.acquire_since(devices[1], ms(1), due + ns(1), || due + ns(1)).is_err(),
         "its own share binds"
     );
     // The first device pays its launch of the same round after the second device has asked for the next one.
-    assert_eq!(first.acquire_since(devices[0], ms(5), NOW, due + ns(2)), Ok(()));
+    assert_eq!(first.acquire_since(devices[0], ms(5), NOW, || due + ns(2)), Ok(()));
     let asks_again = due + ms(3);
-    assert_eq!(first.acquire_since(devices[0], ms(1), asks_again, asks_again), Err(due + ms(10)));
-    assert_eq!(second.acquire_since(devices[1], ms(1), due + ns(1), asks_again), Err(due + ms(10)));
+    assert_eq!(first.acquire_since(devices[0], ms(1), asks_again, || asks_again), Err(due + ms(10)));
+    assert_eq!(second.acquire_since(devices[1], ms(1), due + ns(1), || asks_again), Err(due + ms(10)));
 }
 
 #[test]
@@ -123,7 +123,7 @@ fn a_batch_that_a_launch_on_another_device_ended_names_that_device() {
     let due = NOW + ms(100);
     let ran = MeasuredBatch { predicted: ms(1), length: ms(60), until: due + ms(2), after: ns(0) };
     assert_eq!(second.unblocked_by(devices[1], &ran), None);
-    assert_eq!(first.acquire_since(devices[0], ms(1), NOW + ns(1), due), Ok(()));
+    assert_eq!(first.acquire_since(devices[0], ms(1), NOW + ns(1), || due), Ok(()));
     let kept = ThrottledLaunch { since: NOW + ns(1), until: due, is_overdraft: false };
     assert_eq!(second.unblocked_by(devices[1], &ran), Some((devices[0], kept)));
     assert_eq!(first.unblocked_by(devices[0], &ran), None, "not by itself");

@@ -259,6 +259,19 @@ fn a_limit_on_the_size_of_files_refuses_a_region_and_ends_no_process() {
 }
 
 #[test]
+fn a_limit_on_the_size_of_files_refuses_the_arbiter_leases_and_ends_no_process() {
+    let directory = directory();
+    let mut puppet = Puppet::start();
+    if puppet.ask("files 4095") != "limited" {
+        eprintln!("SKIP a limit on the size of files: there is a lower one; elsewhere: without a hard limit");
+        return;
+    }
+    let told = puppet.ask(&format!("leases {}", directory.path().display()));
+    assert!(told.contains("File too large"), "{told:?}");
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0, "a file was made");
+}
+
+#[test]
 fn members_of_a_removed_region_are_found_behind_a_link_and_beside_names_that_are_not_utf8() {
     let directory = directory();
     let [real, link] = ["real", "link"].map(|name| directory.path().join(name));

@@ -81,7 +81,21 @@ pub fn wait(paid_until: Monotonic, now: Monotonic) -> Option<WallTime> {
 /// Saved time is used first. Work that costs more than the savings is admitted once, and the slice owes the rest.
 #[must_use]
 pub fn prepay(paid_until: Monotonic, now: Monotonic, cost: GpuTime, rate_limit: RateLimit) -> Monotonic {
-    let saved = now.saturating_sub(rate_limit.wall(rate_limit.burst));
+    charge_since(paid_until, (now, now), cost, rate_limit)
+}
+
+/// Returns the word after a charge for work that began at the earlier instant `since`.
+///
+/// The clock has paid for the work since then, so the saved time is that of `since`. The largest debt is that of `now`:
+/// otherwise a debt that others have made meanwhile would be cut off.
+#[must_use]
+pub fn charge_since(
+    paid_until: Monotonic,
+    (since, now): (Monotonic, Monotonic),
+    cost: GpuTime,
+    rate_limit: RateLimit,
+) -> Monotonic {
+    let saved = since.saturating_sub(rate_limit.wall(rate_limit.burst));
     let most = now.saturating_add(rate_limit.wall(MOST_DEBT));
     paid_until.max(saved).saturating_add(rate_limit.wall(cost)).min(most.max(saved))
 }
@@ -199,6 +213,19 @@ mod tests {
         let after = settle(NOW, NOW, charge(i64::MAX), rate_limit);
         assert_eq!(after, NOW + ms(120_000));
         assert_eq!(settle(after, NOW, charge(i64::MAX), rate_limit), after);
+    }
+
+    #[test]
+    fn a_charge_for_earlier_work_is_paid_by_the_clock_since_then_and_cuts_no_debt() {
+        let rate_limit = rate_limit(500, 20);
+        let charged = |paid_until, since| charge_since(paid_until, (since, NOW), ms(50), rate_limit);
+        assert_eq!(
+            charged(ns(0), NOW - ms(300)),
+            NOW - ms(240),
+            "40 ms were saved up then, and 100 ms are charged"
+        );
+        assert_eq!(charged(NOW + ms(7), NOW - ms(300_000)), NOW + ms(107), "a debt of others");
+        assert_eq!(charged(NOW + ms(120_000), NOW - ms(300)), NOW + ms(120_000), "the largest debt");
     }
 
     #[test]

@@ -223,7 +223,7 @@ impl CreditRequest {
         }
         self.check_region(now);
         let since = *self.asked_since.get_or_insert(now);
-        match member.acquire_since(device, amount, since, now) {
+        match member.acquire_since(device, amount, since, clock::now) {
             Ok(()) => {
                 self.limiter.overlap_debt.set(GpuTime::ZERO);
                 Some(amount)

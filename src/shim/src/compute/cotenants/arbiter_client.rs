@@ -79,8 +79,7 @@ impl ArbiterClient {
         for (limiter, arbiter) in limiters.iter().zip(&mut self.arbiters) {
             if let Some(arbiter) = arbiter {
                 let mut all: Vec<&mut Cotenant> = cotenants.all().collect();
-                // The clock is read here, because reading the directory may have taken long.
-                allocate_gpu(arbiter, &mut all, &Uuid(limiter.gpu.uuid), clock::now());
+                allocate_gpu(arbiter, &mut all, &Uuid(limiter.gpu.uuid), clock::now);
             }
         }
     }

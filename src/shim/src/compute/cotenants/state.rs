@@ -137,11 +137,10 @@ impl CotenantState {
     /// Reads the grants of the arbiters, and divides those GPUs whose arbiter leases this process holds. Each process reads the
     /// grants, because the arbiter may be a process of another slice.
     pub(crate) fn arbitrate(&self, usage: &UsageState) {
-        let now = clock::now();
-        usage.limiters.iter().for_each(|limiter| limiter.read_grant(usage, now));
+        usage.limiters.iter().for_each(|limiter| limiter.read_grant(usage));
         let Some(mut arbiter) = self.arbiter.try_lock() else { return };
         if usage.limiters.iter().any(|limiter| limiter.is_divided(usage)) {
-            arbiter.tick(usage, &usage.limiters, &self.slices, now);
+            arbiter.tick(usage, &usage.limiters, &self.slices, clock::now());
         } else if arbiter.holds_any() {
             arbiter.release(&usage.limiters);
         }

@@ -119,7 +119,7 @@ impl DeviceLimiter {
 
     /// Reads the room that the arbiter's grant leaves. A grant that is too old is dropped: otherwise a slice would keep the small
     /// room that a dead arbiter has left it.
-    pub(crate) fn read_grant(&self, slice: &Slice, now: Monotonic) {
+    pub(crate) fn read_grant(&self, slice: &Slice) {
         let room = slice.region().expire_grant(self.gpu.device, now).unwrap_or(GpuTime::MAX);
         self.room.set(room);
         self.update_bound();
