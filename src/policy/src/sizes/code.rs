@@ -78,6 +78,12 @@ impl CodeImage {
         if self.variables < CODE_GRANULE { 0 } else { self.variables }
     }
 
+    /// Returns true if [`least`](Self::least) counts all variables.
+    #[must_use]
+    pub fn shows_all(&self) -> bool {
+        !self.unread && self.least() == self.variables
+    }
+
     /// Returns the assumed size in bytes, if nothing can be measured.
     #[must_use]
     pub fn likely(&self) -> u64 {
@@ -229,6 +235,13 @@ mod tests {
     #[test]
     fn small_variables_may_find_room_in_memory_held_already() {
         assert_eq!(CodeImage::of(b".global .b8 x[100];").least(), 0);
+    }
+
+    #[test]
+    fn an_image_shows_all_if_its_variables_are_read_and_have_memory_of_their_own() {
+        let shows = |variables: u64, unread: bool| CodeImage { bytes: 100, variables, unread }.shows_all();
+        assert!(shows(0, false) && shows(CODE_GRANULE, false));
+        assert!(!shows(1, false) && !shows(0, true) && !shows(CODE_GRANULE, true));
     }
 
     #[test]

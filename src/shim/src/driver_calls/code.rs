@@ -33,5 +33,16 @@ pub(crate) fn module_of_function(function: CUfunction) -> Option<usize> {
 pub(crate) fn loads_eagerly() -> bool {
     /// `CU_MODULE_EAGER_LOADING`.
     const EAGER: c_uint = 1;
-    with_relaxed_capture_mode(|| ask!(cuModuleGetLoadingMode, c_uint)) == Some(EAGER)
+    loading_mode() == Some(EAGER)
+}
+
+/// Returns true if the driver loads code at its first use, and says so. Drivers that do not tell load it at once.
+pub(crate) fn loads_lazily() -> bool {
+    /// `CU_MODULE_LAZY_LOADING`.
+    const LAZY: c_uint = 2;
+    loading_mode() == Some(LAZY)
+}
+
+fn loading_mode() -> Option<c_uint> {
+    with_relaxed_capture_mode(|| ask!(cuModuleGetLoadingMode, c_uint))
 }

@@ -1,10 +1,13 @@
-//! Time that look-ups of code may spend on measuring the memory that they take.
+//! Time that look-ups and loads of code may spend on measuring the memory that they take.
 //!
 //! A framework makes hundreds of look-ups at its start. Free memory costs microseconds, but milliseconds on some drivers in
 //! containers. NVML takes milliseconds, and all processes of the machine wait meanwhile. So each of the two sources has a budget:
 //! [`BURST`], and one part in [`NVML_PART`] of the time since the first question. One question may exceed it. Look-ups beyond the
 //! budget of NVML are charged by free memory. Look-ups beyond the budget of free memory are not measured. The next comparison
 //! with NVML settles both.
+//!
+//! Loads of code have a budget of their own for free memory, with the same bounds. Beyond it, a load is not measured if its image
+//! shows all memory that the load takes.
 
 use crate::driver_calls::nvml::initialization::NVML_PART;
 use crate::os::clock::now;

@@ -8,7 +8,7 @@
 //! While other threads of this process take or give memory, neither source is exact: the ledger is ahead of the driver. Then the
 //! larger of the two counts, and the comparison is repeated as soon as there is a still moment ([`reconcile`]). Look-ups of code
 //! are treated likewise once they have spent their time for measuring ([`LookUpBudget`]): hundreds in a row are reconciled
-//! together.
+//! together. So are loads whose memory the image shows.
 //!
 //! If NVML does not know this process, the difference of free memory counts, provided that such a call can have taken as much.
 //! Otherwise an estimate counts. If the device's memory is the host's, estimates count. They also count on a device without a
@@ -66,8 +66,26 @@ pub(crate) struct CallMeasurement {
     charged: u64,
     round: Option<u64>,
     calls: Calls,
-    /// True for a look-up of code, whose measurement has a budget of time.
-    is_look_up: bool,
+    kind: CallKind,
+}
+
+/// Kind of a measured call. Look-ups and loads of code have a budget of time for free memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum CallKind {
+    LookUp,
+    Load,
+    Other,
+}
+
+impl CallKind {
+    /// Reads the free memory of the current context's device, and takes the time off the budget.
+    fn device_free(self, memory: &Memory) -> Option<u64> {
+        match self {
+            Self::LookUp => memory.baselines.free_memory.pay(devices::device_free),
+            Self::Load => memory.baselines.free_memory_of_loads.pay(devices::device_free),
+            Self::Other => devices::device_free(),
+        }
+    }
 }
 
 impl CallMeasurement {
@@ -82,8 +100,19 @@ impl CallMeasurement {
         if baselines.has_unmeasured() && !baselines.nvml.is_spent() {
             reconcile_here(memory, 1);
         }
-        let before = baselines.free_memory.pay(|| Self::read(memory))?;
-        Some(Self { is_look_up: true, ..before })
+        Self::read(memory, CallKind::LookUp)
+    }
+
+    /// Returns true if loads have spent their time for measuring, and NVML can tell later which memory this one took. Then the
+    /// bytes that the image shows are charged until NVML tells.
+    pub(crate) fn leaves_load_to_nvml(memory: &Memory) -> bool {
+        memory.baselines.free_memory_of_loads.is_spent() && Self::leave_to_nvml(memory)
+    }
+
+    /// Reads the figures before a load of code, of which a program makes hundreds. Does otherwise as
+    /// [`begin_exactly`](Self::begin_exactly).
+    pub(crate) fn begin_load(memory: &'static Memory) -> Option<Self> {
+        Self::begin(memory, CallKind::Load)
     }
 
     /// Leaves the memory of a call in the current context to a later comparison with NVML. Returns false if there is none to
@@ -98,10 +127,14 @@ impl CallMeasurement {
     /// neighbour's alone. Or code of this process was loaded while a neighbour gave back as much, which free memory did not show
     /// then.
     pub(crate) fn begin_exactly(memory: &'static Memory) -> Option<Self> {
+        Self::begin(memory, CallKind::Other)
+    }
+
+    fn begin(memory: &'static Memory, kind: CallKind) -> Option<Self> {
         if memory.baselines.has_unmeasured() {
             reconcile_here(memory, 1);
         }
-        let before = Self::read(memory)?;
+        let before = Self::read(memory, kind)?;
         let device = before.place.device;
         let is_unexplained = memory.has_quota(device)
             && memory.baselines.of(device).is_some_and(|baseline| {
@@ -113,29 +146,27 @@ impl CallMeasurement {
             return Some(before);
         }
         memory.baselines.note_unmeasured(device, before.context);
-        if reconcile(memory, device, 1) { Self::read(memory) } else { Some(before) }
+        if reconcile(memory, device, 1) { Self::read(memory, kind) } else { Some(before) }
     }
 
     /// Reads the figures of the device of the current context. Does so without a quota too, because held memory counts against a
     /// later quota.
-    fn read(memory: &'static Memory) -> Option<Self> {
+    fn read(memory: &'static Memory, kind: CallKind) -> Option<Self> {
         let place = memory.place_of_current()?;
         let context = memory.owner_of_current()?;
         let round = memory.baselines.of(place.device).map(|baseline| baseline.round);
         // The calls are read first: a call that begins later is seen to have begun.
         let calls = memory.member().memory_calls();
         let charged = memory.own(place.device);
-        let free = devices::device_free()?;
-        Some(Self { memory, place, context, free, charged, round, calls, is_look_up: false })
+        let free = kind.device_free(memory)?;
+        Some(Self { memory, place, context, free, charged, round, calls, kind })
     }
 
     /// Returns the bytes that the device lost in a call that is over. `reserved` bytes were reserved for the call and are not
     /// held yet.
     pub(crate) fn change(&self, reserved: u64, likely: ChangeBounds) -> i64 {
         let (memory, device) = (self.memory, self.place.device);
-        let read = devices::device_free;
-        let free = if self.is_look_up { memory.baselines.free_memory.pay(read) } else { read() };
-        let Some(free) = free else { return 0 };
+        let Some(free) = self.kind.device_free(memory) else { return 0 };
         let charged = memory.own(device).saturating_sub(reserved);
         let explained = difference(self.charged, charged);
         // `None`: free memory moves with programs that use no GPU.
@@ -147,7 +178,7 @@ impl CallMeasurement {
         let is_known =
             memory.baselines.of(device).is_none_or(|baseline| baseline.own.is_some() && !baseline.estimated);
         let asks = is_known && memory.has_quota(device);
-        if asks && self.is_look_up && memory.baselines.nvml.is_spent() {
+        if asks && self.kind == CallKind::LookUp && memory.baselines.nvml.is_spent() {
             let put_off =
                 |baseline: &mut Baseline| self.put_off(baseline, window.unwrap_or(likely.otherwise), likely);
             let took = memory.baselines.update(device, put_off);
@@ -285,7 +316,7 @@ fn reconcile_by(memory: &'static Memory, device: Device, own: u64, asking: Askin
         // The ledger has to stand for all memory that the driver has given.
         memory.pools.reconcile_all(memory);
     }
-    let Some(before) = CallMeasurement::read(memory) else { return false };
+    let Some(before) = CallMeasurement::read(memory, CallKind::Other) else { return false };
     if before.place.device != device || !before.calls.is_still_since(before.calls, own) {
         return false;
     }

@@ -77,6 +77,8 @@ pub(crate) struct Baselines {
     silent_until: TimeWord<Monotonic>,
     /// Time that look-ups of code may spend on free memory.
     pub(crate) free_memory: LookUpBudget,
+    /// Time that loads of code may spend on free memory.
+    pub(crate) free_memory_of_loads: LookUpBudget,
     /// Time that look-ups of code may spend on NVML. All questions count.
     pub(crate) nvml: LookUpBudget,
     /// Instant of the next attempt to complete the figures.

@@ -27,6 +27,8 @@ pub(crate) enum How<'call> {
     /// Anything in the current context. The cell gets the number of bytes that the call is proven to have taken, if it proves
     /// any.
     InContext(CallMeasurement, ChangeBounds, Option<&'call Cell<u64>>),
+    /// A load on this device and in this context that is not measured. The reserved bytes count until NVML tells.
+    LeftToNvml(Device, usize),
 }
 
 /// Plan of a call that is to be measured.
@@ -42,6 +44,7 @@ impl How<'_> {
         match self {
             Self::Making(making, _) => making.place.device,
             Self::InContext(before, ..) => before.place.device,
+            Self::LeftToNvml(device, _) => *device,
         }
     }
 
@@ -50,6 +53,7 @@ impl How<'_> {
         match self {
             Self::Making(..) => 0,
             Self::InContext(before, ..) => before.context,
+            Self::LeftToNvml(_, context) => *context,
         }
     }
 
@@ -61,6 +65,7 @@ impl How<'_> {
             Self::InContext(before, likely, proof) => {
                 before.change(reserved, likely.with_proof(proof.map_or(0, Cell::get)))
             }
+            Self::LeftToNvml(..) => i64::try_from(reserved).unwrap_or(i64::MAX),
         }
     }
 }

@@ -82,7 +82,9 @@ unsafe fn module(
 }
 
 /// Makes a call that loads an image into the current context. If the device loses more than the image shows, the hook undoes the
-/// call and repeats it. A compressed image may have large variables, or a neighbour may have taken memory meanwhile.
+/// call and repeats it. A compressed image may have large variables, or a neighbour may have taken memory meanwhile. If the image
+/// shows all memory that the load takes, and loads have spent their time for measuring, the hook charges that and measures
+/// nothing.
 ///
 /// # Safety
 /// `output` is null or valid for reads and writes.
@@ -97,10 +99,14 @@ pub(crate) unsafe fn loaded<T: Copy>(
     let old = unsafe { read_in(output) };
     let (shown, proof) = (Cell::new(None), Cell::new(0));
     let plan = |process: &'static Process| {
-        let before = CallMeasurement::begin_exactly(process)?;
         let image = image()?;
+        if image.shows_all() && code::loads_lazily() && CallMeasurement::leaves_load_to_nvml(process) {
+            let how = How::LeftToNvml(process.place_of_current()?.device, process.owner_of_current()?);
+            return Some(Plan { what: RefusedKind::Code, how, least: image.least() });
+        }
+        let before = CallMeasurement::begin_load(process)?;
         let is_proved = process.has_quota(before.place.device) && !before.place.shares_host_memory;
-        shown.set(Some(image.most()).filter(|_| is_proved));
+        shown.set(Some((process, image.most())).filter(|_| is_proved));
         let bytes = |bytes| i64::try_from(bytes).unwrap_or(i64::MAX);
         let likely = ChangeBounds {
             range: (0, bytes(image.most())),
@@ -123,7 +129,7 @@ pub(crate) unsafe fn loaded<T: Copy>(
         }
     };
     let call = || match shown.get() {
-        Some(shown) => proved(&call, undo, shown, &proof),
+        Some((process, shown)) => proved(process, &call, undo, shown, &proof),
         None => call(),
     };
     let call = || while_code_loads(call);
@@ -132,8 +138,14 @@ pub(crate) unsafe fn loaded<T: Copy>(
 
 /// Loads, and undoes and repeats the load if the device lost more than `shown` bytes by it. The load took as much as the device
 /// lost at the load and got back at the undo: `proof` gets that number.
-fn proved(load: impl Fn() -> Status, undo: impl Fn(), shown: u64, proof: &Cell<u64>) -> Status {
-    let free = || enter_or(devices::device_free, None);
+fn proved(
+    process: &Process,
+    load: impl Fn() -> Status,
+    undo: impl Fn(),
+    shown: u64,
+    proof: &Cell<u64>,
+) -> Status {
+    let free = || enter_or(|| process.baselines.free_memory_of_loads.pay(devices::device_free), None);
     let before = free();
     let code = load();
     let (Some(before), Some(after)) = (before, free()) else { return code };
