@@ -33,6 +33,7 @@ pub(crate) fn slice(name: &str, held: u64, used: u64) -> ObservedSlice {
         path: Path::new("/dev/shm").join(name),
         name: name.to_owned(),
         life: SliceIdentity { inode: 1, epoch: 1 },
+        is_removable: false,
         devices: vec![device],
         processes: vec![process],
     }
