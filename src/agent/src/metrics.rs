@@ -233,9 +233,10 @@ fn slices(encoder: &mut DescriptorEncoder<'_>, now: &Snapshot) -> fmt::Result {
         encoder,
         &metric(
             "gpuslice_slice_core_used_ratio",
-            "Part of the GPU's time that the slice used over the last 10 s",
+            "Part of the GPU's time that the slice used over the last 10 s; no series where it is not measured",
         ),
-        on_gpus(now).map(|(_, device, labels)| (labels, ratio(device.used_permille_10s, 1000.0))),
+        on_gpus(now)
+            .filter_map(|(_, device, labels)| Some((labels, ratio(device.used_permille_10s?, 1000.0)))),
     )?;
     gauges(
         encoder,
@@ -254,8 +255,12 @@ fn slices(encoder: &mut DescriptorEncoder<'_>, now: &Snapshot) -> fmt::Result {
     )?;
     counters(
         encoder,
-        &in_unit("gpuslice_slice_gpu_time", Unit::Seconds, "GPU time that the slice was charged"),
-        on_gpus(now).map(|(_, device, labels)| (labels, seconds(device.used_ns))),
+        &in_unit(
+            "gpuslice_slice_gpu_time",
+            Unit::Seconds,
+            "GPU time that the slice was charged; no series where it is not measured",
+        ),
+        on_gpus(now).filter_map(|(_, device, labels)| Some((labels, seconds(device.charged()?)))),
     )?;
     counters(
         encoder,
@@ -321,7 +326,7 @@ mod tests {
             memory_used: 7,
             denied: 3,
             used_ns: 1_500_000_000,
-            used_permille_10s: 298,
+            used_permille_10s: Some(298),
             ..Device::limited(limits)
         };
         SliceSnapshot {
@@ -407,6 +412,25 @@ mod tests {
                 && !text.contains("gpuslice_gpu_utilization_ratio"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn time_that_is_not_measured_has_no_series() {
+        let with = |limits, used_ns| {
+            let device = Device { used_ns, ..Device::limited(limits) };
+            let slice = SliceSnapshot { devices: vec![device], ..slice("a", None) };
+            text(Snapshot { slices: vec![slice], ..Snapshot::default() }, None).unwrap()
+        };
+        let has = |text: &str, name: &str| text.lines().any(|line| line.starts_with(name));
+        let [ratio, time] = ["gpuslice_slice_core_used_ratio{", "gpuslice_slice_gpu_time_seconds_total{"];
+        let unlimited = with(Limits::NONE, 0);
+        assert!(!has(&unlimited, ratio) && !has(&unlimited, time), "{unlimited}");
+        assert!(has(&unlimited, "gpuslice_slice_core_limit_ratio{"), "{unlimited}");
+        // The time that a slice used while it had a share stays counted.
+        let before = with(Limits::NONE, 7);
+        assert!(!has(&before, ratio) && has(&before, time), "{before}");
+        let idle = with(Limits { cores_permille: 999, ..Limits::NONE }, 0);
+        assert!(has(&idle, ratio) && has(&idle, time), "{idle}");
     }
 
     #[test]
