@@ -40,6 +40,19 @@ const show = (element, field, text) => {
   place.hidden = !text;
   if (text) place.textContent = text;
 };
+// Writes the list of a slice's processes. A list that has not changed stays, so that a selected text stays selected.
+const list = (element, processes) => {
+  const details = element.querySelector("details"), places = details.querySelector("ul");
+  const items = processes.map(({ host_pid, pid, memory_used, command }) => {
+    const item = document.createElement("li"), code = document.createElement("code");
+    code.textContent = command ?? "(not visible from here)";
+    item.append(`${host_pid ?? pid} ${size(memory_used)} `, code);
+    return item;
+  });
+  const texts = (all) => JSON.stringify([...all].map((one) => one.textContent));
+  if (texts(items) !== texts(places.children)) places.replaceChildren(...items);
+  details.hidden = !items.length;
+};
 const draw = (element, field, parts) => {
   const bar = element.querySelector(`svg[data-f="${field}"]`);
   let at = 0;
@@ -144,6 +157,7 @@ const update = async () => {
     write(element, "denied", device.denied);
     write(element, "peak", size(device.memory_peak));
     write(element, "processes", slice.process_count);
+    list(element, slice.processes);
     const most = device.memory_limit ?? total;
     if (most !== null) element.querySelector("figure").dataset.memoryMib = Math.max(1, Math.floor(most / 2 ** 20));
     plot(element, line(container, name, uuid));

@@ -236,15 +236,13 @@ fn of_slice(
                 dt { "Processes" } dd data-f="processes" { (slice.process_count) }
             }
             (plots(lines.get(&key).copied(), device.memory_limit.or(total), true))
-            @if !slice.processes.is_empty() {
-                details {
-                    summary { "Processes" }
-                    ul.processes {
-                        @for process in &slice.processes {
-                            li {
-                                (process.host_pid.unwrap_or(process.pid)) " " (size(process.memory_used)) " "
-                                code { (process.command.as_deref().unwrap_or("(not visible from here)")) }
-                            }
+            details hidden[slice.processes.is_empty()] {
+                summary { "Processes" }
+                ul.processes {
+                    @for process in &slice.processes {
+                        li {
+                            (process.host_pid.unwrap_or(process.pid)) " " (size(process.memory_used)) " "
+                            code { (process.command.as_deref().unwrap_or("(not visible from here)")) }
                         }
                     }
                 }
