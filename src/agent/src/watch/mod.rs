@@ -129,7 +129,7 @@ impl Watch {
                 names.join(", ")
             ));
         };
-        let generation = slice.change(&self.config.places, change)?;
+        let generation = slice.change(&self.config.places, &self.gpus.all(), change)?;
         // The next look writes its specification anew.
         self.scanned = None;
         Ok(generation)
