@@ -274,24 +274,18 @@ fn slices(encoder: &mut DescriptorEncoder<'_>, now: &Snapshot) -> fmt::Result {
 }
 
 fn agent(encoder: &mut DescriptorEncoder<'_>, now: &Snapshot) -> fmt::Result {
-    let made = |is_used: bool| {
-        let is_it = |slice: &&SliceSnapshot| {
-            slice.made && (slice.process_count > 0 || slice.container.is_some()) == is_used
-        };
-        let of_kubelet = if is_used { now.kubelet.owned } else { now.kubelet.free };
-        let count = now.slices.iter().filter(is_it).count().saturating_add(of_kubelet);
-        whole(count.try_into().unwrap_or(u64::MAX))
-    };
-    let stale = whole(now.left_behind.try_into().unwrap_or(u64::MAX));
+    let made = now.slices.iter().filter(|slice| slice.made).count();
+    let free = now.free.saturating_add(now.kubelet.free);
+    let allocated = made.saturating_sub(now.free).saturating_add(now.kubelet.owned);
     gauges(
         encoder,
         &metric(
             "gpuslice_agent_slots",
             "Slices of the configuration and slots of the kubelet, with and without a user; stale: used, but removed from the configuration",
         ),
-        [("free", made(false)), ("allocated", made(true)), ("stale", stale)]
+        [("free", free), ("allocated", allocated), ("stale", now.left_behind)]
             .into_iter()
-            .map(|(state, count)| ([("state", state)], count)),
+            .map(|(state, count)| ([("state", state)], whole(count.try_into().unwrap_or(u64::MAX)))),
     )?;
     gauges(
         encoder,
@@ -359,8 +353,9 @@ mod tests {
         let now = Snapshot {
             driver: Some("580".to_owned()),
             gpus: vec![gpu],
-            slices: vec![slice("a", None), slice("b", Some("c0")), in_pod],
+            slices: vec![slice("a", None), slice("idle", None), slice("b", Some("c0")), in_pod],
             unlimited: Vec::new(),
+            free: 1,
             left_behind: 0,
             kubelet: KubeletSlots { owned: 2, free: 14 },
         };
@@ -386,7 +381,7 @@ mod tests {
             "gpuslice_slice_info{namespace=\"ns\",pod=\"p\",container=\"main\",uuid=\"GPU-a\",slot=\"slot-3\",pod_uid=\"u\",policy=\"fixed\",priority=\"normal\"} 1",
             "gpuslice_slice_processes{namespace=\"ns\",pod=\"p\",container=\"main\",uuid=\"GPU-a\",slot=\"slot-3\"} 2",
             "gpuslice_slice_processes{namespace=\"\",pod=\"\",container=\"c0\",uuid=\"GPU-a\",slot=\"b\"} 2",
-            "gpuslice_agent_slots{state=\"free\"} 14",
+            "gpuslice_agent_slots{state=\"free\"} 15",
             "gpuslice_agent_slots{state=\"allocated\"} 3",
             "gpuslice_agent_slots{state=\"stale\"} 0",
             concat!("gpuslice_agent_build_info{version=\"", env!("CARGO_PKG_VERSION"), "\"} 1"),

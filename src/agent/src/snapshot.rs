@@ -117,6 +117,8 @@ pub(crate) struct Snapshot {
     pub(crate) slices: Vec<SliceSnapshot>,
     /// Processes that use a GPU without the library.
     pub(crate) unlimited: Vec<UnlimitedProcess>,
+    /// Number of slices of the configuration that no container has and in which no process lives.
+    pub(crate) free: usize,
     /// Number of slices that the configuration does not have and in which processes live.
     pub(crate) left_behind: usize,
     /// The slots that the agent offers a kubelet.
