@@ -127,10 +127,7 @@ fn gpus(encoder: &mut DescriptorEncoder<'_>, now: &Snapshot) -> fmt::Result {
     let unlimited: Vec<(&str, String, usize)> = uuids
         .iter()
         .flat_map(|(uuid, gpu)| now.unlimited_on(gpu).into_iter().map(move |one| (uuid.as_str(), one)))
-        .map(|(uuid, (container, count))| {
-            let id = container.map(|one| one.id.clone().unwrap_or_else(|| one.short()));
-            (uuid, id.unwrap_or_default(), count)
-        })
+        .map(|(uuid, (container, (_, count)))| (uuid, container, count))
         .collect();
     gauges(
         encoder,
@@ -312,6 +309,9 @@ mod tests {
     use super::*;
     use crate::snapshot::KubeletSlots;
     use gpuslice_region::Limits;
+    use gpuslice_slices::discovery::ContainerIdentity;
+    use gpuslice_slices::unlimited::UnlimitedProcess;
+    use std::collections::BTreeSet;
 
     fn slice(name: &str, container: Option<&str>) -> SliceSnapshot {
         let limits = Limits { memory: Some(4 << 30), cores_permille: 300, ..Limits::NONE };
@@ -345,6 +345,7 @@ mod tests {
             healthy: true,
             memory_total: Some(9),
             utilization_percent: Some(50),
+            users: Some(BTreeSet::new()),
             ..Gpu::default()
         };
         let [namespace, name, uid, container] = ["ns", "p", "u", "main"].map(str::to_owned);
@@ -407,6 +408,33 @@ mod tests {
                 && !text.contains("gpuslice_gpu_utilization_ratio"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn unlimited_processes_are_counted_by_container_if_nvml_tells_the_processes() {
+        // The second namespace is one that a program of the container has made.
+        let process = |pid, mounts| {
+            let identity = ContainerIdentity { mounts, id: Some("c".to_owned()), name: None };
+            UnlimitedProcess { container: Some(identity), pid }
+        };
+        let now = |users| Snapshot {
+            gpus: vec![Gpu { uuid: "GPU-a".to_owned(), users, ..Gpu::default() }],
+            unlimited: vec![process(1, 7), process(2, 8), process(3, 8), process(4, 8)],
+            ..Snapshot::default()
+        };
+        let series = |now| {
+            let text = text(now, None).unwrap();
+            let is_it = |line: &&str| line.starts_with("gpuslice_gpu_unlimited_processes{");
+            text.lines().filter(is_it).map(str::to_owned).collect::<Vec<_>>()
+        };
+        assert_eq!(
+            series(now(Some(BTreeSet::from([1, 2, 3])))),
+            [
+                "gpuslice_gpu_unlimited_processes{uuid=\"GPU-a\",container=\"\"} 0",
+                "gpuslice_gpu_unlimited_processes{uuid=\"GPU-a\",container=\"c\"} 3",
+            ]
+        );
+        assert_eq!(series(now(None)), Vec::<String>::new());
     }
 
     #[test]

@@ -179,11 +179,15 @@ impl Snapshot {
 }
 
 impl Snapshot {
-    /// Counts the processes that use a GPU without the library, by their container. None stands for the host.
-    pub(crate) fn unlimited_on(&self, gpu: &Gpu) -> BTreeMap<Option<&ContainerIdentity>, usize> {
-        let mut counts = BTreeMap::from([(None, 0_usize)]);
-        for process in self.unlimited.iter().filter(|process| gpu.users.contains(&process.pid)) {
-            let count = counts.entry(process.container.as_ref()).or_default();
+    /// Counts the processes that use a GPU without the library, by the number of their container. A container may have several
+    /// mount namespaces. The empty number and None stand for the host. Returns nothing if NVML does not tell the processes.
+    pub(crate) fn unlimited_on(&self, gpu: &Gpu) -> BTreeMap<String, (Option<&ContainerIdentity>, usize)> {
+        let Some(users) = &gpu.users else { return BTreeMap::new() };
+        let mut counts = BTreeMap::from([(String::new(), (None, 0_usize))]);
+        for process in self.unlimited.iter().filter(|process| users.contains(&process.pid)) {
+            let container = process.container.as_ref();
+            let number = container.map(|one| one.id.clone().unwrap_or_else(|| one.short()));
+            let (_, count) = counts.entry(number.unwrap_or_default()).or_insert((container, 0));
             *count = count.saturating_add(1);
         }
         counts
@@ -200,7 +204,7 @@ impl Snapshot {
                 "container {place}{name}: {uses} GPU {number} without libgpuslice.so, so no limit holds there"
             ))
         };
-        self.unlimited_on(gpu).into_iter().filter_map(warning).collect()
+        self.unlimited_on(gpu).into_values().filter_map(warning).collect()
     }
 }
 
