@@ -39,6 +39,7 @@ fn limits_are_changed_by_the_socket_while_a_program_runs_and_hold_after_a_restar
     for (line, has) in [
         ("{\"op\":\"set\",\"slice\":\"z\",\"core\":40}", "there are: a, b"),
         ("{\"op\":\"set\",\"slice\":\"a\",\"core\":0}", "core = 0"),
+        ("{\"op\":\"set\",\"slice\":\"a\",\"memMiB\":819200}", "memMiB = 819200 is more than the GPU has: "),
         ("set a", "write it like"),
     ] {
         let answer = node.control(line);

@@ -37,6 +37,20 @@ fn the_page_shows_changes_without_being_loaded_again() {
     member.reserve(member.devices()[0].device, 64 * MIB).unwrap();
     browser.until(&format!("{memory} === '64.00 MiB used, limit 256MiB'"));
     browser.until(&format!("{} === '1'", field("a", "processes")));
+    let listed = |size: &str| {
+        let own = std::process::id();
+        format!(
+            "[...document.querySelectorAll('[data-slice=\"a\"] details li')].map((one) => one.textContent.startsWith('{own} {size} ')).join() === 'true'"
+        )
+    };
+    browser.until(&listed("64.00 MiB"));
+    member.reserve(member.devices()[0].device, 32 * MIB).unwrap();
+    browser.until(&listed("96.00 MiB"));
+    assert_eq!(member.refund(member.devices()[0].device, 32 * MIB), 0);
+    let summary = |is_seen| {
+        format!("document.querySelector('[data-slice=\"a\"] summary').checkVisibility() === {is_seen}")
+    };
+    browser.until(&summary(true));
     node.control("{\"op\":\"set\",\"slice\":\"a\",\"memMiB\":512,\"core\":40}");
     browser.until(&format!("{memory} === '64.00 MiB used, limit 512MiB'"));
     browser.until("document.querySelector('[data-slice=\"a\"] .limit').getAttribute('x1') === '400'");
@@ -52,6 +66,9 @@ fn the_page_shows_changes_without_being_loaded_again() {
         "document.querySelector('[data-slice=\"c\"]') && !document.querySelector('[data-slice=\"b\"]')",
     );
     browser.until(&format!("{}.includes('gpu = 7 is no GPU')", field("c", "problem")));
+    member.leave();
+    browser.until(&summary(false));
+    browser.until("!document.querySelector('[data-slice=\"a\"] details li')");
     assert_eq!(browser.value("window.isTheSame === true"), json!(true), "it was loaded again");
     assert_eq!(browser.complaints, Vec::<String>::new());
 }

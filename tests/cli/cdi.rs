@@ -1,8 +1,8 @@
 //! Tests that `gpuslice cdi` makes the files that a container needs to be a slice.
 
-use crate::support::artefacts;
 use crate::support::cdi::{checked, inject};
-use crate::support::command::{Ended, end, gpuslice};
+use crate::support::command::{Ended, PROGRAM, end, gpuslice};
+use crate::support::{artefacts, skip_without_rights};
 use gpuslice_policy::config::{Config, FileRead, OperatorFiles};
 use gpuslice_region::{Member, Trust};
 use serde_json::Value;
@@ -205,4 +205,58 @@ fn files_are_readable_in_containers_whatever_the_umask() {
         let found = fs::metadata(&path).unwrap().permissions().mode() & 0o7777;
         assert_eq!(found, mode, "{}: {found:o}", path.display());
     }
+}
+
+/// Mounts the slices below `$1` as those of the host, and hides the regions of other tests. `$0` is `gpuslice`.
+const AS_HOST: &str = r#"
+    mount --bind "$1/run" /run && mount --bind "$1/var/lib" /var/lib && mount -t tmpfs none /dev/shm || exit 77
+    "$0" remove --all-unused >/dev/null || exit 1
+    "$0" doctor | grep "left of a slice"
+    for slice in a agents slot-0; do "$0" remove --force $slice 2>&1 && exit 1; done
+    "$0" cdi a --mem 8GiB >/dev/null && ls /run/gpuslice/slots/*/region
+    rm -r /var/lib/gpuslice/slots/agents && "$0" remove --all-unused | grep -x "removed agents"
+"#;
+
+#[test]
+fn the_region_of_a_slice_that_containers_are_given_is_not_removed() {
+    use std::os::unix::fs::MetadataExt as _;
+    let root = tempfile::tempdir_in("/dev/shm").unwrap();
+    for name in ["a", "agents", "other"] {
+        cdi(root.path(), &[name, "--mem", "4GiB"]).code(0);
+    }
+    // The agent's slices have the same files, and one more if they are of its configuration.
+    let [slots, regions] =
+        ["var/lib/gpuslice/slots", "run/gpuslice/slots"].map(|path| root.path().join(path));
+    fs::write(slots.join("agents/slice.json"), "{}").unwrap();
+    fs::rename(slots.join("other"), slots.join("slot-0")).unwrap();
+    fs::rename(regions.join("other"), regions.join("slot-0")).unwrap();
+    let region = |name: &str| regions.join(name).join("region");
+    // A program of each container has ended.
+    for name in ["a", "agents", "slot-0"] {
+        Member::join(&region(name), Trust::AnyOwner, &[]).unwrap().0.leave();
+    }
+    let before = fs::metadata(region("a")).unwrap().ino();
+    let words = ["--mount", "--propagation", "private", "sh", "-c", AS_HOST, PROGRAM];
+    let told =
+        end(Command::new("unshare").args(words).arg(root.path()).env("GPUSLICE_LIB", artefacts::library()));
+    if told.status.code() == Some(77) || told.err.contains("unshare:") {
+        return skip_without_rights("removal of slices of the host");
+    }
+    let refusal = |name: &str, way: &str| {
+        format!("gpuslice: a container may have the region of the slice {name}; {way}\n")
+    };
+    let expected = [
+        refusal(
+            "a",
+            "once none has, remove the slice with: rm -r /var/run/cdi/gpuslice-a.json /run/gpuslice/slots/a \
+             /var/lib/gpuslice/slots/a",
+        ),
+        refusal("agents", "take it out of /etc/gpuslice/agent.toml, and send the agent SIGHUP"),
+        refusal("slot-0", "gpuslice-agent removes it with the slice"),
+        ["a", "agents", "slot-0"].map(|name| format!("/run/gpuslice/slots/{name}/region\n")).concat(),
+        // The files of this slice are gone, so no container can have it.
+        "removed agents\n".to_owned(),
+    ];
+    assert_eq!(told.out, expected.concat(), "{told:?}");
+    assert_eq!(fs::metadata(region("a")).unwrap().ino(), before);
 }

@@ -52,6 +52,24 @@ fn busy(of: &str) -> OwnSlice {
     slice
 }
 
+#[test]
+fn time_that_is_not_measured_is_a_dash() {
+    let slice = OwnSlice::join("unmeasured");
+    // As after `gpuslice set --cores 100`: launches were paid for once.
+    slice.member.count_launches(slice.device(0x11), 42);
+    let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+    let list = ask(&["list", &slice.name]).code(0).out;
+    assert!(list.lines().any(|line| words(line).contains(" 8GiB - 100%")), "{list}");
+    let status = ask(&["status", &slice.name, "--over", "0.1"]).code(0).out;
+    let dashes = words("used 0 ns in all, - over 1 s, - over 10 s, - over 60 s");
+    assert!(words(&status).contains(&dashes), "{status}");
+    let report = json(&["status", &slice.name, "--over", "0.1", "--json"]);
+    for pointer in ["/slices/0/devices/0/time", "/slices/0/devices/0/processes/0/time"] {
+        let time = report.pointer(pointer).expect("there is a device");
+        assert_eq!(time["used_permille"], Value::Null, "{time}");
+    }
+}
+
 /// Replaces in `text` the parts that differ in each run.
 fn settled(text: &str, slice: &OwnSlice, report: &Value) -> String {
     let process = report.pointer("/slices/0/devices/0/processes/0").expect("there is one");

@@ -45,9 +45,9 @@ pub(crate) struct Gpu {
     pub(crate) utilization_percent: Option<u32>,
     /// Degrees Celsius.
     pub(crate) temperature_celsius: Option<u32>,
-    /// Numbers of the compute processes that use it.
+    /// Numbers of the compute processes that use it. None: NVML does not tell.
     #[serde(skip)]
-    pub(crate) users: BTreeSet<u32>,
+    pub(crate) users: Option<BTreeSet<u32>>,
     /// Use of the processes that NVML has named since the answer before. None: NVML does not tell.
     #[serde(skip)]
     pub(crate) uses: Option<Vec<Use>>,
@@ -245,9 +245,10 @@ impl Users {
         self.by_gpu = machine.gpus.iter().filter_map(of).collect();
     }
 
-    /// Returns the numbers of the processes that use a GPU. A process with several instances counts once.
-    fn of(&self, uuid: &str) -> BTreeSet<u32> {
-        self.by_gpu.get(uuid).cloned().unwrap_or_default()
+    /// Returns the numbers of the processes that use a GPU, or none if NVML does not tell them. A process with several
+    /// instances counts once.
+    fn of(&self, uuid: &str) -> Option<BTreeSet<u32>> {
+        self.by_gpu.get(uuid).cloned()
     }
 }
 
@@ -294,7 +295,7 @@ fn looked_at(nvml: &Nvml, machine: &NvmlMachine) -> Vec<Gpu> {
             memory_reserved: device.reserved,
             utilization_percent: device.utilization,
             temperature_celsius: device.temperature,
-            users: BTreeSet::new(),
+            users: None,
             uses: None,
             nvlink: Vec::new(),
             obstacle: obstacle(&device),

@@ -71,7 +71,7 @@ fn points(now: &Snapshot) -> impl Iterator<Item = (SeriesKey, Point)> {
             };
             let point = Point {
                 memory_mib: Some(mib(device.memory_used)),
-                used_permille: Some(part(device.used_permille)),
+                used_permille: device.used_permille.map(part),
                 throttled_permille: part(device.throttled_permille),
             };
             (key, point)

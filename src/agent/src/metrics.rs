@@ -127,10 +127,7 @@ fn gpus(encoder: &mut DescriptorEncoder<'_>, now: &Snapshot) -> fmt::Result {
     let unlimited: Vec<(&str, String, usize)> = uuids
         .iter()
         .flat_map(|(uuid, gpu)| now.unlimited_on(gpu).into_iter().map(move |one| (uuid.as_str(), one)))
-        .map(|(uuid, (container, count))| {
-            let id = container.map(|one| one.id.clone().unwrap_or_else(|| one.short()));
-            (uuid, id.unwrap_or_default(), count)
-        })
+        .map(|(uuid, (container, (_, count)))| (uuid, container, count))
         .collect();
     gauges(
         encoder,
@@ -233,9 +230,10 @@ fn slices(encoder: &mut DescriptorEncoder<'_>, now: &Snapshot) -> fmt::Result {
         encoder,
         &metric(
             "gpuslice_slice_core_used_ratio",
-            "Part of the GPU's time that the slice used over the last 10 s",
+            "Part of the GPU's time that the slice used over the last 10 s; no series where it is not measured",
         ),
-        on_gpus(now).map(|(_, device, labels)| (labels, ratio(device.used_permille_10s, 1000.0))),
+        on_gpus(now)
+            .filter_map(|(_, device, labels)| Some((labels, ratio(device.used_permille_10s?, 1000.0)))),
     )?;
     gauges(
         encoder,
@@ -254,8 +252,12 @@ fn slices(encoder: &mut DescriptorEncoder<'_>, now: &Snapshot) -> fmt::Result {
     )?;
     counters(
         encoder,
-        &in_unit("gpuslice_slice_gpu_time", Unit::Seconds, "GPU time that the slice was charged"),
-        on_gpus(now).map(|(_, device, labels)| (labels, seconds(device.used_ns))),
+        &in_unit(
+            "gpuslice_slice_gpu_time",
+            Unit::Seconds,
+            "GPU time that the slice was charged; no series where it is not measured",
+        ),
+        on_gpus(now).filter_map(|(_, device, labels)| Some((labels, seconds(device.charged()?)))),
     )?;
     counters(
         encoder,
@@ -269,24 +271,18 @@ fn slices(encoder: &mut DescriptorEncoder<'_>, now: &Snapshot) -> fmt::Result {
 }
 
 fn agent(encoder: &mut DescriptorEncoder<'_>, now: &Snapshot) -> fmt::Result {
-    let made = |is_used: bool| {
-        let is_it = |slice: &&SliceSnapshot| {
-            slice.made && (slice.process_count > 0 || slice.container.is_some()) == is_used
-        };
-        let of_kubelet = if is_used { now.kubelet.owned } else { now.kubelet.free };
-        let count = now.slices.iter().filter(is_it).count().saturating_add(of_kubelet);
-        whole(count.try_into().unwrap_or(u64::MAX))
-    };
-    let stale = whole(now.left_behind.try_into().unwrap_or(u64::MAX));
+    let made = now.slices.iter().filter(|slice| slice.made).count();
+    let free = now.free.saturating_add(now.kubelet.free);
+    let allocated = made.saturating_sub(now.free).saturating_add(now.kubelet.owned);
     gauges(
         encoder,
         &metric(
             "gpuslice_agent_slots",
             "Slices of the configuration and slots of the kubelet, with and without a user; stale: used, but removed from the configuration",
         ),
-        [("free", made(false)), ("allocated", made(true)), ("stale", stale)]
+        [("free", free), ("allocated", allocated), ("stale", now.left_behind)]
             .into_iter()
-            .map(|(state, count)| ([("state", state)], count)),
+            .map(|(state, count)| ([("state", state)], whole(count.try_into().unwrap_or(u64::MAX)))),
     )?;
     gauges(
         encoder,
@@ -313,6 +309,9 @@ mod tests {
     use super::*;
     use crate::snapshot::KubeletSlots;
     use gpuslice_region::Limits;
+    use gpuslice_slices::discovery::ContainerIdentity;
+    use gpuslice_slices::unlimited::UnlimitedProcess;
+    use std::collections::BTreeSet;
 
     fn slice(name: &str, container: Option<&str>) -> SliceSnapshot {
         let limits = Limits { memory: Some(4 << 30), cores_permille: 300, ..Limits::NONE };
@@ -321,7 +320,7 @@ mod tests {
             memory_used: 7,
             denied: 3,
             used_ns: 1_500_000_000,
-            used_permille_10s: 298,
+            used_permille_10s: Some(298),
             ..Device::limited(limits)
         };
         SliceSnapshot {
@@ -346,6 +345,7 @@ mod tests {
             healthy: true,
             memory_total: Some(9),
             utilization_percent: Some(50),
+            users: Some(BTreeSet::new()),
             ..Gpu::default()
         };
         let [namespace, name, uid, container] = ["ns", "p", "u", "main"].map(str::to_owned);
@@ -354,8 +354,9 @@ mod tests {
         let now = Snapshot {
             driver: Some("580".to_owned()),
             gpus: vec![gpu],
-            slices: vec![slice("a", None), slice("b", Some("c0")), in_pod],
+            slices: vec![slice("a", None), slice("idle", None), slice("b", Some("c0")), in_pod],
             unlimited: Vec::new(),
+            free: 1,
             left_behind: 0,
             kubelet: KubeletSlots { owned: 2, free: 14 },
         };
@@ -381,7 +382,7 @@ mod tests {
             "gpuslice_slice_info{namespace=\"ns\",pod=\"p\",container=\"main\",uuid=\"GPU-a\",slot=\"slot-3\",pod_uid=\"u\",policy=\"fixed\",priority=\"normal\"} 1",
             "gpuslice_slice_processes{namespace=\"ns\",pod=\"p\",container=\"main\",uuid=\"GPU-a\",slot=\"slot-3\"} 2",
             "gpuslice_slice_processes{namespace=\"\",pod=\"\",container=\"c0\",uuid=\"GPU-a\",slot=\"b\"} 2",
-            "gpuslice_agent_slots{state=\"free\"} 14",
+            "gpuslice_agent_slots{state=\"free\"} 15",
             "gpuslice_agent_slots{state=\"allocated\"} 3",
             "gpuslice_agent_slots{state=\"stale\"} 0",
             concat!("gpuslice_agent_build_info{version=\"", env!("CARGO_PKG_VERSION"), "\"} 1"),
@@ -407,6 +408,52 @@ mod tests {
                 && !text.contains("gpuslice_gpu_utilization_ratio"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn unlimited_processes_are_counted_by_container_if_nvml_tells_the_processes() {
+        // The second namespace is one that a program of the container has made.
+        let process = |pid, mounts| {
+            let identity = ContainerIdentity { mounts, id: Some("c".to_owned()), name: None };
+            UnlimitedProcess { container: Some(identity), pid }
+        };
+        let now = |users| Snapshot {
+            gpus: vec![Gpu { uuid: "GPU-a".to_owned(), users, ..Gpu::default() }],
+            unlimited: vec![process(1, 7), process(2, 8), process(3, 8), process(4, 8)],
+            ..Snapshot::default()
+        };
+        let series = |now| {
+            let text = text(now, None).unwrap();
+            let is_it = |line: &&str| line.starts_with("gpuslice_gpu_unlimited_processes{");
+            text.lines().filter(is_it).map(str::to_owned).collect::<Vec<_>>()
+        };
+        assert_eq!(
+            series(now(Some(BTreeSet::from([1, 2, 3])))),
+            [
+                "gpuslice_gpu_unlimited_processes{uuid=\"GPU-a\",container=\"\"} 0",
+                "gpuslice_gpu_unlimited_processes{uuid=\"GPU-a\",container=\"c\"} 3",
+            ]
+        );
+        assert_eq!(series(now(None)), Vec::<String>::new());
+    }
+
+    #[test]
+    fn time_that_is_not_measured_has_no_series() {
+        let with = |limits, used_ns| {
+            let device = Device { used_ns, ..Device::limited(limits) };
+            let slice = SliceSnapshot { devices: vec![device], ..slice("a", None) };
+            text(Snapshot { slices: vec![slice], ..Snapshot::default() }, None).unwrap()
+        };
+        let has = |text: &str, name: &str| text.lines().any(|line| line.starts_with(name));
+        let [ratio, time] = ["gpuslice_slice_core_used_ratio{", "gpuslice_slice_gpu_time_seconds_total{"];
+        let unlimited = with(Limits::NONE, 0);
+        assert!(!has(&unlimited, ratio) && !has(&unlimited, time), "{unlimited}");
+        assert!(has(&unlimited, "gpuslice_slice_core_limit_ratio{"), "{unlimited}");
+        // The time that a slice used while it had a share stays counted.
+        let before = with(Limits::NONE, 7);
+        assert!(!has(&before, ratio) && has(&before, time), "{before}");
+        let idle = with(Limits { cores_permille: 999, ..Limits::NONE }, 0);
+        assert!(has(&idle, ratio) && has(&idle, time), "{idle}");
     }
 
     #[test]

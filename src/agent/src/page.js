@@ -21,6 +21,8 @@ const limit = (bytes) => {
   return exact && exact.length <= 9 ? exact : size(bytes);
 };
 const percent = (permille) => `${permille % 10 ? (permille / 10).toFixed(1) : permille / 10}%`;
+// `-` if the time is not measured.
+const used = (permille) => permille === null ? "-" : percent(permille);
 const span = (ns) => {
   const found = [[1e9, "s"], [1e6, "ms"], [1e3, "us"]].find(([unit]) => ns >= unit);
   return found ? `${(Math.floor(ns * 100 / found[0]) / 100).toFixed(2)} ${found[1]}` : `${ns} ns`;
@@ -37,6 +39,19 @@ const show = (element, field, text) => {
   if (!place) return;
   place.hidden = !text;
   if (text) place.textContent = text;
+};
+// Writes the list of a slice's processes. A list that has not changed stays, so that a selected text stays selected.
+const list = (element, processes) => {
+  const details = element.querySelector("details"), places = details.querySelector("ul");
+  const items = processes.map(({ host_pid, pid, memory_used, command }) => {
+    const item = document.createElement("li"), code = document.createElement("code");
+    code.textContent = command ?? "(not visible from here)";
+    item.append(`${host_pid ?? pid} ${size(memory_used)} `, code);
+    return item;
+  });
+  const texts = (all) => JSON.stringify([...all].map((one) => one.textContent));
+  if (texts(items) !== texts(places.children)) places.replaceChildren(...items);
+  details.hidden = !items.length;
 };
 const draw = (element, field, parts) => {
   const bar = element.querySelector(`svg[data-f="${field}"]`);
@@ -111,7 +126,7 @@ const update = async () => {
     const on = slices.flatMap((slice) => slice.devices.filter((device) => device.uuid === gpu.uuid).map((device) => [slice, device]));
     const total = or(gpu.memory_total, limit);
     write(element, "memory-text", `${or(gpu.memory_used, size)} used of ${total}, slices hold ${size(gpu.memory_held)}`);
-    write(element, "time-text", `slices use ${percent(gpu.used_permille)}, busy by NVML ${or(gpu.utilization_percent, (busy) => `${busy}%`)}`);
+    write(element, "time-text", `slices use ${used(gpu.used_permille)}, busy by NVML ${or(gpu.utilization_percent, (busy) => `${busy}%`)}`);
     write(element, "sums-text", `quotas ${size(gpu.limit_sum)} of ${total}, fixed shares ${percent(gpu.share_permille_sum)} of 100%`);
     element.querySelector('[data-f="health"]').hidden = gpu.healthy;
     const whole = gpu.memory_total ?? Math.max(gpu.limit_sum, gpu.memory_held);
@@ -120,7 +135,7 @@ const update = async () => {
       ...on.map(([slice, device]) => [`${slice.name}: ${size(device.memory_used)}`, share(device.memory_used, whole)]),
       [`others: ${size(others)}`, share(others, whole)],
     ]);
-    draw(element, "time", on.map(([slice, device]) => [`${slice.name}: ${percent(device.used_permille)}`, share(device.used_permille, 1000)]));
+    draw(element, "time", on.map(([slice, device]) => [`${slice.name}: ${used(device.used_permille)}`, share(device.used_permille, 1000)]));
     const warnings = element.querySelector('[data-f="warnings"]');
     warnings.replaceChildren(...gpu.warnings.map((text) => Object.assign(document.createElement("li"), { className: "bad", textContent: text })));
     plot(element, line("", "", gpu.uuid));
@@ -134,14 +149,15 @@ const update = async () => {
     const total = gpus.find((gpu) => gpu.uuid === uuid)?.memory_total ?? null;
     write(element, "memory-text", `${size(device.memory_used)} used, limit ${limit(device.memory_limit)}`);
     draw(element, "memory", [[size(device.memory_used), share(device.memory_used, device.memory_limit ?? total ?? device.memory_used)]]);
-    write(element, "time-text", `${percent(device.used_permille)} used, limit ${percent(device.share_permille)} ${device.policy}`);
-    draw(element, "time", [[percent(device.used_permille), share(device.used_permille, 1000)]]);
+    write(element, "time-text", `${used(device.used_permille)} used, limit ${percent(device.share_permille)} ${device.policy}`);
+    draw(element, "time", [[used(device.used_permille), share(device.used_permille, 1000)]]);
     const mark = element.querySelector('svg[data-f="time"] .limit');
     for (const end of ["x1", "x2"]) mark.setAttribute(end, share(device.share_permille, 1000));
     write(element, "throttled", span(device.throttled_ns));
     write(element, "denied", device.denied);
     write(element, "peak", size(device.memory_peak));
     write(element, "processes", slice.process_count);
+    list(element, slice.processes);
     const most = device.memory_limit ?? total;
     if (most !== null) element.querySelector("figure").dataset.memoryMib = Math.max(1, Math.floor(most / 2 ** 20));
     plot(element, line(container, name, uuid));

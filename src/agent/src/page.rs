@@ -117,7 +117,12 @@ fn memory_text(gpu: &Gpu, sums: &Sums) -> String {
 
 fn time_text(gpu: &Gpu, sums: &Sums) -> String {
     let busy = gpu.utilization_percent.map_or_else(|| "unknown".to_owned(), |percent| format!("{percent}%"));
-    format!("slices use {}, busy by NVML {busy}", percent(sums.used_permille))
+    format!("slices use {}, busy by NVML {busy}", used(sums.used_permille))
+}
+
+/// Returns a part of the GPU's time; `-` if it is not measured.
+fn used(permille: Option<u64>) -> String {
+    permille.map_or_else(|| "-".to_owned(), percent)
 }
 
 fn sums_text(gpu: &Gpu, sums: &Sums) -> String {
@@ -158,8 +163,8 @@ fn memory_parts(gpu: &Gpu, sums: &Sums, on_it: &[(usize, &SliceSnapshot, &Device
 fn time_parts(on_it: &[(usize, &SliceSnapshot, &Device)]) -> Vec<Part> {
     let part = |(place, slice, device): &(usize, &SliceSnapshot, &Device)| Part {
         class: colour(*place),
-        title: format!("{}: {}", slice.name, percent(device.used_permille)),
-        length: length(device.used_permille, 1000),
+        title: format!("{}: {}", slice.name, used(device.used_permille)),
+        length: length(device.used_permille.unwrap_or(0), 1000),
     };
     on_it.iter().map(part).collect()
 }
@@ -222,8 +227,8 @@ fn of_slice(
                 title: size(device.memory_used),
                 length: length(device.memory_used, device.memory_limit.or(total).unwrap_or(device.memory_used)),
             }], None))
-            (labelled("Time", "time-text", &format!("{} used, limit {} {}", percent(device.used_permille), percent(device.share_permille.into()), device.policy)))
-            (bar("time", &[Part { class: colour(place), title: percent(device.used_permille), length: length(device.used_permille, 1000) }], Some(length(device.share_permille.into(), 1000))))
+            (labelled("Time", "time-text", &format!("{} used, limit {} {}", used(device.used_permille), percent(device.share_permille.into()), device.policy)))
+            (bar("time", &[Part { class: colour(place), title: used(device.used_permille), length: length(device.used_permille.unwrap_or(0), 1000) }], Some(length(device.share_permille.into(), 1000))))
             dl {
                 dt { "Throttled" } dd data-f="throttled" { (span(device.throttled_ns)) }
                 dt { "Denied" } dd data-f="denied" { (device.denied) }
@@ -231,15 +236,13 @@ fn of_slice(
                 dt { "Processes" } dd data-f="processes" { (slice.process_count) }
             }
             (plots(lines.get(&key).copied(), device.memory_limit.or(total), true))
-            @if !slice.processes.is_empty() {
-                details {
-                    summary { "Processes" }
-                    ul.processes {
-                        @for process in &slice.processes {
-                            li {
-                                (process.host_pid.unwrap_or(process.pid)) " " (size(process.memory_used)) " "
-                                code { (process.command.as_deref().unwrap_or("(not visible from here)")) }
-                            }
+            details hidden[slice.processes.is_empty()] {
+                summary { "Processes" }
+                ul.processes {
+                    @for process in &slice.processes {
+                        li {
+                            (process.host_pid.unwrap_or(process.pid)) " " (size(process.memory_used)) " "
+                            code { (process.command.as_deref().unwrap_or("(not visible from here)")) }
                         }
                     }
                 }
@@ -315,7 +318,7 @@ mod tests {
         let device = Device {
             uuid: "GPU-a".to_owned(),
             memory_used: 2 << 30,
-            used_permille: 300,
+            used_permille: Some(300),
             denied: 17,
             ..Device::limited(limits)
         };
@@ -368,6 +371,23 @@ mod tests {
         for text in [STYLE, SCRIPT] {
             assert!(!text.contains("://") && !text.contains("@import"), "{text}");
         }
+    }
+
+    #[test]
+    fn time_that_is_not_measured_is_a_dash() {
+        let mut now = now();
+        now.slices[0].devices[0] = Device {
+            uuid: "GPU-a".to_owned(),
+            ..Device::limited(Limits { memory: Some(1), ..Limits::NONE })
+        };
+        let words = ["- used, limit 100% fixed", "slices use -, busy by NVML unknown"];
+        let page = |now: &Snapshot| render(now, &History::default()).into_string();
+        for words in words {
+            assert!(page(&now).contains(words), "{words} is missing in\n{}", page(&now));
+        }
+        // Without a process the slice uses nothing.
+        now.slices[0].process_count = 0;
+        assert!(page(&now).contains("slices use 30%, busy"), "{}", page(&now));
     }
 
     #[test]

@@ -2,10 +2,10 @@
 
 use crate::gpus::Gpu;
 use gpuslice_policy::units::Setting as _;
-use gpuslice_region::{DeviceFigures, Reader, RegionError};
+use gpuslice_region::{DeviceFigures, Reader, RecentUsage, RegionError};
 use gpuslice_slices::discovery::ContainerIdentity;
 use gpuslice_slices::overcommit::Committed;
-use gpuslice_slices::time::{Meter, permille};
+use gpuslice_slices::time::{Meter, measured, permille};
 use gpuslice_slices::unlimited::UnlimitedProcess;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -91,10 +91,10 @@ pub(crate) struct Device {
     pub(crate) priority: String,
     /// GPU time that it was charged, in nanoseconds.
     pub(crate) used_ns: u64,
-    /// The part of the GPU's time that it was charged over the last second, in thousandths.
-    pub(crate) used_permille: u64,
-    /// The part of the GPU's time that it was charged over the last ten seconds, in thousandths.
-    pub(crate) used_permille_10s: u64,
+    /// The part of the GPU's time that it was charged over the last second, in thousandths. None if it was not measured.
+    pub(crate) used_permille: Option<u64>,
+    /// The part of the GPU's time that it was charged over the last ten seconds, in thousandths. None if it was not measured.
+    pub(crate) used_permille_10s: Option<u64>,
     /// Time that its launches waited for the share, in nanoseconds, summed over threads.
     pub(crate) throttled_ns: u64,
     /// Time that its launches waited for the share over the last second, in thousandths. It can be more than 1000.
@@ -117,6 +117,8 @@ pub(crate) struct Snapshot {
     pub(crate) slices: Vec<SliceSnapshot>,
     /// Processes that use a GPU without the library.
     pub(crate) unlimited: Vec<UnlimitedProcess>,
+    /// Number of slices of the configuration that no container has and in which no process lives.
+    pub(crate) free: usize,
     /// Number of slices that the configuration does not have and in which processes live.
     pub(crate) left_behind: usize,
     /// The slots that the agent offers a kubelet.
@@ -141,8 +143,9 @@ pub(crate) struct Sums {
     pub(crate) limit_sum: u64,
     /// Sum of their `fixed` shares below 100 %, in thousandths. More than 1000: time is overcommitted.
     pub(crate) share_permille_sum: u32,
-    /// Sum of the GPU time that they were charged over the last second, in thousandths of the GPU's time.
-    pub(crate) used_permille: u64,
+    /// Sum of the GPU time that they were charged over the last second, in thousandths of the GPU's time. None if a slice with
+    /// processes was not measured.
+    pub(crate) used_permille: Option<u64>,
     /// Overcommitments, and containers with processes without the library, in words.
     pub(crate) warnings: Vec<String>,
 }
@@ -152,6 +155,10 @@ impl Snapshot {
     pub(crate) fn sums(&self, gpu: &Gpu) -> Sums {
         let on_it =
             || self.slices.iter().flat_map(|slice| &slice.devices).filter(|device| device.uuid == gpu.uuid);
+        let inhabited = self.slices.iter().filter(|slice| slice.process_count > 0);
+        let mut inhabited =
+            inhabited.flat_map(|slice| &slice.devices).filter(|device| device.uuid == gpu.uuid);
+        let is_measured = inhabited.all(|device| device.used_permille.is_some());
         let mut committed = Committed::default();
         for device in on_it() {
             if let Some(limits) = &device.limits {
@@ -165,18 +172,22 @@ impl Snapshot {
             memory_held: sum(|device| device.memory_used),
             limit_sum: committed.memory,
             share_permille_sum: committed.share_permille,
-            used_permille: sum(|device| device.used_permille),
+            used_permille: is_measured.then(|| sum(|device| device.used_permille.unwrap_or(0))),
             warnings,
         }
     }
 }
 
 impl Snapshot {
-    /// Counts the processes that use a GPU without the library, by their container. None stands for the host.
-    pub(crate) fn unlimited_on(&self, gpu: &Gpu) -> BTreeMap<Option<&ContainerIdentity>, usize> {
-        let mut counts = BTreeMap::from([(None, 0_usize)]);
-        for process in self.unlimited.iter().filter(|process| gpu.users.contains(&process.pid)) {
-            let count = counts.entry(process.container.as_ref()).or_default();
+    /// Counts the processes that use a GPU without the library, by the number of their container. A container may have several
+    /// mount namespaces. The empty number and None stand for the host. Returns nothing if NVML does not tell the processes.
+    pub(crate) fn unlimited_on(&self, gpu: &Gpu) -> BTreeMap<String, (Option<&ContainerIdentity>, usize)> {
+        let Some(users) = &gpu.users else { return BTreeMap::new() };
+        let mut counts = BTreeMap::from([(String::new(), (None, 0_usize))]);
+        for process in self.unlimited.iter().filter(|process| users.contains(&process.pid)) {
+            let container = process.container.as_ref();
+            let number = container.map(|one| one.id.clone().unwrap_or_else(|| one.short()));
+            let (_, count) = counts.entry(number.unwrap_or_default()).or_insert((container, 0));
             *count = count.saturating_add(1);
         }
         counts
@@ -193,7 +204,7 @@ impl Snapshot {
                 "container {place}{name}: {uses} GPU {number} without libgpuslice.so, so no limit holds there"
             ))
         };
-        self.unlimited_on(gpu).into_iter().filter_map(warning).collect()
+        self.unlimited_on(gpu).into_values().filter_map(warning).collect()
     }
 }
 
@@ -209,6 +220,7 @@ impl Device {
     /// Reads a device of a region.
     pub(crate) fn of(reader: &Reader, read: &DeviceFigures, uuid: String) -> Result<Self, RegionError> {
         let [last, ten] = [reader.used_over(read.device, 1)?, reader.used_over(read.device, 10)?];
+        let used = |over: &RecentUsage| measured(read.limits.is_paced(), permille(over.used, over.span));
         Ok(Self {
             uuid,
             memory_used: read.held,
@@ -217,8 +229,8 @@ impl Device {
             denied: read.quota_denials,
             unmet: read.device_denials,
             used_ns: read.time.used.nanos(),
-            used_permille: permille(last.used, last.span),
-            used_permille_10s: permille(ten.used, ten.span),
+            used_permille: used(&last),
+            used_permille_10s: used(&ten),
             throttled_ns: read.time.throttled.nanos(),
             throttled_permille: permille(last.throttled, last.span),
             meter: Meter::of_word(read.measure_source),
@@ -226,9 +238,17 @@ impl Device {
         })
     }
 
+    /// Returns the GPU time that it was charged, in nanoseconds, or `None` if none was ever measured.
+    pub(crate) fn charged(&self) -> Option<u64> {
+        measured(self.limits.is_some_and(|limits| limits.is_paced()), self.used_ns)
+    }
+
     /// Returns a device with these limits, of which nothing is used.
     pub(crate) fn limited(limits: gpuslice_region::Limits) -> Self {
+        let unused = measured(limits.is_paced(), 0);
         Self {
+            used_permille: unused,
+            used_permille_10s: unused,
             memory_limit: limits.memory,
             share_permille: limits.cores_permille,
             policy: limits.sharing.policy.setting(),

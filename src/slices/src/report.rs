@@ -292,6 +292,7 @@ impl Device {
         let number = read.device.index();
         let uuid = read.uuid.to_string();
         let seen = beside.nvml.and_then(|nvml| Some((nvml, nvml.device(&uuid)?)));
+        let look = beside.look.filter(|look| look.measures(read));
         let processes: Vec<Process> = processes
             .iter()
             .map(|seen| (seen, &seen.process))
@@ -304,7 +305,7 @@ impl Device {
                 held_by_contexts: process.contexts.get(number).copied().unwrap_or(0),
                 spilled: process.spilled.get(number).copied().unwrap_or(0),
                 refused: process.quota_denials.get(number).copied().unwrap_or(0),
-                time: ProcessTime::of(process, number, beside.look),
+                time: ProcessTime::of(process, number, look),
             })
             .collect();
         let unaccounted = seen
@@ -332,7 +333,7 @@ impl Device {
             unmet: read.device_denials,
             context_bytes: read.context_bytes,
             unaccounted,
-            time: Time::of(reader, read, beside.look)?,
+            time: Time::of(reader, read, look)?,
             processes,
             limits: read.limits,
             seen,

@@ -27,7 +27,8 @@ pub struct Time {
     pub burst_ns: u64,
     /// GPU time that it was charged since the region was made.
     pub used_ns: u64,
-    /// Thousandths of the device's time that it was charged over `used_over_ns`; null without a look.
+    /// Thousandths of the device's time that it was charged over `used_over_ns`; null without a look, and if the time is not
+    /// measured.
     pub used_permille: Option<u64>,
     /// Span of that look.
     pub used_over_ns: Option<u64>,
@@ -88,6 +89,13 @@ impl Lately {
 /// Returns a time in thousandths of `span`.
 pub fn permille(time: impl Nanos, span: WallTime) -> u64 {
     WallTime::from_nanos(time.nanos()).scaled(1000, span.nanos().max(1)).unwrap_or(WallTime::MAX).nanos()
+}
+
+/// Returns the use of a device's time over a span, or `None` if it was not measured. Nothing is measured while launches are not
+/// paid for. If that has changed within the span, the use of a part of it is known.
+#[must_use]
+pub fn measured(is_paced: bool, used: u64) -> Option<u64> {
+    (is_paced || used > 0).then_some(used)
 }
 
 /// A device's time, as one process of the slice uses it.
@@ -205,6 +213,11 @@ impl UsageBetween {
         self.permille(self.after.by(process, device).saturating_sub(self.before.by(process, device)))
     }
 
+    /// Returns true if the slice's use of a device is measured.
+    pub(crate) fn measures(&self, read: &DeviceFigures) -> bool {
+        self.at(read.device.index()).and_then(|used| measured(read.limits.is_paced(), used)).is_some()
+    }
+
     fn span(&self) -> WallTime {
         WallTime::of(self.after.at.saturating_duration_since(self.before.at)).max(WallTime::NANOSECOND)
     }
@@ -275,6 +288,12 @@ impl Time {
     #[must_use]
     pub fn is_of_interest(&self) -> bool {
         self.is_paced || self.launches > 0
+    }
+
+    /// Returns the part of the device's time that was used in one of the last seconds, like `30%`; `-` if it is not measured.
+    #[must_use]
+    pub fn used(&self, lately: &Lately) -> String {
+        measured(self.is_paced, lately.used_permille).map_or_else(|| "-".to_owned(), figures::percent)
     }
 
     /// Returns the share, like `30%`, and with it the policy unless that is `fixed`.

@@ -128,7 +128,7 @@ impl Owned {
     /// The operator's file and the record come first, and the region that running processes share comes last. So a new
     /// process never starts with the old limits after the change is recorded. If the region fails, the change still
     /// holds for new processes, and the error says so.
-    pub(crate) fn change(&mut self, places: &Places, change: Change) -> Result<u64, String> {
+    pub(crate) fn change(&mut self, places: &Places, gpus: &[Gpu], change: Change) -> Result<u64, String> {
         let name = self.wanted.name.clone();
         let Some(kept) = &self.kept else {
             return Err(format!(
@@ -136,6 +136,13 @@ impl Owned {
                 self.problem.as_deref().unwrap_or("see the log")
             ));
         };
+        let gpu = gpus.iter().find(|gpu| gpu.uuid == kept.holds.gpu);
+        if let Some(total) = gpu.and_then(|gpu| gpu.memory_total)
+            && let Some(memory) = change.memory.filter(|memory| *memory > total)
+        {
+            let [memory, total] = [memory, total].map(|bytes| bytes >> 20);
+            return Err(format!("memMiB = {memory} is more than the GPU has: {total} MiB"));
+        }
         let mut holds = kept.holds.clone();
         holds.memory = change.memory.or(holds.memory);
         holds.share_permille = change.share.map_or(holds.share_permille, Permille::get);
@@ -306,12 +313,26 @@ mod tests {
         let mut owned = place.make(wanted("0", Some("4GiB")));
         assert_eq!(owned.generation(), Some(1));
         let change = Change { memory: Some(GIB), share: "50".parse().ok() };
-        assert_eq!(owned.change(&place.places, change), Ok(2));
+        assert_eq!(owned.change(&place.places, &gpus(), change), Ok(2));
         let again = place.make(wanted("0", Some("4GiB")));
         assert_eq!((again.generation(), again.terms().unwrap().memory), (Some(2), Some(GIB)));
         assert!(place.config().contains("=50\n"), "{}", place.config());
         let other = place.make(wanted("0", Some("8GiB")));
         assert_eq!((other.generation(), other.terms().unwrap().memory), (Some(3), Some(8 * GIB)));
+    }
+
+    #[test]
+    fn a_change_grants_no_more_memory_than_the_gpu_has() {
+        let place = place();
+        let mut owned = place.make(wanted("0", Some("4GiB")));
+        let before = place.config();
+        let more = |bytes| Change { memory: Some(bytes), share: "50".parse().ok() };
+        let refused = owned.change(&place.places, &gpus(), more(160 * GIB));
+        assert_eq!(refused, Err("memMiB = 163840 is more than the GPU has: 16384 MiB".to_owned()));
+        assert_eq!((place.config(), owned.generation()), (before, Some(1)));
+        assert_eq!(owned.change(&place.places, &gpus(), more(16 * GIB)), Ok(2));
+        // Without NVML the agent does not know the size.
+        assert_eq!(owned.change(&place.places, &[], more(160 * GIB)), Ok(3));
     }
 
     #[test]
@@ -323,7 +344,7 @@ mod tests {
         let wanted = [DeviceRequest { uuid: Uuid([0x11; 16]), total: 16 * GIB, limits }];
         let (member, _) = Member::join(&region, Trust::AnyOwner, &wanted).unwrap();
         let device = member.devices()[0].device;
-        owned.change(&place.places, Change { memory: Some(GIB), share: None }).unwrap();
+        owned.change(&place.places, &gpus(), Change { memory: Some(GIB), share: None }).unwrap();
         assert_eq!((member.limits(device).memory, member.limits(device).cores_permille), (Some(GIB), 300));
         // The tenant raises its own limits, and then lowers them.
         member.set_limits(device, Limits { memory: None, cores_permille: 1000, ..limits });
@@ -364,7 +385,10 @@ mod tests {
         fs::write(&region, "no region").unwrap();
         let change = Change { memory: Some(8 * GIB), share: None };
         assert!(
-            owned.change(&place.places, change).unwrap_err().contains("the change 2 holds for new processes")
+            owned
+                .change(&place.places, &gpus(), change)
+                .unwrap_err()
+                .contains("the change 2 holds for new processes")
         );
         fs::rename(&aside, &region).unwrap();
         place.make(wanted("0", Some("4GiB")));

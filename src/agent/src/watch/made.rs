@@ -75,6 +75,15 @@ impl ConfiguredSlices {
         told
     }
 
+    /// Counts the slices that no container has and in which no process lives.
+    pub(super) fn free<'a>(
+        &self,
+        slices: impl Iterator<Item = (&'a Owned, &'a SliceSnapshot)>,
+        places: &Places,
+    ) -> usize {
+        slices.filter(|(slice, told)| told.process_count == 0 && !self.is_held(slice.folder(places))).count()
+    }
+
     /// Returns the container that has a slice. Returns none if none or several have it.
     fn container_of(&self, slice: &Owned, places: &Places) -> Option<&ContainerIdentity> {
         match self.holders.get(&slice.folder(places)?)?.as_slice() {
@@ -107,5 +116,48 @@ impl ConfiguredSlices {
             (told.process_count, told.processes, told.devices) = (count, processes, devices);
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::SliceConfig;
+    use gpuslice_policy::config::{CorePolicy, Priority, Weight};
+    use gpuslice_policy::units::Permille;
+    use gpuslice_region::Member;
+    use std::fs;
+
+    #[test]
+    fn a_slice_that_any_container_has_is_not_free() {
+        let root = tempfile::tempdir_in("/dev/shm").unwrap();
+        let at = |name: &str| root.path().join(name);
+        let places = Places { state: at("state"), regions: at("regions"), cdi: at("cdi") };
+        let owned = ["two", "unknown", "inhabited", "free"].map(|name| {
+            let name: Name = name.parse().unwrap();
+            fs::create_dir_all(places.regions.join(name.as_str())).unwrap();
+            Owned::new(SliceConfig {
+                name,
+                gpu: "0".parse().unwrap(),
+                memory: None,
+                cores: Permille::FULL,
+                policy: CorePolicy::Fixed,
+                weight: Weight::default(),
+                priority: Priority::Normal,
+                line: 1,
+            })
+        });
+        let container = |mounts| {
+            let identity = ContainerIdentity { mounts, id: None, name: None };
+            Container { identity, witnesses: Vec::new() }
+        };
+        let [two, unknown, ..] = owned.each_ref().map(|slice| slice.folder(&places).unwrap());
+        let holders =
+            BTreeMap::from([(two, vec![container(7), container(8)]), (unknown, vec![container(9)])]);
+        let mut made = ConfiguredSlices { holders, ..ConfiguredSlices::default() };
+        let _member = Member::join(&places.region(owned[2].name()), Trust::AnyOwner, &[]).unwrap();
+        let told = owned.each_ref().map(|slice| made.look(slice, &places, &[], None));
+        assert_eq!(told.each_ref().map(|told| told.container.is_some()), [false; 4]);
+        assert_eq!(made.free(owned.iter().zip(&told), &places), 1);
     }
 }

@@ -129,7 +129,7 @@ impl Watch {
                 names.join(", ")
             ));
         };
-        let generation = slice.change(&self.config.places, change)?;
+        let generation = slice.change(&self.config.places, &self.gpus.all(), change)?;
         // The next look writes its specification anew.
         self.scanned = None;
         Ok(generation)
@@ -170,6 +170,7 @@ impl Watch {
         let (made, places) = (&mut self.made, &self.config.places);
         let mut slices: Vec<SliceSnapshot> =
             self.owned.iter().map(|slice| made.look(slice, places, &gpus, look_up)).collect();
+        let free = made.free(self.owned.iter().zip(&slices), places);
         let taken = slices.iter().map(|slice| (slice.place().to_owned(), slice.name.clone())).collect();
         if self.config.discover > 0 {
             slices.extend(self.found.look(&gpus, look_up, taken));
@@ -179,7 +180,7 @@ impl Watch {
         let kubelet = cluster.map(|cluster| self.found.slots.count(&gpus, cluster.slots_per_gpu));
         let kubelet = kubelet.unwrap_or_default();
         let unlimited = self.unlimited.all().to_vec();
-        Snapshot { driver: self.gpus.driver(), gpus, slices, unlimited, left_behind, kubelet }
+        Snapshot { driver: self.gpus.driver(), gpus, slices, unlimited, free, left_behind, kubelet }
     }
 
     /// Looks for containers and slices, and makes or repairs the slices of the configuration.

@@ -15,7 +15,8 @@ pub(super) struct UnlimitedProcesses(Vec<UnlimitedProcess>);
 impl UnlimitedProcesses {
     /// Checks the processes that NVML lists, and logs the new ones without the library.
     pub(super) fn search(&mut self, gpus: &[Gpu], containers: &[Container]) {
-        let pids: BTreeSet<u32> = gpus.iter().flat_map(|gpu| gpu.users.iter().copied()).collect();
+        let pids: BTreeSet<u32> =
+            gpus.iter().filter_map(|gpu| gpu.users.as_ref()).flatten().copied().collect();
         let found = unlimited(&pids, containers);
         found.iter().filter(|process| !self.0.contains(process)).for_each(tell);
         self.0 = found;

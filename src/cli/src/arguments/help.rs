@@ -98,7 +98,8 @@ Examples:
 pub(super) const REMOVE_HELP: &str = "\
 A slice in which a process lives is not removed: end its processes first. Such a region keeps limits and counters,
 which the next first process would replace anyway. While a slice owes GPU time, its region keeps the debt: only --force
-removes it then.
+removes it then. The regions of slices of `gpuslice cdi` and gpuslice-agent stay, because a container may have one between
+two programs.
 
 Examples:
   gpuslice remove train

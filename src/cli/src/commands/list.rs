@@ -156,8 +156,7 @@ fn table(slices: &[&Slice]) -> String {
 
 /// Returns the memory, its limit, the used part of the last second, and the share.
 fn used(device: &Device) -> [String; 4] {
-    let [lately, _, _] = device.time.lately;
-    let time =
-        if device.time.is_of_interest() { figures::percent(lately.used_permille) } else { "-".to_owned() };
+    let [lately, _, _] = &device.time.lately;
+    let time = device.time.used(lately);
     [figures::size(device.held), figures::limit(device.limit), time, device.time.share()]
 }

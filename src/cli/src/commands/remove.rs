@@ -3,7 +3,7 @@
 use crate::arguments::Remove;
 use crate::output::ending::Ending;
 use crate::output::failure::{self, Failure};
-use crate::slices::{self, OpenRegion, Survey, survey};
+use crate::slices::{self, OpenRegion, Survey, bounds, survey};
 use gpuslice_region::{Reader, Removal, Trust, remove_for_good, remove_if_unused};
 use gpuslice_slices::discovery::{FoundRegion, Machine};
 use gpuslice_slices::figures;
@@ -23,9 +23,10 @@ pub(crate) fn remove(wish: &Remove) -> Result<Ending, Failure> {
         };
         return report_each(wish.slices.iter().map(of));
     }
-    // Every unused slice that `gpuslice list --all` shows.
+    // Every unused slice that `gpuslice list --all` shows, except for those that containers need.
     let (survey, mut unused) = slices::look_at_all()?;
     unused.retain(|open| open.reader.process_count().is_ok_and(|count| count == 0));
+    unused.retain(|open| bounds::kept(&open.region).is_none());
     if unused.is_empty() {
         failure::print("no unused slices\n")?;
     }
@@ -49,8 +50,8 @@ fn report_each(removals: impl Iterator<Item = Result<String, Failure>>) -> Resul
     Ok(Ending::Code(code))
 }
 
-/// Removes the region of a slice, and returns the line that says so. Fails while a process lives in the slice. Unless
-/// `force` is set, it also fails while the slice owes GPU time.
+/// Removes the region of a slice, and returns the line that says so. Fails while a process lives in the slice, and for
+/// a slice of this host that containers are given. Unless `force` is set, it also fails while the slice owes GPU time.
 pub(crate) fn take_away(
     survey: &Survey,
     region: &FoundRegion,
@@ -60,6 +61,9 @@ pub(crate) fn take_away(
     let (name, path) = (figures::printable(&survey.label(region)), region.path.as_path());
     if fs::symlink_metadata(path).is_err() {
         return Err(survey.missing(survey::shown(region).as_ref()));
+    }
+    if let Some(refusal) = bounds::kept(region) {
+        return Err(refusal);
     }
     // Only names the processes: the removal reports a region that cannot be read.
     let reader = Reader::open(path, trust).ok().flatten();

@@ -229,8 +229,7 @@ fn describe_time(time: &Time) -> Vec<Vec<String>> {
     };
     let looked = time.used_permille.zip(time.used_over_ns);
     let now = looked.map(|(used, over)| format!("{} over {}", figures::percent(used), figures::span(over)));
-    let used =
-        time.lately.map(|one| format!("{} over {} s", figures::percent(one.used_permille), one.seconds));
+    let used = time.lately.map(|one| format!("{} over {} s", time.used(&one), one.seconds));
     let waited = time.lately.map(|one| format!("{} over {} s", figures::span(one.throttled_ns), one.seconds));
     vec![
         vec![

@@ -141,6 +141,23 @@ pub(crate) fn unused(region: &FoundRegion) -> Option<Failure> {
     })
 }
 
+/// Returns the refusal to remove the region of a slice of this host. Containers that have the slice need this file: their
+/// users may not be able to make another one. None: the region is that of another slice.
+pub(crate) fn kept(region: &FoundRegion) -> Option<Failure> {
+    let places = Places::usual(Path::new("/"));
+    let (name, maker) = made(&places, region)?;
+    let way = match maker {
+        Maker::Kubelet => "gpuslice-agent removes it with the slice".to_owned(),
+        Maker::Agent => "take it out of /etc/gpuslice/agent.toml, and send the agent SIGHUP".to_owned(),
+        Maker::Command => {
+            let files = [places.spec(&name), places.regions.join(name.as_str()), places.slot(&name)];
+            let files = files.map(|file| file.display().to_string()).join(" ");
+            format!("once none has, remove the slice with: rm -r {files}")
+        }
+    };
+    Some(Failure::new(format!("a container may have the region of the slice {name}; {way}")))
+}
+
 /// Returns the way to raise the limits of a slice of gpuslice-agent, which takes back limits that are raised past it.
 fn agent(name: &Name) -> String {
     format!(

@@ -3,10 +3,11 @@
 use super::calls::{self, Room};
 use super::finding::Finding;
 use super::probe::ProbedGpu;
-use crate::slices;
+use crate::slices::{self, bounds};
 use crate::system;
 use gpuslice_policy::config::Config;
 use gpuslice_region::{Monitor, RegionError, Trust, detached, file_space, names, probe_path};
+use gpuslice_slices::discovery::FoundRegion;
 use gpuslice_slices::figures;
 use gpuslice_slices::overcommit::Committed;
 use gpuslice_slices::process;
@@ -77,7 +78,10 @@ impl Regions {
         let own = look_at(&path, trust, &mut living);
         let all = slices::all().unwrap_or_default().into_iter().filter(|other| *other != path);
         let trust = if system::user() == 0 { Trust::AnyOwner } else { Trust::OwnerOnly };
-        let others = all.map(|path| (path.clone(), look_at(&path, trust, &mut living))).collect();
+        let states = all.map(|path| (path.clone(), look_at(&path, trust, &mut living)));
+        // No remedy is due for a region that containers need, with processes or without.
+        let is_kept = |path: &Path| bounds::kept(&FoundRegion::here(path.to_owned())).is_some();
+        let others = states.filter(|(path, state)| *state != RegionState::Stale || !is_kept(path)).collect();
         let mut removed = detached();
         removed.retain(|region| region.path == path || names::is_usual(&region.path));
         Self {

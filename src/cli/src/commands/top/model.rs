@@ -62,6 +62,8 @@ pub(crate) struct Group<'a> {
     pub(crate) held: u64,
     /// Thousandths of its time that slices used lately; `None` if that is not known yet.
     pub(crate) used: Option<u64>,
+    /// True if that is known of every slice in which processes live.
+    is_measured: bool,
     /// NVML's figures of the device.
     pub(crate) gpu: Option<&'a nvml::NvmlDevice>,
     /// The limits of the slices in which processes live.
@@ -76,10 +78,10 @@ impl Group<'_> {
     }
 
     /// Returns the thousandths of the time in which a kernel ran and no slice was charged, or `None` if NVML does not
-    /// tell.
+    /// tell, or if the use of a slice is not known.
     pub(crate) fn outside_time(&self) -> Option<u64> {
         let busy = u64::from(self.gpu?.utilization?) * 10;
-        Some(busy.saturating_sub(self.used.unwrap_or(0)))
+        self.is_measured.then(|| busy.saturating_sub(self.used.unwrap_or(0)))
     }
 
     fn is_unused(&self) -> bool {
@@ -93,7 +95,7 @@ pub(crate) struct Row<'a> {
     pub(crate) key: RowKey,
     pub(crate) slice: &'a ObservedSlice,
     pub(crate) device: Option<&'a Device>,
-    /// Thousandths of the GPU's time that it used lately; `None` at the first look.
+    /// Thousandths of the GPU's time that it used lately; `None` at the first look, and if that is not measured.
     pub(crate) used: Option<u64>,
     /// Thousandths of the GPU's time that it used in each of the last seconds, the newest last.
     pub(crate) seconds: Vec<u64>,
@@ -108,7 +110,7 @@ pub(crate) struct ProcessRow<'a> {
     /// GPU time in nanoseconds.
     pub(crate) total: u64,
     pub(crate) throttled: u64,
-    /// Thousandths of the GPU's time that it used lately; `None` at its first look.
+    /// Thousandths of the GPU's time that it used lately; `None` at its first look, and if that is not measured.
     pub(crate) used: Option<u64>,
 }
 
@@ -238,7 +240,16 @@ impl Model {
             let place = groups.iter().position(|group| group.uuid == uuid).unwrap_or_else(|| {
                 let gpu = self.gpus.iter().find(|(other, _)| Some(*other) == uuid).map(|(_, gpu)| gpu);
                 let committed = Committed::default();
-                groups.push(Group { uuid, total: 0, held: 0, used: None, gpu, committed, rows: Vec::new() });
+                groups.push(Group {
+                    uuid,
+                    total: 0,
+                    held: 0,
+                    used: None,
+                    is_measured: true,
+                    gpu,
+                    committed,
+                    rows: Vec::new(),
+                });
                 groups.len() - 1
             });
             let Some(group) = groups.get_mut(place) else { continue };
@@ -247,6 +258,7 @@ impl Model {
             if let Some(device) = row.device.filter(|_| !row.slice.is_unused()) {
                 group.committed.add(device.total, &device.limits);
             }
+            group.is_measured &= row.used.is_some() || row.slice.is_unused();
             group.used = match (group.used, row.used) {
                 (Some(sum), Some(used)) => Some(sum.saturating_add(used)),
                 (sum, used) => sum.or(used),
@@ -275,9 +287,8 @@ impl Model {
         let key = RowKey { path: slice.path.clone(), uuid: device.map(|device| device.uuid) };
         let track = self.track(&key);
         let seconds = track.map(|track| track.seconds.iter().copied().collect()).unwrap_or_default();
-        let used = track.and_then(Track::used);
-        // Nothing is measured on a device where no launch is paid for.
-        let used = used.filter(|used| *used > 0 || device.is_some_and(|device| device.limits.is_paced()));
+        let is_paced = device.is_some_and(|device| device.limits.is_paced());
+        let used = track.and_then(Track::used).and_then(|used| time::measured(is_paced, used));
         Row { used, seconds, key, slice, device }
     }
 
@@ -289,7 +300,7 @@ impl Model {
     pub(crate) fn processes_of(&self, row: &Row<'_>, sort: Sort, reversed: bool) -> Vec<ProcessRow<'_>> {
         let Some(slice) = self.slice(&row.key.path) else { return Vec::new() };
         let number = row.device.map_or(usize::MAX, |device| device.number);
-        let track = self.track(&row.key);
+        let track = self.track(&row.key).filter(|_| row.used.is_some());
         let of = |process| ProcessRow::of(process, number, track);
         let mut rows: Vec<ProcessRow<'_>> = slice.processes.iter().map(of).collect();
         match sort {

@@ -3,7 +3,7 @@
 //! Each look opens each region anew. The checks at the opening find a region that was removed, replaced, shortened or
 //! overwritten meanwhile. No more than one region is mapped at a time.
 
-use crate::slices::{self, Survey, survey};
+use crate::slices::{self, Survey, bounds, survey};
 use gpuslice_region::{DeviceFigures, Limits, ProcessView, RegionError, Trust, Uuid};
 use gpuslice_slices::discovery::{FoundRegion, Machine};
 use gpuslice_slices::figures;
@@ -35,6 +35,8 @@ pub(crate) struct ObservedSlice {
     pub(crate) path: PathBuf,
     pub(crate) name: String,
     pub(crate) life: SliceIdentity,
+    /// True if no process lives in it and its region can be removed.
+    pub(crate) is_removable: bool,
     pub(crate) devices: Vec<Device>,
     pub(crate) processes: Vec<Process>,
 }
@@ -154,9 +156,10 @@ impl ObservedSlice {
             // The numbers of processes are shown beside their commands.
             let machine = wants_commands.then_some(&survey.machine);
             let process = |view: &ProcessView| Process::of(view, machine);
-            let processes = reader.processes()?.iter().map(process).collect();
+            let processes: Vec<Process> = reader.processes()?.iter().map(process).collect();
+            let is_removable = processes.is_empty() && bounds::kept(region).is_none();
             let name = figures::printable(&survey.full_label(region));
-            Ok(Self { path: path.clone(), name, life, devices, processes })
+            Ok(Self { path: path.clone(), name, life, is_removable, devices, processes })
         };
         match read() {
             Ok(slice) => Ok(Some(slice)),

@@ -176,7 +176,7 @@ fn scroll(first: usize, selected: &Range<usize>, lines: usize, room: usize) -> u
 mod tests {
     use super::super::keys::Key;
     use super::super::model::tests::{seen, slice};
-    use super::super::observation::Observation;
+    use super::super::observation::{Observation, ObservedSlice};
     use super::*;
     use std::time::Instant;
 
@@ -318,6 +318,21 @@ mod tests {
             let screen = shown(&model, &mut state, width, 24).join("\n");
             assert!(screen.contains(told), "{screen}");
         }
+    }
+
+    #[test]
+    fn the_key_that_removes_is_told_only_where_it_can_remove() {
+        let (mut model, mut state) = (Model::default(), TopState::default());
+        let unused = |name: &str, is_removable| ObservedSlice {
+            processes: Vec::new(),
+            is_removable,
+            ..slice(name, 0, 0)
+        };
+        model.take(seen(&[unused("kept", false), unused("left", true)]), Instant::now());
+        let screen = shown(&model, &mut state, 80, 24);
+        let line = |name| screen.iter().find(|line| line.contains(name)).expect("it is shown").as_str();
+        assert!(line("kept").ends_with(" unused: no process lives in it"), "{screen:?}");
+        assert!(line("left").ends_with(" unused: no process lives in it; x removes it"), "{screen:?}");
     }
 
     #[test]

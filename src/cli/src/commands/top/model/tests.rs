@@ -33,6 +33,7 @@ pub(crate) fn slice(name: &str, held: u64, used: u64) -> ObservedSlice {
         path: Path::new("/dev/shm").join(name),
         name: name.to_owned(),
         life: SliceIdentity { inode: 1, epoch: 1 },
+        is_removable: false,
         devices: vec![device],
         processes: vec![process],
     }
@@ -131,4 +132,37 @@ fn slices_stand_with_their_gpus_and_those_without_one_last() {
     let shape: Vec<_> = groups.iter().map(|group| (group.uuid, group.held, group.rows.len())).collect();
     assert_eq!(shape, [(Some(Uuid([1; 16])), 7, 1), (Some(Uuid([0x11; 16])), 7, 2), (None, 0, 1)]);
     assert_eq!(model.processes(), 3);
+}
+
+/// Returns the use outside of slices on the only GPU, which NVML saw busy for 98 % of the time.
+fn outside_time(model: &mut Model) -> Option<u64> {
+    let gpu = nvml::NvmlDevice { utilization: Some(98), ..nvml::NvmlDevice::default() };
+    model.gpus = vec![(Uuid([0x11; 16]), gpu)];
+    model.groups(Sort::Name, false)[0].outside_time()
+}
+
+#[test]
+fn time_outside_of_slices_is_known_only_if_the_use_of_each_slice_is() {
+    let (mut model, start) = (Model::default(), Instant::now());
+    let mut unlimited = slice("b", 0, 0);
+    unlimited.devices[0].limits.cores_permille = 1000;
+    model.take(seen(&[slice("a", 0, 0)]), start);
+    assert_eq!(outside_time(&mut model), None, "a first look tells no use");
+    let later = |seconds| start + Duration::from_secs(seconds);
+    model.take(seen(&[slice("a", 0, 300)]), later(1));
+    assert_eq!(outside_time(&mut model), Some(680));
+    for second in [2, 3] {
+        model.take(seen(&[slice("a", 0, 300 * second), unlimited.clone()]), later(second));
+        assert_eq!(outside_time(&mut model), None);
+    }
+    let groups = model.groups(Sort::Name, false);
+    let [paced, not] = groups[0].rows.as_slice() else { panic!("{groups:?}") };
+    assert_eq!((groups[0].used, paced.used, not.used), (Some(300), Some(300), None));
+    let used = |row| model.processes_of(row, Sort::Name, false)[0].used;
+    assert_eq!((used(paced), used(not)), (Some(300), None));
+    drop(groups);
+    // A slice without a process uses nothing.
+    unlimited.processes.clear();
+    model.take(seen(&[slice("a", 0, 1200), unlimited]), later(4));
+    assert_eq!(outside_time(&mut model), Some(680));
 }

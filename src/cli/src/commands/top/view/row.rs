@@ -120,10 +120,10 @@ fn alone(
     words: &str,
     width: usize,
 ) -> Line<'static> {
-    let (words, style) = if row.slice.is_unused() {
-        ("unused: no process lives in it; x removes it", view.paint.faint())
-    } else {
-        (words, Style::new())
+    let (words, style) = match (row.slice.is_unused(), row.slice.is_removable) {
+        (false, _) => (words, Style::new()),
+        (true, false) => ("unused: no process lives in it", view.paint.faint()),
+        (true, true) => ("unused: no process lives in it; x removes it", view.paint.faint()),
     };
     fitted(Line::from(vec![name, Span::styled(words.to_owned(), style)]), width)
 }
