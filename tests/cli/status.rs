@@ -441,7 +441,7 @@ fn a_driver_that_hangs_does_not_hide_the_figures_of_the_region() {
         end(command.env("SIMGPU_STATE", folder.path().join("state"))).code(0)
     };
     assert_eq!(status("").err, "");
-    for call in ["nvmlInit_v2", "nvmlDeviceGetHandleByUUID"] {
+    for call in ["nvmlInit_v2", "nvmlDeviceGetHandleByIndex_v2"] {
         let told = status(&format!("{call}=delay:600s")).complains("NVML does not answer");
         let report: Value = serde_json::from_str(&told.out).expect("this is JSON");
         assert_eq!(report.pointer("/slices/0/devices/0/limit"), Some(&(8 * GIB).into()));
