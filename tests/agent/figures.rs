@@ -1,6 +1,7 @@
 //! Checks the figures of slices and GPUs against regions and the simulated GPU.
 
 use crate::node::{Node, text};
+use crate::openmetrics::Metrics;
 use crate::support::bench::Bench;
 use crate::support::container::{first_process, may_have_containers};
 use crate::support::{compiler, neighbours};
@@ -102,12 +103,44 @@ fn a_field_that_nvml_does_not_tell_costs_one_series() {
     assert_eq!(metrics.get("gpuslice_gpu_healthy", &[]), Some(1.0));
     assert!(metrics.get("gpuslice_gpu_memory_bytes", &[("kind", "used")]).is_some());
     assert!(metrics.get("gpuslice_slice_memory_limit_bytes", &[("slot", "a")]).is_some());
-    node.bench.goes_wrong("nvmlDeviceGetHandleByUUID=15");
+    node.bench.goes_wrong("nvmlDeviceGetHandleByIndex_v2=15;nvmlDeviceGetHandleByUUID=15");
     node.until("the GPU is lost", |node| {
         (node.scrape().get("gpuslice_gpu_healthy", &[]) == Some(0.0)).then_some(())
     });
     node.bench.goes_wrong("");
     node.until("all is well", |node| utilization(node));
+}
+
+#[test]
+fn a_lost_gpu_stays_the_gpu_that_it_was_and_the_others_work_on() {
+    let folder = tempfile::tempdir_in("/dev/shm").expect("a folder can be made");
+    let lost = folder.path().join("lost");
+    let bench = Bench::simulated_without_contexts()
+        .with("SIMGPU_DEVICES", "2")
+        .with("SIMGPU_NVML_LOST", lost.to_str().expect("it is text"));
+    let mut node = Node::start_on(bench, TWO);
+    let gpus = node.until("NVML tells both", |node| {
+        let gpus = node.json("/api/v1/gpus")["gpus"].as_array().cloned()?;
+        (gpus.len() == 2 && gpus.iter().all(|gpu| gpu["healthy"] == true)).then_some(gpus)
+    });
+    let [first, second] = [0, 1].map(|gpu| text(&gpus[gpu]["uuid"]).to_owned());
+    std::fs::write(&lost, "0").expect("it can be written");
+    let of = |metrics: &Metrics, name: &str, uuid: &str| metrics.get(name, &[("uuid", uuid)]);
+    let metrics = node.until("the first is lost", |node| {
+        let metrics = node.scrape();
+        (of(&metrics, "gpuslice_gpu_healthy", &first) == Some(0.0)).then_some(metrics)
+    });
+    assert_eq!(of(&metrics, "gpuslice_gpu_healthy", &second), Some(1.0));
+    let memory =
+        |uuid: &str, kind: &str| metrics.get("gpuslice_gpu_memory_bytes", &[("uuid", uuid), ("kind", kind)]);
+    assert!(memory(&second, "used").is_some() && memory(&first, "used").is_none());
+    assert_eq!(memory(&first, "total"), memory(&second, "total"));
+    let model = text(&gpus[0]["model"]);
+    assert_eq!(metrics.get("gpuslice_gpu_info", &[("uuid", &first), ("model", model)]), Some(1.0));
+    std::fs::remove_file(&lost).expect("it can be removed");
+    node.until("it is back", |node| {
+        (of(&node.scrape(), "gpuslice_gpu_healthy", &first) == Some(1.0)).then_some(())
+    });
 }
 
 #[test]

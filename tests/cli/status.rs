@@ -459,7 +459,7 @@ fn a_driver_that_hangs_does_not_hide_the_figures_of_the_region() {
         end(command.env("SIMGPU_STATE", folder.path().join("state"))).code(0)
     };
     assert_eq!(status("").err, "");
-    for call in ["nvmlInit_v2", "nvmlDeviceGetHandleByUUID"] {
+    for call in ["nvmlInit_v2", "nvmlDeviceGetHandleByIndex_v2"] {
         let told = status(&format!("{call}=delay:600s")).complains("NVML does not answer");
         let report: Value = serde_json::from_str(&told.out).expect("this is JSON");
         assert_eq!(report.pointer("/slices/0/devices/0/limit"), Some(&(8 * GIB).into()));
@@ -530,6 +530,35 @@ fn gpus_have_the_numbers_that_nvidia_smi_shows_and_their_products_names() {
         drop(run.stdin.take());
         assert!(run.wait().expect("it is our child").success());
     }
+}
+
+/// Example: the driver is loaded anew, and NVML is not there meanwhile.
+#[test]
+fn status_that_goes_on_asks_nvml_again() {
+    let machine = Machine::with(&[]);
+    let name = name("silence");
+    let mut run = machine.command(&["run", "--mem", "1GiB", "--name", &name, "--", PROGRAM, "demo-worker"]);
+    let mut run = run.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it can be started");
+    let mut ready = BufReader::new(run.stdout.take().expect("it is piped"));
+    ready.read_line(&mut String::new()).expect("it is text");
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder can be made");
+    let mut watching = machine.command(&["status", &name, "--watch", "1", "--json"]);
+    let watching = watching.env("LD_LIBRARY_PATH", folder.path()).stdout(Stdio::piped());
+    let mut watching = watching.spawn().expect("it can be started");
+    let out = BufReader::new(watching.stdout.take().expect("it is piped"));
+    let mut reports = serde_json::Deserializer::from_reader(out).into_iter::<Value>();
+    let mut index = || {
+        let report = reports.next().expect("it goes on").expect("this is JSON");
+        report["slices"][0]["devices"][0]["index"].clone()
+    };
+    assert_eq!(index(), Value::Null);
+    let library = "libnvidia-ml.so.1";
+    fs::copy(artefacts::simulated_driver().join(library), folder.path().join(library)).expect("it is built");
+    assert!((0..90).any(|_| index() == 0), "it does not ask NVML again");
+    drop(reports);
+    assert!(watching.wait().expect("it is our child").success());
+    drop(run.stdin.take());
+    assert!(run.wait().expect("it is our child").success());
 }
 
 #[test]

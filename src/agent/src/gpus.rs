@@ -33,7 +33,7 @@ pub(crate) struct Gpu {
     pub(crate) index: u32,
     /// The product's name.
     pub(crate) model: Option<String>,
-    /// True if NVML answers for it.
+    /// True if NVML answers for it: it tells a figure that changes.
     pub(crate) healthy: bool,
     /// Bytes of memory that it has.
     pub(crate) memory_total: Option<u64>,
@@ -162,6 +162,7 @@ impl Gpus {
             None,
             vec![Gpu {
                 uuid: gpuslice_policy::config::gpu_uuid_text(uuid),
+                healthy: true,
                 uses: Some(uses),
                 ..Gpu::default()
             }],
@@ -169,15 +170,16 @@ impl Gpus {
     }
 
     /// Remembers an answer. A GPU that was listed before and is missing now has fallen off the bus, and loses its
-    /// figures.
+    /// figures. So does a GPU that is listed and not healthy. Both stay the GPUs that they were.
     fn take(&self, driver: Option<String>, gpus: Vec<Gpu>) {
         let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let lost: Vec<Gpu> = std::mem::take(&mut seen.gpus)
-            .into_iter()
-            .filter(|known| gpus.iter().all(|gpu| gpu.uuid != known.uuid))
-            .map(Gpu::silent)
-            .collect();
-        seen.gpus = gpus.into_iter().chain(lost).collect();
+        let mut before = std::mem::take(&mut seen.gpus);
+        let as_known = |gpu: Gpu| {
+            let known = before.iter().position(|known| known.uuid == gpu.uuid).map(|at| before.remove(at));
+            if gpu.healthy { gpu } else { known.unwrap_or(gpu).silent() }
+        };
+        let listed: Vec<Gpu> = gpus.into_iter().map(as_known).collect();
+        seen.gpus = listed.into_iter().chain(before.into_iter().map(Gpu::silent)).collect();
         seen.driver = driver;
         seen.at = Some(Instant::now());
     }
@@ -289,7 +291,7 @@ fn looked_at(nvml: &Nvml, machine: &NvmlMachine) -> Vec<Gpu> {
             uuid: uuid.clone(),
             index,
             model: device.product.as_deref().map(printable),
-            healthy: true,
+            healthy: is_answered_for(&device),
             memory_total: device.total,
             memory_used: device.used,
             memory_reserved: device.reserved,
@@ -302,6 +304,11 @@ fn looked_at(nvml: &Nvml, machine: &NvmlMachine) -> Vec<Gpu> {
         })
     };
     machine.gpus.iter().enumerate().filter_map(gpu).collect()
+}
+
+/// Returns true if NVML tells a figure of the device that changes. NVML may have kept the others from before the device was lost.
+fn is_answered_for(device: &NvmlDevice) -> bool {
+    device.used.is_some() || device.utilization.is_some() || device.temperature.is_some()
 }
 
 /// Returns the reason why slices cannot share a GPU, or none if they can.
@@ -356,6 +363,29 @@ mod tests {
             .map(|gpu| (gpu.uuid.as_str(), gpu.healthy, gpu.memory_used, gpu.memory_total))
             .collect();
         assert_eq!(told, [("GPU-b", true, Some(7), Some(9)), ("GPU-a", false, None, Some(9))]);
+    }
+
+    #[test]
+    fn a_gpu_that_nvml_lists_and_does_not_describe_stays_the_gpu_that_it_was() {
+        let gpus = Gpus::default();
+        let known = Gpu { model: Some("H100".to_owned()), obstacle: Some("MIG"), ..gpu("GPU-a") };
+        gpus.take(None, vec![known.clone(), gpu("GPU-b")]);
+        for _ in 0..2 {
+            gpus.take(None, vec![Gpu { uuid: "GPU-a".to_owned(), ..Gpu::default() }, gpu("GPU-b")]);
+            let all = gpus.all();
+            assert_eq!(all, [known.clone().silent(), gpu("GPU-b")]);
+            assert_eq!((all[0].healthy, all[0].memory_total, all[0].memory_used), (false, Some(9), None));
+            assert_eq!(all[0].model.as_deref(), Some("H100"));
+        }
+    }
+
+    #[test]
+    fn a_gpu_without_a_figure_that_changes_is_not_healthy() {
+        let told = |device: NvmlDevice| is_answered_for(&device);
+        assert!(!told(NvmlDevice { index: Some(0), total: Some(9), ..NvmlDevice::default() }));
+        assert!(told(NvmlDevice { used: Some(7), ..NvmlDevice::default() }));
+        // NVML tells no memory of a GPU that uses the host's.
+        assert!(told(NvmlDevice { temperature: Some(40), ..NvmlDevice::default() }));
     }
 
     #[test]

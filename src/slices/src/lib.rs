@@ -11,6 +11,7 @@ pub mod installed;
 mod mounts;
 mod numbers;
 pub mod nvml;
+pub mod nvml_retry;
 pub mod overcommit;
 pub mod process;
 pub mod report;

@@ -42,7 +42,7 @@ impl Division {
             let arbiter = self.arbiters.entry(gpu).or_default();
             let mut cotenants: Vec<&mut Cotenant> = slices
                 .ready()
-                .filter(|slice| slice.on(gpu).is_some())
+                .filter(|slice| slice.on(gpu).is_some() && slice.cotenant.region().is_inhabited())
                 .take(MOST_SLICES)
                 .map(|slice| &mut slice.cotenant)
                 .collect();
@@ -147,5 +147,23 @@ mod tests {
         // A slice whose last process has gone takes no part.
         high.member.leave();
         assert_eq!(division.look(&mut slices, now), None);
+    }
+
+    #[test]
+    fn regions_without_a_process_do_not_count_among_the_slices_that_are_divided() {
+        let root = tempfile::tempdir_in("/dev/shm").unwrap();
+        let left = |number: usize| {
+            let Puppet { member, place, .. } = join(root.path(), "a", &number.to_string(), EQUAL);
+            member.leave();
+            place
+        };
+        let mut places: Vec<_> = (0..MOST_SLICES).map(left).collect();
+        // Made after the others, so that the agent finds them last.
+        let [b, c] = ["b", "c"].map(|folder| join(root.path(), folder, "1", EQUAL));
+        places.extend([&b, &c].map(|puppet| puppet.place.clone()));
+        let mut slices = CotenantSlices::default();
+        slices.follow(places);
+        assert_eq!(Division::default().look(&mut slices, now), None);
+        assert!(is_divided(&b) && is_divided(&c));
     }
 }

@@ -99,13 +99,14 @@ impl Owned {
     fn begin(&mut self, places: &Places, gpus: &[Gpu]) -> Result<SliceRecord, String> {
         let configured = Terms::of(&self.wanted, gpus)?;
         let before = read(&places.owner_file(self.name()));
-        if let Some(before) = &before
-            && before.configured == configured
-        {
-            return Ok(before.clone());
-        }
-        let generation = before.map_or(1, |before| before.generation.saturating_add(1));
-        Ok(SliceRecord { holds: configured.clone(), configured, generation, applied: 0 })
+        let generation = match before {
+            Some(before) if before.configured == configured => {
+                return Ok(SliceRecord { holds: before.holds.within(gpus), configured, ..before });
+            }
+            Some(before) => before.generation.saturating_add(1),
+            None => 1,
+        };
+        Ok(SliceRecord { holds: configured.clone().within(gpus), configured, generation, applied: 0 })
     }
 
     /// Writes changed terms into the region that the processes share, and then records in the file that this is done.
@@ -333,6 +334,28 @@ mod tests {
         assert_eq!(owned.change(&place.places, &gpus(), more(16 * GIB)), Ok(2));
         // Without NVML the agent does not know the size.
         assert_eq!(owned.change(&place.places, &[], more(160 * GIB)), Ok(3));
+    }
+
+    #[test]
+    fn a_change_outlives_an_agent_that_starts_before_nvml() {
+        let place = place();
+        let wanted = || wanted("GPU-11111111-1111-1111-1111-111111111111", Some("20GiB"));
+        let make = |gpus: &[Gpu]| {
+            let mut owned = Owned::new(wanted());
+            owned.make(&place.places, &place.library, gpus, false);
+            let memory = owned.terms().unwrap().memory.unwrap();
+            (owned, memory)
+        };
+        assert_eq!(make(&[]).1, 20 * GIB);
+        // The GPU has 16 GiB.
+        let (mut owned, memory) = make(&gpus());
+        assert_eq!((memory, owned.generation()), (16 * GIB, Some(1)));
+        let change = Change { memory: Some(GIB), share: None };
+        assert_eq!(owned.change(&place.places, &gpus(), change), Ok(2));
+        for gpus in [gpus(), Vec::new(), gpus()] {
+            let (owned, memory) = make(&gpus);
+            assert_eq!((memory, owned.generation()), (GIB, Some(2)));
+        }
     }
 
     #[test]

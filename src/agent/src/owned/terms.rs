@@ -27,12 +27,13 @@ pub(crate) struct Terms {
 }
 
 impl Terms {
-    /// Returns the terms of an entry of the configuration, on the GPUs of the node.
+    /// Returns the terms of an entry of the configuration, on the GPUs of the node. A size is as it is written, so the terms are
+    /// the same while NVML does not tell how much the GPU has.
     pub(super) fn of(wanted: &SliceConfig, gpus: &[Gpu]) -> Result<Self, String> {
         let (gpu, total) = gpu_of(&wanted.gpu, gpus)?;
         let memory = match (wanted.memory, total) {
             (None, _) => None,
-            (Some(Quota::Size(bytes)), None) => Some(bytes.get()),
+            (Some(Quota::Size(bytes)), _) => Some(bytes.get()),
             (Some(quota), Some(total)) => bytes_of(quota, total),
             (Some(_), None) => {
                 return Err("its memory is a percentage, and NVML does not say how much the GPU has; write a size like 4GiB".to_owned());
@@ -46,6 +47,13 @@ impl Terms {
             weight: wanted.weight.get(),
             priority: wanted.priority.setting(),
         })
+    }
+
+    /// Returns the terms with at most the memory that their GPU has, as far as NVML tells it.
+    pub(super) fn within(self, gpus: &[Gpu]) -> Self {
+        let total = gpus.iter().find(|gpu| gpu.uuid == self.gpu).and_then(|gpu| gpu.memory_total);
+        let memory = self.memory.map(|bytes| total.map_or(bytes, |total| bytes.min(total)));
+        Self { memory, ..self }
     }
 
     /// Returns the terms as settings of the operator's file. They name the GPU by its UUID, because a number means

@@ -57,7 +57,8 @@ impl FoundSlices {
         self.complaints.clear();
     }
 
-    /// Looks for regions, and opens new ones. At most `limit` regions are open.
+    /// Looks for regions, and opens new ones. At most `limit` regions are open. Those in which no process lives stay open only
+    /// while there is room: a container that has ended may leave its region in `/dev/shm` of the host.
     pub(super) fn search(
         &mut self,
         containers: &[Container],
@@ -85,29 +86,41 @@ impl FoundSlices {
         let from_next = new.split_off(&self.next);
         let (was_full, mut opened) = (std::mem::take(&mut self.is_full), 0_usize);
         for (file, there) in from_next.into_iter().chain(new) {
-            if self.open.len() >= limit {
-                self.is_full = true;
-                break;
-            }
             if opened >= MOST_OPENED {
                 self.next = file;
                 break;
             }
             opened = opened.saturating_add(1);
-            self.open(file, there);
+            let Some(open) = self.open(file, there) else { continue };
+            if self.open.len() >= limit {
+                if !open.is_inhabited() {
+                    continue;
+                }
+                if !self.close_one_without_a_process() {
+                    self.is_full = true;
+                    break;
+                }
+            }
+            self.open.insert(file, open);
         }
         if self.is_full && !was_full {
             warn!(limit, "there may be more slices than discover_limit lets the agent show");
         }
     }
 
-    fn open(&mut self, file: FileId, there: CandidateFile) {
+    /// Closes a region in which no process lives. Returns false if there is none.
+    fn close_one_without_a_process(&mut self) -> bool {
+        let without = self.open.iter().find(|(_, open)| !open.is_inhabited()).map(|(file, _)| *file);
+        without.and_then(|file| self.open.remove(&file)).is_some()
+    }
+
+    /// Opens a file, if it is a region.
+    fn open(&mut self, file: FileId, there: CandidateFile) -> Option<Open> {
         match Reader::open(&there.region.path, Trust::AnyOwner) {
-            Ok(Some(reader)) => {
+            Ok(reader) => {
                 self.complaints.remove(&file);
-                self.open.insert(file, Open { reader, there });
+                Some(Open { reader: reader?, there })
             }
-            Ok(None) => {}
             Err(error) => {
                 // The text lacks the path, because the path of a file in a container has the number of a descriptor,
                 // which changes.
@@ -116,6 +129,7 @@ impl FoundSlices {
                     warn!(region = %there.inside(), "not read: {text}");
                     self.complaints.insert(file, text);
                 }
+                None
             }
         }
     }
@@ -188,6 +202,11 @@ impl CandidateFile {
 }
 
 impl Open {
+    /// Returns true if a process lives in the region.
+    fn is_inhabited(&self) -> bool {
+        self.reader.process_count().is_ok_and(|count| count > 0)
+    }
+
     /// Returns the slice at this moment, or none while no process lives in it.
     fn look(&self, gpus: &[Gpu], look_up: Option<LookUp<'_>>) -> Result<Option<SliceSnapshot>, RegionError> {
         let process_count = self.reader.process_count()?;
@@ -274,6 +293,31 @@ mod tests {
         assert_eq!((found.open.len(), found.is_full), (2, true));
         found.search(&[], &places, &BTreeSet::new(), 10_000);
         assert!(found.open.len() >= 3 && !found.is_full);
+    }
+
+    #[test]
+    fn regions_without_a_process_do_not_keep_one_with_a_process_out() {
+        let root = tempfile::tempdir_in("/dev/shm").unwrap();
+        let places = places(root.path());
+        let left = ["a", "b", "c"].map(|name| region(&places, name));
+        left.iter().for_each(|region| join(region).leave());
+        let mut found = FoundSlices::default();
+        // Not by `search`, which finds the regions of the host as well.
+        let mut offer = |paths: &[PathBuf]| {
+            let candidate = |path: &PathBuf| {
+                let (region, name) = (FoundRegion::here(path.clone()), String::new());
+                (FileId::of(path).unwrap(), CandidateFile { region, name, pod: None })
+            };
+            found.open_some(paths.iter().map(candidate).collect(), 2);
+            (found.open.len(), found.look(&[], None, BTreeSet::new()).len(), found.is_full)
+        };
+        // A process may join any of them, so they stay open while there is room.
+        assert_eq!(offer(&left), (2, 0, false));
+        let inhabited = ["d", "e", "f"].map(|name| region(&places, name));
+        let _members = inhabited.each_ref().map(|region| join(region));
+        assert_eq!(offer(&inhabited[..2]), (2, 2, false));
+        assert_eq!(offer(&left), (2, 2, false));
+        assert_eq!(offer(&inhabited[2..]), (2, 2, true));
     }
 
     fn container(mounts: u64) -> Container {

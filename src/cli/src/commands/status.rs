@@ -8,7 +8,7 @@ use crate::slices::{self, OpenRegion, Survey, too_many};
 use gpuslice_policy::time::GpuTime;
 use gpuslice_region::Reader;
 use gpuslice_slices::figures;
-use gpuslice_slices::nvml::{Nvml, NvmlTimeout};
+use gpuslice_slices::nvml_retry::NvmlRetry;
 use gpuslice_slices::process;
 use gpuslice_slices::report::{self, Beside, Device, Gpu, Slice};
 use gpuslice_slices::time::{self, Time};
@@ -38,7 +38,7 @@ const CLEAR: &str = "\x1b[H\x1b[2J";
 
 /// Prints the use of slices: `gpuslice status`.
 pub(crate) fn status(wish: &Status) -> Result<Ending, Failure> {
-    let mut nvml = None;
+    let mut nvml = NvmlRetry::new(failure::note);
     let Some(Interval(interval)) = wish.watch else { return show(wish, &mut nvml, "") };
     let clear = if io::stdout().is_terminal() { CLEAR } else { "" };
     let mut between = clear;
@@ -51,7 +51,7 @@ pub(crate) fn status(wish: &Status) -> Result<Ending, Failure> {
 }
 
 /// Prints one report, with `before` in front of it.
-fn show(wish: &Status, nvml: &mut Option<Option<Nvml>>, before: &str) -> Result<Ending, Failure> {
+fn show(wish: &Status, nvml: &mut NvmlRetry, before: &str) -> Result<Ending, Failure> {
     let (survey, open) = match &wish.slice {
         Some(slice) => {
             let survey = Survey::now()?;
@@ -62,13 +62,7 @@ fn show(wish: &Status, nvml: &mut Option<Option<Nvml>>, before: &str) -> Result<
     };
     // The command starts NVML only if a slice has devices, because starting NVML has effects on the machine.
     let has_devices = |open: &OpenRegion| open.reader.device_count().is_ok_and(|count| count > 0);
-    if open.iter().any(has_devices) {
-        match nvml {
-            Some(started) => started.iter_mut().for_each(Nvml::refresh),
-            None => *nvml = Some(Nvml::open(NvmlTimeout::Full, failure::note)),
-        }
-    }
-    let nvml = nvml.as_ref().and_then(Option::as_ref);
+    let nvml = if open.iter().any(has_devices) { nvml.refresh() } else { None };
     let readers: Vec<&Reader> = open.iter().map(|open| &open.reader).collect();
     let looks = time::looks(&readers, wish.over.0, |long| {
         progress::wait("measuring the use of GPU time", long);

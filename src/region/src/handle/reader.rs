@@ -22,7 +22,7 @@ use crate::{
         Layout,
         constants::{MAGIC, READY, VERSION},
     },
-    slots::roster::Liveness as _,
+    slots::roster::Liveness,
     sync::{atomics::read_fence, clock},
 };
 use gpuslice_policy::time::{GpuTime, Monotonic};
@@ -144,8 +144,7 @@ impl Reader {
     /// # Errors
     /// Those of [`device`](Self::device).
     pub fn devices(&self) -> Result<Vec<DeviceFigures>, RegionError> {
-        let views = self.region.devices();
-        let figures: io::Result<Vec<_>> = views.iter().map(|view| self.figures(view)).collect();
+        let figures = self.figures(&self.region.devices());
         self.checked(figures.map_err(|source| self.unknown(source)))
     }
 
@@ -172,8 +171,8 @@ impl Reader {
     /// Those of [`check`](Self::check), and [`RegionError::System`] if the kernel does not tell which processes are
     /// alive.
     pub fn device(&self, index: usize) -> Result<Option<DeviceFigures>, RegionError> {
-        let view = self.region.devices().into_iter().nth(index);
-        let figures = view.map(|view| self.figures(&view)).transpose();
+        let view: Vec<_> = self.region.devices().into_iter().skip(index).take(1).collect();
+        let figures = self.figures(&view).map(|mut figures| figures.pop());
         self.checked(figures.map_err(|source| self.unknown(source)))
     }
 
@@ -225,75 +224,84 @@ impl Reader {
         self.region.mapped().failed("ask who lives", source)
     }
 
-    /// Reads the figures of a device.
-    fn figures(&self, view: &DeviceView) -> io::Result<DeviceFigures> {
-        let (region, layout, device) = (&self.region, self.layout(), view.device);
+    /// Reads the figures of some devices.
+    fn figures(&self, views: &[DeviceView]) -> io::Result<Vec<DeviceFigures>> {
+        let layout = self.layout();
         // Sums are read before the dead processes are looked up. A process that is reaped in between counts once more;
         // bytes are never subtracted that are not in the sum.
-        let leaving = layout.leaving(device.index(), clock::now());
-        let (held, spilled, contexts) =
-            (region.held(device), region.spilled(device), region.contexts(device));
-        let mut time = region.time_used(device);
-        let dead = self.dead_on(device)?;
-        time.queued = time.queued.saturating_sub(dead.queued);
-        let now = clock::now();
-        let words = layout.time(device.index());
-        let rate_limit = layout.rate_limit(device.index());
-        let paid_until =
-            words.map_or(Monotonic::BEGIN, |time| rate_limit::load_clamped(time, rate_limit, now));
-        let owed = if view.limits.is_paced() { rate_limit.gpu(paid_until.since(now)) } else { GpuTime::ZERO };
-        Ok(DeviceFigures {
+        let mut figures: Vec<_> = views.iter().map(|view| self.with_dead(view)).collect();
+        let devices: Vec<_> = views.iter().map(|view| view.device).collect();
+        let dead = held_by_dead(layout, &self.locks, &devices)?;
+        for (figures, dead) in figures.iter_mut().zip(dead) {
+            let now = clock::now();
+            let words = layout.time(figures.device.index());
+            let rate_limit = layout.rate_limit(figures.device.index());
+            let paid_until =
+                words.map_or(Monotonic::BEGIN, |time| rate_limit::load_clamped(time, rate_limit, now));
+            let is_paced = figures.limits.is_paced();
+            figures.owed = if is_paced { rate_limit.gpu(paid_until.since(now)) } else { GpuTime::ZERO };
+            (figures.paid_until, figures.read_at) = (paid_until, now);
+            figures.held = figures.held.saturating_sub(dead.held);
+            figures.held_by_dead = dead.held;
+            figures.spilled = figures.spilled.saturating_sub(dead.spilled);
+            figures.contexts = figures.contexts.saturating_sub(dead.contexts);
+            figures.time.queued = figures.time.queued.saturating_sub(dead.queued);
+        }
+        Ok(figures)
+    }
+
+    /// Reads the figures of a device that need no question for the life of a process. The sums include dead processes.
+    fn with_dead(&self, view: &DeviceView) -> DeviceFigures {
+        let (region, device) = (&self.region, view.device);
+        DeviceFigures {
             device,
             uuid: view.uuid,
             total: view.total,
             limits: view.limits,
-            held: held.saturating_sub(dead.held),
-            leaving,
+            leaving: region.leaving(device),
+            held: region.held(device),
+            held_by_dead: 0,
             host_memory: region.has_host_memory(device),
-            held_by_dead: dead.held,
             peak: region.peak(device),
             quota_denials: region.quota_denials(device),
             device_denials: region.device_denials(device),
-            spilled: spilled.saturating_sub(dead.spilled),
-            contexts: contexts.saturating_sub(dead.contexts),
-            time,
+            spilled: region.spilled(device),
+            contexts: region.contexts(device),
             context_bytes: region.context_bytes(device),
-            paid_until,
-            owed,
+            time: region.time_used(device),
+            paid_until: Monotonic::BEGIN,
+            owed: GpuTime::ZERO,
             measure_source: region.measure_source(device),
             correction: region.correction(device),
-            read_at: now,
-        })
-    }
-
-    /// Returns the sums of the words of dead processes on a device.
-    fn dead_on(&self, device: Device) -> io::Result<HeldByDead> {
-        let layout = self.layout();
-        let mut dead = HeldByDead::default();
-        for slot in (0..layout.slot_high_water()).filter(|slot| layout.is_taken(*slot)) {
-            let left = self.left_by(slot, device.index());
-            // The question whether a process is alive is a system call, which costs more than all the rest.
-            if left != HeldByDead::default() && !self.locks.is_alive(slot)? {
-                dead = dead.plus(&left);
-            }
+            read_at: Monotonic::BEGIN,
         }
-        Ok(dead)
     }
+}
 
-    /// Returns the words of the process in `slot` on a device.
-    fn left_by(&self, slot: usize, device: usize) -> HeldByDead {
-        let layout = self.layout();
-        let held = layout.held_by(device, slot).saturating_add(layout.transferred_to(device, slot));
-        let Some((_, process)) = layout.process_time(device, slot) else {
-            return HeldByDead { held, ..HeldByDead::default() };
+/// Returns the sums of the words of dead processes, for each of `devices`.
+///
+/// The words come from the tenants of the slice, and a tenant can write the largest counts. So the function reads the table of
+/// shares once, and asks once for each slot whether its process is alive.
+fn held_by_dead<L: Liveness>(
+    layout: &Layout,
+    lives: &L,
+    devices: &[Device],
+) -> Result<Vec<HeldByDead>, L::Error> {
+    let transferred = layout.transferred_by_slot();
+    let mut dead: Vec<_> = devices.iter().map(|_| HeldByDead::default()).collect();
+    for slot in (0..layout.slot_high_water()).filter(|slot| layout.is_taken(*slot)) {
+        let left_on = |device: &Device| {
+            let transferred = transferred.get(&(device.index(), slot)).copied().unwrap_or(0);
+            HeldByDead::in_slot(layout, slot, device.index(), transferred)
         };
-        HeldByDead {
-            held,
-            spilled: process.spilled_bytes.get(),
-            contexts: process.context_bytes.get(),
-            queued: process.queued(),
+        let left: Vec<_> = devices.iter().map(left_on).collect();
+        // The question whether a process is alive is a system call, which costs more than all the rest. It comes after the words:
+        // a slot of a dead process may get a new one in between.
+        if left.iter().any(|left| *left != HeldByDead::default()) && !lives.is_alive(slot)? {
+            dead.iter_mut().zip(&left).for_each(|(sum, left)| sum.add(left));
         }
     }
+    Ok(dead)
 }
 
 /// Words of a process that still count when it is dead.
@@ -306,12 +314,80 @@ struct HeldByDead {
 }
 
 impl HeldByDead {
-    fn plus(self, other: &Self) -> Self {
+    /// Returns the words of the process in `slot` on a device. `transferred`: the bytes that it pays for in shares.
+    fn in_slot(layout: &Layout, slot: usize, device: usize, transferred: u64) -> Self {
+        let held = layout.held_by(device, slot).saturating_add(transferred);
+        let Some((_, process)) = layout.process_time(device, slot) else {
+            return Self { held, ..Self::default() };
+        };
         Self {
-            held: self.held.saturating_add(other.held),
-            spilled: self.spilled.saturating_add(other.spilled),
-            contexts: self.contexts.saturating_add(other.contexts),
-            queued: self.queued.saturating_add(other.queued),
+            held,
+            spilled: process.spilled_bytes.get(),
+            contexts: process.context_bytes.get(),
+            queued: process.queued(),
         }
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.held = self.held.saturating_add(other.held);
+        self.spilled = self.spilled.saturating_add(other.spilled);
+        self.contexts = self.contexts.saturating_add(other.contexts);
+        self.queued = self.queued.saturating_add(other.queued);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        handle::{join::DeviceRequest, member::Member},
+        layout::constants::{MAX_DEVICES, MAX_SHARES, MAX_SLOTS, SLOT_TAKEN},
+        memory::shared_memory::reads,
+    };
+    use std::cell::Cell;
+
+    /// Counts the questions. No process is alive.
+    #[derive(Default)]
+    struct Nobody(Cell<usize>);
+
+    impl Liveness for Nobody {
+        type Error = io::Error;
+
+        fn is_alive(&self, _slot: usize) -> io::Result<bool> {
+            self.0.set(self.0.get() + 1);
+            Ok(false)
+        }
+    }
+
+    #[test]
+    fn the_largest_counts_cost_a_bounded_number_of_reads_and_questions() {
+        let directory = tempfile::tempdir_in("/dev/shm").unwrap();
+        let path = directory.path().join("region");
+        let request =
+            |number: u8| DeviceRequest { uuid: Uuid([number; 16]), total: 1 << 40, limits: Limits::NONE };
+        let requests: Vec<_> = (1..=u8::try_from(MAX_DEVICES).unwrap()).map(request).collect();
+        let (member, _) = Member::join(&path, Trust::OwnerOnly, &requests).unwrap();
+        let layout = member.layout();
+        layout.header.slot_high_water.set(u32::MAX);
+        layout.header.share_high_water.set(u32::MAX);
+        layout.slots.iter().for_each(|slot| slot.state.publish(SLOT_TAKEN));
+        for (index, share) in layout.shares.iter().enumerate() {
+            // Role 4 is a payer, which counts. The device follows from bit 8 on, and the slot from bit 16 on.
+            let (device, slot) = (index % MAX_DEVICES, index % MAX_SLOTS);
+            share.bytes.set(1);
+            share.state.publish(u64::try_from(4 | device << 8 | slot << 16).unwrap());
+        }
+        let devices: Vec<_> = member.devices().iter().map(|view| view.device).collect();
+        assert_eq!(devices.len(), MAX_DEVICES);
+        let (lives, _) = (Nobody::default(), reads::take());
+        let dead = held_by_dead(layout, &lives, &devices).unwrap();
+        assert_eq!((reads::take(), lives.0.get()), (MAX_SHARES, MAX_SLOTS));
+        assert!(dead.iter().all(|dead| dead.held == u64::try_from(MAX_SHARES / MAX_DEVICES).unwrap()));
+        assert_eq!(member.processes().len(), MAX_SLOTS);
+        assert_eq!(reads::take(), MAX_SHARES);
+        // The sums of a device read the table three times each.
+        let reader = Reader::open(&path, Trust::OwnerOnly).unwrap().unwrap();
+        assert_eq!(reader.devices().unwrap().len(), MAX_DEVICES);
+        assert!(reads::take() <= (1 + 3 * MAX_DEVICES) * MAX_SHARES);
     }
 }

@@ -1,6 +1,6 @@
 //! A mapped region: figures, limits, and reaping, for members and monitors.
 
-use std::path::Path;
+use std::{collections::BTreeMap, path::Path};
 
 use gpuslice_policy::time::{GpuTime, Monotonic, WallTime};
 
@@ -254,9 +254,10 @@ impl Region {
     #[must_use]
     pub fn processes(&self) -> Vec<ProcessView> {
         let layout = self.layout();
+        let transferred = layout.transferred_by_slot();
         (0..layout.slot_high_water())
             .filter(|slot| layout.is_taken(*slot))
-            .filter_map(|slot| self.view(slot))
+            .filter_map(|slot| self.view(slot, &transferred))
             .collect()
     }
 
@@ -344,8 +345,8 @@ impl Region {
             .map(|(index, entry)| (Device(index), entry))
     }
 
-    /// Returns the description of the process in `slot`.
-    fn view(&self, slot: usize) -> Option<ProcessView> {
+    /// Returns the description of the process in `slot`. `transferred`: see [`Layout::transferred_by_slot`].
+    fn view(&self, slot: usize, transferred: &BTreeMap<(usize, usize), u64>) -> Option<ProcessView> {
         let layout = self.layout();
         let entry = layout.slots.get(slot)?;
         let devices = layout.device_count();
@@ -360,7 +361,8 @@ impl Region {
             pid_namespace: entry.pid_namespace.get(),
             held: (0..devices)
                 .map(|device| {
-                    layout.held_by(device, slot).saturating_add(layout.transferred_to(device, slot))
+                    let transferred = transferred.get(&(device, slot)).copied().unwrap_or(0);
+                    layout.held_by(device, slot).saturating_add(transferred)
                 })
                 .collect(),
             quota_denials: layout

@@ -17,6 +17,8 @@
 //! A process may die at any point of this. The state of an entry is one word, and the process that reaps starts from
 //! that state.
 
+use std::collections::BTreeMap;
+
 #[cfg(all(test, loom))]
 use crate::sync::atomics::broken::{self, Break};
 use crate::{
@@ -102,12 +104,33 @@ impl ShareState {
 impl Share {
     /// Returns the state now.
     fn now(&self) -> ShareState {
+        #[cfg(all(test, not(loom)))]
+        reads::count();
         ShareState::of(self.state.observe())
     }
 
     /// Writes another role if the state is still `seen`. Returns whether it was.
     fn set_role(&self, seen: ShareState, role: u64) -> bool {
         self.state.replace(seen.word(), seen.as_role(role).word())
+    }
+}
+
+/// Counts the entries that a thread reads, for tests of the cost of a reading.
+#[cfg(all(test, not(loom)))]
+pub(crate) mod reads {
+    use std::cell::Cell;
+
+    thread_local! {
+        static READS: Cell<usize> = const { Cell::new(0) };
+    }
+
+    pub(super) fn count() {
+        READS.set(READS.get() + 1);
+    }
+
+    /// Returns the number of entries that this thread has read since the last call.
+    pub(crate) fn take() -> usize {
+        READS.take()
     }
 }
 
@@ -300,25 +323,30 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
 
     /// Returns the bytes on `device` that count in entries instead of words: those of payers, and those that leave.
     pub(crate) fn transferred(&self, device: usize) -> u64 {
-        self.sum_shares(|state| state.device == device)
+        let on_device = self.counted_shares().filter(|(state, _)| state.device == device);
+        on_device.fold(0, |sum, (_, bytes)| sum.saturating_add(bytes))
     }
 
-    /// Returns the bytes of payers on `device` that `slot` pays for.
-    pub(crate) fn transferred_to(&self, device: usize, slot: usize) -> u64 {
-        self.sum_shares(|state| state.device == device && state.slot == slot && state.role != role::LEFT)
+    /// Returns the bytes that processes pay for in entries, by device and slot. Reads the table once.
+    ///
+    /// A caller that looks at all processes uses this table. A scan for each device and slot would read the table 65,536
+    /// times if a tenant of the slice writes the largest counts into the region.
+    pub(crate) fn transferred_by_slot(&self) -> BTreeMap<(usize, usize), u64> {
+        let mut sums = BTreeMap::new();
+        for (state, bytes) in self.counted_shares().filter(|(state, _)| state.role != role::LEFT) {
+            let sum: &mut u64 = sums.entry((state.device, state.slot)).or_default();
+            *sum = sum.saturating_add(bytes);
+        }
+        sums
     }
 
-    /// Returns the sum of the entries that count and that `selects` accepts.
-    fn sum_shares(&self, selects: impl Fn(ShareState) -> bool) -> u64 {
+    /// Returns the state and bytes of the entries that count.
+    fn counted_shares(&self) -> impl Iterator<Item = (ShareState, u64)> {
         let counted = |share: &Share| {
             let state = share.now();
-            let counts =
-                matches!(state.role, role::PAYER | role::PAYER_LEAVING | role::LEFT) && selects(state);
-            if counts { share.bytes.get() } else { 0 }
+            let counts = matches!(state.role, role::PAYER | role::PAYER_LEAVING | role::LEFT);
+            counts.then(|| (state, share.bytes.get()))
         };
-        self.shares
-            .iter()
-            .take(self.share_high_water())
-            .fold(0, |sum, share| sum.saturating_add(counted(share)))
+        self.shares.iter().take(self.share_high_water()).filter_map(counted)
     }
 }

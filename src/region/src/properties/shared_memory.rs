@@ -131,8 +131,11 @@ proptest! {
             play(&world, &mut model, step)?;
             let layout = &world.layout;
             prop_assert_eq!(layout.header.transfer_seq.observe(), model.moves);
+            let transferred = layout.transferred_by_slot();
             for device in 0..DEVICES {
-                let by_slot = |slot| (layout.transferred_to(device, slot), model.transferred_to(device, slot));
+                let by_slot = |slot| {
+                    (transferred.get(&(device, slot)).copied().unwrap_or(0), model.transferred_to(device, slot))
+                };
                 for (transferred, expected) in (0..SLOTS).map(by_slot) {
                     prop_assert_eq!(transferred, expected);
                 }

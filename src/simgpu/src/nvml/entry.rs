@@ -145,7 +145,13 @@ impl NvmlCall {
         let is_instance = |device: &usize| state.settings.instance(*device).is_some();
         let instance = || among(&INSTANCES).filter(is_instance).map(Subject::Instance);
         let subject = gpu.or_else(instance).ok_or(statuses::INVALID_ARGUMENT)?;
+        self.is_there(subject.gpu(&state.settings))?;
         Ok((state, subject))
+    }
+
+    /// Fails if a GPU is lost.
+    pub(super) fn is_there(&self, gpu: usize) -> Outcome {
+        if self.library()?.lost() == Some(gpu) { Err(statuses::GPU_IS_LOST) } else { Ok(()) }
     }
 
     /// Returns the GPU of a handle. For an instance it is the GPU that it belongs to.

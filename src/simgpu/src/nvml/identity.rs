@@ -64,11 +64,15 @@ impl NvmlCall {
     pub(super) fn handle_by_index(&self, index: u32, to: *mut nvmlDevice_t) -> Outcome {
         let gpus = self.truth()?.settings.gpus();
         let gpu = usize::try_from(index).ok().filter(|gpu| *gpu < gpus);
-        self.write_handle(to, Subject::Gpu(gpu.ok_or(statuses::INVALID_ARGUMENT)?))
+        let gpu = gpu.ok_or(statuses::INVALID_ARGUMENT)?;
+        self.is_there(gpu)?;
+        self.write_handle(to, Subject::Gpu(gpu))
     }
 
+    /// Writes the handle of the device that `matches`. As NVML's header says, the search fails if any GPU is lost.
     fn handle_where(&self, to: *mut nvmlDevice_t, matches: impl Fn(Subject, &Settings) -> bool) -> Outcome {
         let machine = self.truth()?.settings;
+        (0..machine.gpus()).try_for_each(|gpu| self.is_there(gpu))?;
         let instances = (0..machine.count()).filter(|device| machine.instance(*device).is_some());
         let mut all = (0..machine.gpus()).map(Subject::Gpu).chain(instances.map(Subject::Instance));
         let found = all.find(|subject| matches(*subject, &machine));

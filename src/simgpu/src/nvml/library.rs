@@ -29,6 +29,8 @@ pub(crate) struct NvmlLibrary {
     file: Option<FileIdentity>,
     /// `SIMGPU_NVML_CALLS`: the file that gets a line for each call.
     calls: Option<File>,
+    /// `SIMGPU_NVML_LOST`: the file with the number of the lost GPU.
+    lost: Option<PathBuf>,
 }
 
 /// Device and inode of a file.
@@ -119,7 +121,8 @@ impl NvmlLibrary {
         let calls =
             get("SIMGPU_NVML_CALLS").map(|path| OpenOptions::new().create(true).append(true).open(path));
         let calls = calls.transpose().map_err(|error| failed(&format!("SIMGPU_NVML_CALLS: {error}")))?;
-        Ok(Self { shared, view, file: file.or_else(|| identity(&path)), path, calls })
+        let lost = get("SIMGPU_NVML_LOST").map(PathBuf::from);
+        Ok(Self { shared, view, file: file.or_else(|| identity(&path)), path, calls, lost })
     }
 
     /// Writes down a call with its process. Several processes may use one file, so a call is one write.
@@ -136,6 +139,11 @@ impl NvmlLibrary {
             let _turn = self.shared.lock_manager();
             std::thread::sleep(Duration::from_nanos(duration));
         }
+    }
+
+    /// Returns the GPU that has fallen off the bus.
+    pub(super) fn lost(&self) -> Option<usize> {
+        fs::read_to_string(self.lost.as_ref()?).ok()?.trim().parse().ok()
     }
 
     /// Returns true if another file has the name now. Without any file the old one stays in use.

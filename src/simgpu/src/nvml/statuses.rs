@@ -10,6 +10,7 @@ pub(super) const NOT_SUPPORTED: Status = 3;
 pub(super) const NOT_FOUND: Status = 6;
 pub(super) const INSUFFICIENT_SIZE: Status = 7;
 pub(super) const TIMEOUT: Status = 10;
+pub(super) const GPU_IS_LOST: Status = 15;
 pub(super) const ARGUMENT_VERSION_MISMATCH: Status = 25;
 pub(super) const UNKNOWN: Status = 999;
 

@@ -172,11 +172,14 @@ impl Nvml {
     fn ask(&self, question: &Question) -> Option<Answer> {
         let line = format!("{}\n", serde_json::to_string(question).ok()?);
         let asked = self.worker.borrow_mut().as_mut()?.questions.write_all(line.as_bytes());
-        asked.ok()?;
+        if asked.is_err() {
+            drop(self.worker.take());
+        }
         serde_json::from_str::<Option<Answer>>(&self.heard()?).ok()?
     }
 
-    /// Returns the child's next line. A child that does not answer in time is killed, and gets no further question.
+    /// Returns the child's next line. A child that does not answer in time is killed, and gets no further question. Neither does
+    /// one that has ended.
     ///
     /// The child answers questions in their order, one line each. After a late answer, the next question would get the
     /// answer of the one before. So the first silence ends the use of this child.
@@ -188,6 +191,8 @@ impl Nvml {
         let heard = self.worker.borrow().as_ref()?.answers.recv_timeout(patience);
         if heard == Err(RecvTimeoutError::Timeout) {
             (self.note)("NVML does not answer: its figures of GPUs and slices are left out");
+        }
+        if heard.is_err() {
             drop(self.worker.take());
         }
         heard.ok()

@@ -129,7 +129,9 @@ impl NvmlSession {
             // SAFETY: `room` has space for `length` bytes.
             text(|room, length| unsafe { call(room, length) })
         });
-        let gpus = (0..self.count()).map(|index| self.uuid(index).unwrap_or_default()).collect();
+        let gpus = (0..self.count())
+            .map(|index| self.gpu(index).map(|(_, uuid)| uuid).unwrap_or_default())
+            .collect();
         NvmlMachine { driver, gpus }
     }
 
@@ -139,18 +141,29 @@ impl NvmlSession {
         count.unwrap_or(0).min(MOST_GPUS)
     }
 
-    /// Returns the UUID of the GPU of this number.
-    fn uuid(&self, index: c_uint) -> Option<String> {
+    /// Returns the GPU of this number and its UUID.
+    fn gpu(&self, index: c_uint) -> Option<(nvmlDevice_t, String)> {
         let (by_index, uuid_of) = (self.calls.nvmlDeviceGetHandleByIndex_v2?, self.calls.nvmlDeviceGetUUID?);
         let mut device: nvmlDevice_t = ptr::null_mut();
         // SAFETY: `device` has room for the handle.
-        let code = unsafe { by_index(index, &raw mut device) };
+        if unsafe { by_index(index, &raw mut device) } != status::SUCCESS {
+            return None;
+        }
         // SAFETY: `device` is a handle that NVML gave, and `room` has space for `length` bytes.
-        (code == status::SUCCESS).then(|| text(|room, length| unsafe { uuid_of(device, room, length) }))?
+        Some((device, text(|room, length| unsafe { uuid_of(device, room, length) })?))
     }
 
     /// Returns the device of this name, `GPU-…` or `MIG-…`.
+    ///
+    /// While one GPU is lost, NVML finds no device by its UUID (`NVML_ERROR_GPU_IS_LOST`). By number it finds the others. So
+    /// the function looks for a GPU by number first. An instance has no number of its own among the GPUs.
     fn handle(&self, name: &str) -> Option<nvmlDevice_t> {
+        let count = if name.starts_with("GPU-") { self.count() } else { 0 };
+        let found = (0..count).filter_map(|index| self.gpu(index)).find(|(_, uuid)| uuid == name);
+        found.map(|(device, _)| device).or_else(|| self.handle_by_uuid(name))
+    }
+
+    fn handle_by_uuid(&self, name: &str) -> Option<nvmlDevice_t> {
         let text = CString::new(name).ok()?;
         let mut handle: nvmlDevice_t = ptr::null_mut();
         // SAFETY: `text` ends in zero, and `handle` has room for the handle.

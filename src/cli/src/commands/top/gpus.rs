@@ -1,7 +1,8 @@
 //! NVML's figures of the GPUs. A thread asks for them, so that the screen is drawn without waiting for an answer.
 
 use gpuslice_region::Uuid;
-use gpuslice_slices::nvml::{Nvml, NvmlDevice, NvmlTimeout};
+use gpuslice_slices::nvml::NvmlDevice;
+use gpuslice_slices::nvml_retry::NvmlRetry;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -49,14 +50,12 @@ impl Gpus {
     }
 }
 
-/// Answers until `top` ends. The screen belongs to `top`, so the thread prints nothing when NVML is silent. If NVML
-/// cannot be used or has stopped answering, the answer has no device.
+/// Answers until `top` ends. The screen belongs to `top`, so the thread prints nothing when NVML is silent. While NVML
+/// cannot be used, the answer has no device.
 fn answer(asked: &Receiver<Vec<Uuid>>, tell: &Sender<GpuFigures>) {
-    let mut started: Option<Option<Nvml>> = None;
+    let mut nvml = NvmlRetry::new(|_silence| {});
     while let Ok(uuids) = asked.recv() {
-        let nvml = started.get_or_insert_with(|| Nvml::open(NvmlTimeout::Full, |_silence| {}));
-        let told = nvml.as_mut().map_or_else(Vec::new, |nvml| {
-            nvml.refresh();
+        let told = nvml.refresh().map_or_else(Vec::new, |nvml| {
             uuids.into_iter().filter_map(|uuid| Some((uuid, nvml.device(&uuid.to_string())?))).collect()
         });
         if tell.send(told).is_err() {

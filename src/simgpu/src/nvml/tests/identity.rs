@@ -128,6 +128,28 @@ fn the_compute_mode_is_that_of_the_settings() {
 }
 
 #[test]
+fn while_a_gpu_is_lost_the_others_are_found_by_number_only() {
+    let file = fresh_path();
+    let machine =
+        machine(&[("SIMGPU_DEVICES", "2"), ("SIMGPU_NVML_LOST", file.to_str().expect("it is text"))]);
+    let nvml = &machine.nvml;
+    let devices = [machine.device(0), machine.device(1)];
+    let uuids = [0, 1].map(|gpu| std::ffi::CString::new(crate::state::machine::gpu_text(gpu)).unwrap());
+    let mut found = core::ptr::null_mut();
+    let mut by_uuid = |gpu: usize| nvml.nvmlDeviceGetHandleByUUID(uuids[gpu].as_ptr(), &raw mut found);
+    assert_eq!([by_uuid(0), by_uuid(1)], [Ok(()); 2]);
+    std::fs::write(&file, "0").unwrap();
+    let lost = Err(statuses::GPU_IS_LOST);
+    assert_eq!([by_uuid(0), by_uuid(1)], [lost; 2]);
+    let by_number = |index| nvml.nvmlDeviceGetHandleByIndex_v2(index, &raw mut found);
+    assert_eq!([0, 1].map(by_number), [lost, Ok(())]);
+    let mut number = 9;
+    assert_eq!(devices.map(|device| nvml.nvmlDeviceGetIndex(device, &raw mut number)), [lost, Ok(())]);
+    std::fs::remove_file(&file).unwrap();
+    assert_eq!(nvml.nvmlDeviceGetHandleByUUID(uuids[1].as_ptr(), &raw mut found), Ok(()));
+}
+
+#[test]
 fn every_status_has_a_text() {
     let texts: Vec<_> = (0..=30).map(crate::nvml::error_text).collect();
     assert_eq!(
