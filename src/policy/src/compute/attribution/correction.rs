@@ -156,6 +156,7 @@ mod tests {
         let none = Split::default().learn(&ReplayedPart::default(), START, START, false);
         assert_eq!(none, (WHOLE_FACTOR, charge(0)));
     }
+
     #[test]
     fn without_cotenants_the_charges_by_the_last_factor_are_settled_and_then_nothing() {
         let mut split = Split::from(WHOLE_FACTOR / 2);
