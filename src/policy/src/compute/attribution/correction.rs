@@ -77,7 +77,8 @@ impl Split {
     /// - the factor from `now` on, in parts of [`WHOLE_FACTOR`];
     /// - the slice's own time less the time charged, which the caller settles.
     ///
-    /// Where no co-tenant published, `is_alone`, all later charges are the slice's own: the factor is one.
+    /// Where no co-tenant published, `is_alone`, all later charges are the slice's own: the factor is one. Without evidence, the
+    /// last factor stays in force.
     pub fn learn(
         &mut self,
         part: &ReplayedPart,
@@ -88,13 +89,14 @@ impl Split {
         let charged = apply(part.covered, self.in_force(to.saturating_sub(REPLAY_STEP.part(2))));
         self.own = self.own.saturating_mul(LEFT_TENTHS).part(10).changed_by(part.own);
         self.covered = self.covered.saturating_mul(LEFT_TENTHS).part(10).saturating_add(part.covered);
+        let parts = self.own.scaled(WHOLE_FACTOR.into(), self.covered.nanos());
+        let parts = parts.and_then(|parts| u32::try_from(parts.nanos()).ok());
+        let last = self.factors.back().map_or(WHOLE_FACTOR, |(_, factor)| *factor);
+        let factor = if is_alone { WHOLE_FACTOR } else { parts.map_or(last, factor_of) };
         if is_alone {
             // Co-tenants that come later are learned from anew.
             (self.own, self.covered) = (GpuTime::ZERO, WallTime::ZERO);
         }
-        let parts = self.own.scaled(WHOLE_FACTOR.into(), self.covered.nanos());
-        let parts = parts.and_then(|parts| u32::try_from(parts.nanos()).ok());
-        let factor = parts.map_or(WHOLE_FACTOR, factor_of);
         if self.factors.len() >= FACTORS {
             self.factors.pop_front();
         }
@@ -153,8 +155,8 @@ mod tests {
             split.learn(&part, START + 4 * REPLAY_STEP, START + REPLAY_DELAY + 4 * REPLAY_STEP, false).1,
             charge(0)
         );
-        let none = Split::default().learn(&ReplayedPart::default(), START, START, false);
-        assert_eq!(none, (WHOLE_FACTOR, charge(0)));
+        let none = Split::from(300_000).learn(&ReplayedPart::default(), START, START, false);
+        assert_eq!(none, (300_000, charge(0)), "the last one, without evidence");
     }
 
     #[test]

@@ -45,8 +45,8 @@ impl ProgramSampler {
     /// Asks NVML, if that is due. Returns how the time of a slice without co-tenants is then measured. `None`: nothing is new, or
     /// another process of the slice asks.
     ///
-    /// The sampler lease makes one process of the slice ask. `renew_lease` renews it at each question, and another process takes
-    /// it over after 1.5 s of silence. So a process that is killed leaves the slice without a sampler for that time only.
+    /// The sampler lease makes one process of the slice ask. `renew_lease` renews it at each question. Another process takes it
+    /// over after 1.5 s of silence. So a process that is killed leaves the slice without a sampler for that time only.
     pub(crate) fn tick(
         &mut self,
         slice: &Slice,

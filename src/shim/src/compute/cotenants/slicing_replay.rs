@@ -13,6 +13,7 @@
 //! writes a word of the region.
 
 use super::slices::Cotenants;
+use crate::compute::attribution::nvml_schedule::SAMPLER_SILENCE;
 use crate::compute::attribution::source::LoggedSources;
 use crate::driver_calls;
 use crate::os::clock;
@@ -27,9 +28,6 @@ use gpuslice_region::{Device, IntervalLocks, Origin, Region, SamplerLease, Uuid}
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Time after which another process of the slice takes over from an elected one that does no steps: 10 steps. An idle process does
-/// none. Until another one is elected, the slice is charged by the last factor, and nothing is settled.
-const REPLAY_SILENCE: WallTime = REPLAY_STEP.saturating_mul(10);
 /// Co-tenants that have published nothing for this long count as absent.
 const ABSENT_AFTER: WallTime = WallTime::from_millis(2_000);
 /// Most time that is settled at once: a larger difference is taken for a wrong clock.
@@ -66,6 +64,8 @@ pub(super) enum Sight {
 /// State of the replay while this process is elected.
 #[derive(Debug)]
 struct ElectedReplay {
+    /// Instant of the election.
+    elected_at: Monotonic,
     slicing: Slicing,
     split: Split,
     /// Place up to which the ring of each region has been read, by the number of its slice. 0: the ring of relayed intervals.
@@ -115,7 +115,7 @@ impl SlicingReplay {
         let Some(elected) = &mut self.elected else { return };
         let now = clock::now();
         let new = elected.unpublished(slice, gpu, now);
-        if new.is_empty() || !self.renew_lease(slice, gpu, now, REPLAY_SILENCE) {
+        if new.is_empty() || !self.renew_lease(slice, gpu, now) {
             return;
         }
         if let Some(elected) = &mut self.elected {
@@ -128,14 +128,11 @@ impl SlicingReplay {
     /// Forgets the replay if another process has the lease, or may have had it since the last call. That process has settled the
     /// same time. If this one went on with its own state, the slice would be charged or refunded twice. So all threads of the
     /// process renew the lease here, under the lock of the replays.
-    pub(super) fn renew_lease(
-        &mut self,
-        slice: &Slice,
-        gpu: SliceDevice,
-        now: Monotonic,
-        patience: WallTime,
-    ) -> bool {
-        let lease = slice.member().renew_sampler_lease(gpu.device, now, patience);
+    ///
+    /// Another process takes over after 1.5 s without a step. An idle process does none. The silence is that long so that processes
+    /// that work by turns do not take the lease from each other: each would forget what the other has still to settle.
+    pub(super) fn renew_lease(&mut self, slice: &Slice, gpu: SliceDevice, now: Monotonic) -> bool {
+        let lease = slice.member().renew_sampler_lease(gpu.device, now, SAMPLER_SILENCE);
         if lease != SamplerLease::Kept {
             *self = Self { next: self.next, ..Self::default() };
         }
@@ -171,16 +168,16 @@ impl SlicingReplay {
         now: Monotonic,
     ) {
         self.next = now.saturating_add(REPLAY_STEP);
-        if !self.renew_lease(slice, gpu, now, REPLAY_SILENCE) {
+        if !self.renew_lease(slice, gpu, now) {
             return;
         }
         let elected = self.elected.get_or_insert_with(|| ElectedReplay::new(slice, gpu, now));
         elected.read(slice, gpu, &mut cotenants.lock(), now);
         let has_cotenants = elected.has_cotenants(now);
         self.listens = has_cotenants && !elected.asks(slice, now);
-        if has_cotenants || !elected.split.is_whole() {
+        if has_cotenants || elected.has_charged_a_part(now) {
             elected.settle(slice, gpu, now, !has_cotenants);
-        } else {
+        } else if elected.split.is_whole() {
             elected.slicing.skip(elected.published_until(now));
         }
         if has_cotenants {
@@ -197,6 +194,7 @@ impl SlicingReplay {
 impl ElectedReplay {
     fn new(slice: &Slice, gpu: SliceDevice, now: Monotonic) -> Self {
         Self {
+            elected_at: now,
             slicing: Slicing::new(now),
             split: Split::from(slice.region().correction(gpu.device)),
             read: BTreeMap::new(),
@@ -321,6 +319,12 @@ impl ElectedReplay {
         if self.locks.as_mut().is_some_and(|locks| locks.tell_programs(are_there).is_err()) {
             self.locks = None;
         }
+    }
+
+    /// Returns true if time since the election was charged by another factor than one. False until the replay has reached the
+    /// election: a busy co-tenant has published by then.
+    fn has_charged_a_part(&self, now: Monotonic) -> bool {
+        !self.split.is_whole() && self.published_until(now) > self.elected_at
     }
 
     /// Returns true if co-tenants have published intervals lately.

@@ -5,7 +5,7 @@ use super::program_sampler::ProgramSampler;
 use super::slices::Cotenants;
 use super::slicing_replay::{Sight, SlicingReplay};
 use crate::compute::attribution::nvml_only::NvmlOnly;
-use crate::compute::attribution::nvml_schedule::{LINGER, SAMPLER_SILENCE};
+use crate::compute::attribution::nvml_schedule::LINGER;
 use crate::compute::measuring::usage::UsageState;
 use crate::os::clock;
 use core::time::Duration;
@@ -107,14 +107,12 @@ impl CotenantState {
             if !limiter.is_pacing(usage) {
                 continue;
             }
-            let now = clock::now();
             let renew_lease = || {
                 let mut replays = self.replays.lock();
-                replays
-                    .get_mut(at)
-                    .is_some_and(|replay| replay.renew_lease(usage, limiter.gpu, now, SAMPLER_SILENCE))
+                // The clock is read under the lock: by an older reading, a lease that was renewed meanwhile would seem to be wrong.
+                replays.get_mut(at).is_some_and(|replay| replay.renew_lease(usage, limiter.gpu, clock::now()))
             };
-            if let Some(measured) = sampler.tick(usage, limiter.gpu, now, renew_lease) {
+            if let Some(measured) = sampler.tick(usage, limiter.gpu, clock::now(), renew_lease) {
                 self.tell_programs(usage, at, measured, has_cotenants);
             }
         }
