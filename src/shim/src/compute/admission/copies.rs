@@ -107,8 +107,10 @@ fn end_batch(compute: &'static Compute, stream: Stream) {
             if !stream.is_legacy() {
                 held.close_legacy(compute);
             }
+            // A default stream has the same handle in each context.
             held.close_where(compute, |state| {
-                state.stream == stream || (stream.is_legacy() && state.joins_legacy)
+                (state.stream == stream || (stream.is_legacy() && state.joins_legacy))
+                    && state.can_close_at_once(compute)
             });
         }
     };

@@ -232,7 +232,7 @@ fn prepare(held: &mut OwnerGuard, compute: &'static Compute, launch: &Launch, ti
     let known = ticket.is_known.then_some(&ticket.estimate);
     let prepare = || {
         held.prepare_batch(compute, ticket.stream, known, launch.kind);
-        // The note comes after the batches of the same context are closed.
+        // The note comes last: from here on no batch of the same context can be closed at once.
         if !ticket.is_known {
             note_code_load(held, compute, launch, ticket);
         }
@@ -314,6 +314,8 @@ fn close_before_unpaced(compute: &'static Compute) {
             // First, because their streams may have ended: `close_all` would record events in these.
             held.give_up_pending();
             held.close_all(compute);
+            // A batch that could not be closed would measure these launches.
+            held.give_up(compute);
         }
     };
     enter_or(close, ());

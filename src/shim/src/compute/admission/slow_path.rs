@@ -71,8 +71,8 @@ impl Admission {
             if settings::is_refused() {
                 return None;
             }
-            // While the process ends no thread polls events. So no thread would see a batch end, and a launch is paid for by what
-            // is known of its cost.
+            // While the process ends no thread polls events. So no thread would see a batch end, and a launch is paid for by the
+            // cost that is known.
             let is_measured = !compute.worker.is_ending();
             let completions = compute.worker.completions();
             let nvml_only = || compute.nvml_only(self.device).map(NvmlOnly::estimate);

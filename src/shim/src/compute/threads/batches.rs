@@ -100,13 +100,17 @@ impl ThreadState {
 
     /// Closes batches of other streams that the thread has left, or whose streams were empty.
     fn close_others(&mut self, measuring: &MeasuringState, at: usize, now: CycleInstant) {
-        let is_other =
-            |other: usize, stream: &StreamState| other != at && stream.can_close_at_once(measuring);
-        self.close_each(measuring, now, |other, stream| is_other(other, stream) && stream.is_left(now));
-        if core::mem::take(&mut self.batching.has_idle) {
+        // Whether a batch can be closed is asked last, because that takes a lock of all threads.
+        self.close_each(measuring, now, |other, stream| {
+            other != at && stream.is_left(now) && stream.can_close_at_once(measuring)
+        });
+        if self.batching.has_idle {
+            let is_idle = |stream: &StreamState| stream.open.is_some() && stream.empty_since.is_some();
             self.close_each(measuring, now, |other, stream| {
-                is_other(other, stream) && stream.empty_since.is_some()
+                other != at && is_idle(stream) && stream.can_close_at_once(measuring)
             });
+            let mut others = self.streams.iter().enumerate().filter(|(other, _)| *other != at);
+            self.batching.has_idle = others.any(|(_, stream)| is_idle(stream));
         }
     }
 
@@ -261,13 +265,20 @@ impl ThreadState {
     /// Closes all batches that [can be closed at once](StreamState::can_close_at_once), before the thread waits.
     ///
     /// An open batch would get its closing event after the wait, and the slice could pay for the wait as for GPU time. Example:
-    /// after a kernel of 1 ms the thread has no credit for 100 ms. The two events would be 101 ms apart. [`close`](Self::close)
-    /// then takes the time since the last launch for idle.
+    /// after a kernel of 1 ms the thread has no credit for 100 ms. The two events would be 101 ms apart.
+    ///
+    /// A batch that stays open counts as old, so no launch joins it after the wait. [`close`](Self::close) takes the time since
+    /// its last launch for idle.
     #[cold]
     pub(crate) fn close_all(&mut self, measuring: &MeasuringState) {
-        self.close_where(measuring, |stream| stream.can_close_at_once(measuring));
-        // The wait would count as time inside the driver.
-        self.streams.iter_mut().for_each(|stream| stream.busy_since = None);
+        self.close_where(measuring, |stream| stream.open.is_some() && stream.can_close_at_once(measuring));
+        for stream in &mut self.streams {
+            // The wait would count as time inside the driver.
+            stream.busy_since = None;
+            if let Some(open) = &mut stream.open {
+                open.since = CycleInstant::BEGIN;
+            }
+        }
     }
 
     /// Closes the batches of the streams that `is_meant` accepts.

@@ -124,7 +124,7 @@ impl StreamState {
 
     /// Returns true if a closing event can be recorded without a long wait in the driver.
     ///
-    /// A driver that loads code holds the lock of the context until the GPU has done what is queued there. A thread that records
+    /// A driver that loads code holds the lock of the context until the GPU has done the queued work. A thread that records
     /// an event there meanwhile is blocked, and so is all that it does for other contexts. A kernel of the context may even wait
     /// for a launch that this thread is about to make on another device. So the batch stays open until the load has ended.
     pub(crate) fn can_close_at_once(&self, measuring: &MeasuringState) -> bool {
@@ -182,7 +182,9 @@ impl StreamState {
     /// for ever.
     pub(crate) fn new_batch(&mut self, measuring: &MeasuringState, timing: Timing) -> OpenBatch {
         let (opened, before) = (clock::now(), CycleInstant::now());
-        let start = measuring.timing.are_used().then(|| self.record(measuring)).and_then(Result::ok);
+        // While the process ends, no thread polls events.
+        let is_measured = measuring.timing.are_used() && !measuring.worker.is_ending();
+        let start = is_measured.then(|| self.record(measuring)).and_then(Result::ok);
         let after = start.map_or(before, |(_, returned)| returned);
         let start = start.map(|(event, _)| event);
         if self.is_shared() {
