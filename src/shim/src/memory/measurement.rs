@@ -104,9 +104,16 @@ impl CallMeasurement {
     }
 
     /// Returns true if loads have spent their time for measuring, and NVML can tell later which memory this one took. Then the
-    /// bytes that the image shows are charged until NVML tells.
-    pub(crate) fn leaves_load_to_nvml(memory: &Memory) -> bool {
-        memory.baselines.free_memory_of_loads.is_spent() && Self::leave_to_nvml(memory)
+    /// `shown` bytes of the image are charged until NVML tells, which may lower the charge again.
+    pub(crate) fn leaves_load_to_nvml(memory: &Memory, shown: u64) -> bool {
+        let Some(place) = memory.place_of_current() else { return false };
+        let is_left = memory.baselines.free_memory_of_loads.is_spent() && Self::leave_to_nvml(memory);
+        if is_left {
+            memory.baselines.update(place.device, |baseline| {
+                baseline.unsure = baseline.unsure.saturating_add(shown);
+            });
+        }
+        is_left
     }
 
     /// Reads the figures before a load of code, of which a program makes hundreds. Does otherwise as

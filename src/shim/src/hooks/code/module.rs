@@ -100,7 +100,10 @@ pub(crate) unsafe fn loaded<T: Copy>(
     let (shown, proof) = (Cell::new(None), Cell::new(0));
     let plan = |process: &'static Process| {
         let image = image()?;
-        if image.shows_all() && code::loads_lazily() && CallMeasurement::leaves_load_to_nvml(process) {
+        if image.shows_all()
+            && code::loads_lazily()
+            && CallMeasurement::leaves_load_to_nvml(process, image.least())
+        {
             let how = How::LeftToNvml(process.place_of_current()?.device, process.owner_of_current()?);
             return Some(Plan { what: RefusedKind::Code, how, least: image.least() });
         }
