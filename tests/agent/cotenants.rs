@@ -20,7 +20,7 @@ pub(crate) fn busy(node: &Node, slice: &str) -> Living {
     begin(node.in_slice(slice, &compiler::plain("load"), &BUSY))
 }
 
-/// Starts a busy program in each slice, which cannot find the other one by the driver's file: each image has a driver of its own.
+/// Starts a busy program in each slice, which cannot find the other one by a library of the driver: each image has its own.
 ///
 /// The simulated NVML names a process by its number in its container. So that the numbers differ, a shell starts the second one.
 fn busy_apart(node: &Node) -> [(Living, TempDir); 2] {

@@ -201,7 +201,7 @@ impl Bench {
     }
 }
 
-/// Copies the simulated driver. Slices of one GPU find each other by locks of the driver's file, and slices of two benches must
+/// Copies the simulated driver. Slices of one GPU find each other by locks of a library of the driver, and slices of two benches must
 /// not. The folder is not in `/dev/shm`, from which a container may not be able to run libraries.
 pub(crate) fn driver_copy() -> TempDir {
     let (from, to) = (artefacts::simulated_driver(), TempDir::new_in(env!("CARGO_TARGET_TMPDIR")));

@@ -255,7 +255,7 @@ fn slices(encoder: &mut DescriptorEncoder<'_>, now: &Snapshot) -> fmt::Result {
         &in_unit(
             "gpuslice_slice_gpu_time",
             Unit::Seconds,
-            "GPU time that the slice was charged; no series where it is not measured",
+            "GPU time that the slice was charged; no series if it was never charged",
         ),
         on_gpus(now).filter_map(|(_, device, labels)| Some((labels, seconds(device.charged()?)))),
     )?;

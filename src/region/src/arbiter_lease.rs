@@ -225,7 +225,7 @@ impl ArbiterLeases {
 fn create(path: &Path) -> Result<(), RegionError> {
     let file = map::unnamed(path)?;
     let fill = || {
-        // Both make an error of what would be a signal: a limit on the size of files now, a full disk later.
+        // A limit on the size of files now, or a full disk later, would send a signal. These two make an error of it.
         map::may_have_size(LEASE_BYTES)?;
         space::take_space(&file, 0..LEASE_BYTES)?;
         file.write_all_at(&LEASE_MAGIC.to_ne_bytes(), 0)?;
