@@ -8,6 +8,7 @@ use gpuslice_policy::config::parse_uuid_text;
 use gpuslice_region::Uuid;
 use gpuslice_slices::figures::printable;
 use gpuslice_slices::nvml::{Nvml, NvmlDevice, NvmlMachine, NvmlTimeout, PROHIBITED, SHARED};
+use gpuslice_slices::nvml_retry::AGAIN;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -21,8 +22,6 @@ const INTERVAL: Duration = Duration::from_secs(1);
 const LISTS: Duration = Duration::from_secs(5);
 /// Age from which an answer is too old to be shown.
 const FRESH: Duration = Duration::from_secs(10);
-/// Time after which the agent tries NVML again, if it could not be used or did not answer.
-const AGAIN: Duration = Duration::from_secs(30);
 
 /// A GPU of the node.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]

@@ -4,7 +4,7 @@ use crate::nvml::{Nvml, NvmlTimeout};
 use std::time::{Duration, Instant};
 
 /// Time from an attempt to start NVML to the next one. A reset of a GPU, or a reload of the driver, takes seconds.
-const AGAIN: Duration = Duration::from_secs(30);
+pub const AGAIN: Duration = Duration::from_secs(30);
 
 /// NVML for a command that asks all the time. A driver that hangs delays the command once in 30 seconds.
 #[derive(Debug)]

@@ -178,8 +178,8 @@ impl Nvml {
         serde_json::from_str::<Option<Answer>>(&self.heard()?).ok()?
     }
 
-    /// Returns the child's next line. A child that does not answer in time is killed, and gets no further question. Neither does
-    /// one that has ended.
+    /// Returns the child's next line. A child that does not answer in time is killed, and gets no further question. A child
+    /// that has ended gets none either.
     ///
     /// The child answers questions in their order, one line each. After a late answer, the next question would get the
     /// answer of the one before. So the first silence ends the use of this child.
