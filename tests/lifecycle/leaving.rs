@@ -123,19 +123,6 @@ fn leaving_memory_is_shown_and_neither_free_nor_used() {
 }
 
 #[test]
-fn leaving_memory_is_not_free_for_a_program_that_only_asks_nvml() {
-    let bench = bench("8GiB", "60000").with_quick_nvml();
-    let mut stays = begin(&bench);
-    let mut first = begin(&bench);
-    does(&mut first, &format!("alloc {MOST}"));
-    first.kill();
-    let told = bench.host("management", &[]).limited(&QUOTA.to_string()).run();
-    assert_eq!(stays.numbers("left"), [0, 100 * MIB], "the memory has left too early");
-    let (free, used) = (100 * MIB, QUOTA - 100 * MIB);
-    told.contains(&[&format!("memory 0: total {QUOTA}, free {free}, used {used}")]);
-}
-
-#[test]
 fn memory_that_a_neighbour_gives_back_is_not_taken_for_leaving_memory() {
     let bench = bench("8GiB", "60000");
     let mut neighbour = begin_as(bench.host("modules", &["dlsym"]).in_slice("neighbour"));

@@ -121,16 +121,14 @@ fn of_part(settings: &Settings, part: ComputeDevice) -> Option<DeviceQuota> {
 fn watched(settings: &Settings, uuid: &[u8; 16]) -> Option<Option<DeviceQuota>> {
     let monitor = Monitor::open(&settings.region, settings.trust).ok()??;
     let region = monitor.region();
-    // Memory of dead members leaves, and is free then. An error means that they cannot be told now, and the figure stays low.
+    // Memory of dead members is free. An error means that they cannot be told now, and the figure stays low.
     let _reaped = region.reap();
     if region.processes().is_empty() {
         // The next process initialises the region anew.
         return None;
     }
     let known = region.device(&Uuid(*uuid))?;
-    // No process gets memory that leaves.
-    let held = region.held(known).saturating_add(region.leaving(known));
-    let quota = |limit: u64| DeviceQuota { total: limit, left: limit.saturating_sub(held) };
+    let quota = |limit: u64| DeviceQuota { total: limit, left: limit.saturating_sub(region.held(known)) };
     Some(region.memory_limit(known).map(quota))
 }
 
