@@ -236,52 +236,50 @@ fn where_both_take_the_stale_word_away_it_changes_twice() {
     two_members_notice_that_a_grant_is_stale();
 }
 
-/// The arbiter grants a tenth while a process pays for 1 ms: 10 ms of wall time at the new rate.
-fn a_payment_while_a_lower_rate_is_told() {
-    model(|| {
+/// `lower` sets the rate to a tenth while a process pays for 1 ms: 10 ms of wall time at the new rate.
+fn a_payment_while(lower: fn(&World)) {
+    model(move || {
         let world = paid(0, [true; SLOTS]);
         let other = beside(&world, |world| world.layout.take_time(DEVICE, 0, ms(1), (NOW, NOW)));
-        world.layout.set_grant(DEVICE, word_of(100, NOW), || NOW);
+        lower(&world);
         let taken = other.join().unwrap();
         assert!(taken.is_ok());
         assert!((ms(1)..=ms(10)).contains(&world.owed()), "it paid by the lower rate twice");
     });
 }
 
+/// The arbiter grants a tenth.
+fn grant_a_tenth(world: &World) {
+    world.layout.set_grant(DEVICE, word_of(100, NOW), || NOW);
+}
+
+/// A process sets the share to a tenth.
+fn set_a_tenth(world: &World) {
+    world.set_share(100);
+}
+
 #[test]
 fn a_payment_while_a_lower_rate_is_granted_is_by_one_of_the_rates() {
-    a_payment_while_a_lower_rate_is_told();
+    a_payment_while(grant_a_tenth);
 }
 
 #[test]
 #[should_panic(expected = "by the lower rate twice")]
 fn a_payment_where_the_rate_is_granted_first_may_count_it_twice() {
     broken::make(Break::RateFirst);
-    a_payment_while_a_lower_rate_is_told();
-}
-
-/// A process sets the share to a tenth while another one pays for 1 ms: 10 ms of wall time at the new rate.
-fn a_payment_while_a_lower_share_is_set() {
-    model(|| {
-        let world = paid(0, [true; SLOTS]);
-        let other = beside(&world, |world| world.layout.take_time(DEVICE, 0, ms(1), (NOW, NOW)));
-        world.set_share(100);
-        let taken = other.join().unwrap();
-        assert!(taken.is_ok());
-        assert!((ms(1)..=ms(10)).contains(&world.owed()), "it paid by the lower share twice");
-    });
+    a_payment_while(grant_a_tenth);
 }
 
 #[test]
 fn a_payment_while_a_lower_share_is_set_is_by_one_of_the_shares() {
-    a_payment_while_a_lower_share_is_set();
+    a_payment_while(set_a_tenth);
 }
 
 #[test]
-#[should_panic(expected = "by the lower share twice")]
+#[should_panic(expected = "by the lower rate twice")]
 fn a_payment_where_the_share_is_written_first_may_count_it_twice() {
     broken::make(Break::RateFirst);
-    a_payment_while_a_lower_share_is_set();
+    a_payment_while(set_a_tenth);
 }
 
 /// Two processes set the share, to a half and to a quarter. 8 ms of wall time are owed at the whole GPU.

@@ -246,14 +246,20 @@ fn a_region_that_is_only_out_of_sight_is_whole() {
     assert_eq!(puppet.ask("reserve 600"), "Ok(())");
 }
 
+/// Starts a process that may make files of `bytes`. If it has a lower limit already, skips with the reason and returns `None`.
+fn limited_to_files_of(bytes: u64) -> Option<Puppet> {
+    let mut puppet = Puppet::start();
+    if puppet.ask(&format!("files {bytes}")) == "limited" {
+        return Some(puppet);
+    }
+    eprintln!("SKIP a limit on the size of files: there is a lower one; elsewhere: without a hard limit");
+    None
+}
+
 #[test]
 fn a_limit_on_the_size_of_files_refuses_a_region_and_ends_no_process() {
     let directory = directory();
-    let mut puppet = Puppet::start();
-    if puppet.ask("files 1048576") != "limited" {
-        eprintln!("SKIP a limit on the size of files: there is a lower one; elsewhere: without a hard limit");
-        return;
-    }
+    let Some(mut puppet) = limited_to_files_of(1 << 20) else { return };
     let told = puppet.ask(&format!("join {} {LIMIT}", directory.path().join("region").display()));
     assert!(told.contains("File too large"), "{told:?}");
 }
@@ -261,11 +267,7 @@ fn a_limit_on_the_size_of_files_refuses_a_region_and_ends_no_process() {
 #[test]
 fn a_limit_on_the_size_of_files_refuses_the_arbiter_leases_and_ends_no_process() {
     let directory = directory();
-    let mut puppet = Puppet::start();
-    if puppet.ask("files 4095") != "limited" {
-        eprintln!("SKIP a limit on the size of files: there is a lower one; elsewhere: without a hard limit");
-        return;
-    }
+    let Some(mut puppet) = limited_to_files_of(4095) else { return };
     let told = puppet.ask(&format!("leases {}", directory.path().display()));
     assert!(told.contains("File too large"), "{told:?}");
     assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0, "a file was made");

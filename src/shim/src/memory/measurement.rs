@@ -94,7 +94,7 @@ impl CallMeasurement {
     /// one took.
     pub(crate) fn begin_look_up(memory: &'static Memory) -> Option<Self> {
         let baselines = &memory.baselines;
-        if baselines.free_memory.is_spent() && Self::leave_to_nvml(memory) {
+        if baselines.free_memory.is_spent() && Self::leave_to_nvml(memory).is_some() {
             return None;
         }
         if baselines.has_unmeasured() && !baselines.nvml.is_spent() {
@@ -103,17 +103,12 @@ impl CallMeasurement {
         Self::read(memory, CallKind::LookUp)
     }
 
-    /// Returns true if loads have spent their time for measuring, and NVML can tell later which memory this one took. Then the
-    /// `shown` bytes of the image are charged until NVML tells, which may lower the charge again.
-    pub(crate) fn leaves_load_to_nvml(memory: &Memory, shown: u64) -> bool {
-        let Some(place) = memory.place_of_current() else { return false };
-        let is_left = memory.baselines.free_memory_of_loads.is_spent() && Self::leave_to_nvml(memory);
-        if is_left {
-            memory.baselines.update(place.device, |baseline| {
-                baseline.unsure = baseline.unsure.saturating_add(shown);
-            });
-        }
-        is_left
+    /// Leaves a load in the current context to a later comparison with NVML. Returns its device and context; none if NVML does
+    /// not know this process. The `shown` bytes of the image are charged until NVML tells, which may lower the charge again.
+    pub(crate) fn leave_load_to_nvml(memory: &Memory, shown: u64) -> Option<(Device, usize)> {
+        let (device, context) = Self::leave_to_nvml(memory)?;
+        memory.baselines.update(device, |baseline| baseline.unsure = baseline.unsure.saturating_add(shown));
+        Some((device, context))
     }
 
     /// Reads the figures before a load of code, of which a program makes hundreds. Does otherwise as
@@ -122,11 +117,11 @@ impl CallMeasurement {
         Self::begin(memory, CallKind::Load)
     }
 
-    /// Leaves the memory of a call in the current context to a later comparison with NVML. Returns false if there is none to
-    /// come, because NVML does not know this process.
-    fn leave_to_nvml(memory: &Memory) -> bool {
-        let here = memory.place_of_current().zip(memory.owner_of_current());
-        here.is_some_and(|(place, context)| memory.baselines.note_unmeasured(place.device, context))
+    /// Leaves the memory of a call in the current context to a later comparison with NVML. Returns the device and the context;
+    /// none if there is no comparison to come, because NVML does not know this process.
+    fn leave_to_nvml(memory: &Memory) -> Option<(Device, usize)> {
+        let (device, context) = (memory.place_of_current()?.device, memory.owner_of_current()?);
+        memory.baselines.note_unmeasured(device, context).then_some((device, context))
     }
 
     /// Reads the figures before a call that is rarer and may take more. First reconciles the memory that was not measured before.

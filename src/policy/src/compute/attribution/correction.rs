@@ -172,11 +172,11 @@ mod tests {
             learned,
             [charge(5_000_000), charge(5_000_000), charge(0)].map(|change| (WHOLE_FACTOR, change))
         );
-        let mut steps = (5..).take_while(|number| {
+        let steps = (5..).take_while(|number| {
             let _none = split.learn(&part, step(*number), step(*number) + REPLAY_DELAY, true);
             !split.is_whole()
         });
-        assert!(steps.by_ref().count() <= FACTORS);
+        assert!(steps.count() <= FACTORS);
         // Co-tenants that come later are learned from anew.
         let half = ReplayedPart { covered: ms(10), own: charge(5_000_000) };
         assert_eq!(split.learn(&half, step(20), step(20) + REPLAY_DELAY, false).0, WHOLE_FACTOR / 2);

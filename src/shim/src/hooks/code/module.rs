@@ -100,11 +100,13 @@ pub(crate) unsafe fn loaded<T: Copy>(
     let (shown, proof) = (Cell::new(None), Cell::new(0));
     let plan = |process: &'static Process| {
         let image = image()?;
-        if image.shows_all()
-            && code::loads_lazily()
-            && CallMeasurement::leaves_load_to_nvml(process, image.least())
+        // The driver is asked last: while there is time for measuring, its answer decides nothing.
+        let is_unmeasured =
+            process.baselines.free_memory_of_loads.is_spent() && image.shows_all() && code::loads_lazily();
+        if is_unmeasured
+            && let Some((device, context)) = CallMeasurement::leave_load_to_nvml(process, image.least())
         {
-            let how = How::LeftToNvml(process.place_of_current()?.device, process.owner_of_current()?);
+            let how = How::LeftToNvml(device, context);
             return Some(Plan { what: RefusedKind::Code, how, least: image.least() });
         }
         let before = CallMeasurement::begin_load(process)?;
