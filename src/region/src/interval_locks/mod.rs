@@ -6,7 +6,8 @@
 //! busy intervals. The processes of other slices ask the kernel for these locks.
 //!
 //! A read lock needs no right to write, and never conflicts with another read lock, so no process waits. No byte of the
-//! library is read or written. The kernel releases the locks when the process ends.
+//! library is read or written. The kernel releases the locks when the process ends: its forked children
+//! [close](forked_children) the library.
 //!
 //! Each slice has a lane, and an entry in the directory of its GPU that names the lane. The slice publishes nothing while the
 //! directory has no other slice. It numbers its intervals, so that a reader asks for the next number only. It releases a lock
@@ -20,6 +21,7 @@
 //! - The program closes the descriptor and opens another file that gets its number. So each round compares the inode, and leaves
 //!   alone a descriptor that is not its own.
 
+mod forked_children;
 mod position;
 
 use core::mem;
@@ -35,6 +37,7 @@ use crate::{
     },
     handle::device::Uuid,
 };
+use forked_children::ClosedInChildren;
 use position::{Bytes, GpuRanges, INTERVAL_NUMBERS, LANES, interval_of, number_of};
 
 /// Time between two looks at the directory: 100 ms.
@@ -45,9 +48,11 @@ const MOST_HELD: usize = 128;
 /// Most locks that one look finds. So another process cannot hold this one up with many locks.
 const MOST_FOUND: usize = 256;
 
-/// The intervals of a GPU in the locks of a file.
+/// The intervals of a GPU in the locks of a file. A forked child must not use or drop its copy.
 #[derive(Debug)]
 pub struct IntervalLocks {
+    /// Dropped before `file`: a child that is forked in between must not close a file of the program.
+    _closed_in_children: ClosedInChildren,
     file: Option<File>,
     id: FileId,
     gpu: GpuRanges,
@@ -93,16 +98,19 @@ impl IntervalLocks {
     ///
     /// # Errors
     ///
-    /// The file cannot be opened, is no regular file, or lies on a file system whose locks may leave the machine.
+    /// The file cannot be opened, is no regular file, or lies on a file system whose locks may leave the machine. This process has
+    /// opened it for more GPUs than a slice has.
     pub fn open(path: &Path, gpu: Uuid, slice: u64) -> io::Result<Self> {
         let file = File::open(path)?;
         let found = file.metadata()?;
         if !found.is_file() || !folders::has_local_locks(&file) {
             return Err(io::ErrorKind::Unsupported.into());
         }
+        let id = id_of(&found);
         Ok(Self {
+            _closed_in_children: ClosedInChildren::begin(&file, id)?,
             file: Some(file),
-            id: id_of(&found),
+            id,
             gpu: GpuRanges::new(gpu.0),
             slice,
             lane: None,

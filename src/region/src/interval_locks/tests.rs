@@ -249,6 +249,43 @@ fn a_descriptor_that_is_another_files_by_now_is_left_alone() {
     assert_eq!(unsafe { libc::close(descriptor) }, 0);
 }
 
+/// Forks a child that ends at once. Returns whether the child has the descriptor.
+fn a_child_has(descriptor: std::os::fd::RawFd) -> bool {
+    // SAFETY: the child only makes the two system calls below, which a child of a process with threads may make.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        // SAFETY: `fcntl` with `F_GETFD` changes nothing, whatever the descriptor is.
+        let has = unsafe { libc::fcntl(descriptor, libc::F_GETFD) } != -1;
+        // SAFETY: `_exit` takes a number and does not return.
+        unsafe { libc::_exit(i32::from(has)) };
+    }
+    let mut status = 0;
+    // SAFETY: `waitpid` needs room for a status, which `status` is.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert!(libc::WIFEXITED(status));
+    libc::WEXITSTATUS(status) == 1
+}
+
+#[test]
+fn a_forked_child_closes_the_file_and_no_other_that_has_its_descriptor() {
+    let node = Node::new();
+    let locks = node.slice(1);
+    let descriptor = std::os::fd::AsRawFd::as_raw_fd(locks.file().unwrap());
+    assert!(!a_child_has(descriptor));
+    let other = tempfile::tempfile().unwrap();
+    // SAFETY: both descriptors are open. The program gives the number of the first to another file, as the test wants it.
+    assert_eq!(unsafe { libc::dup2(std::os::fd::AsRawFd::as_raw_fd(&other), descriptor) }, descriptor);
+    assert!(a_child_has(descriptor));
+}
+
+#[test]
+fn many_files_are_opened_one_after_the_other() {
+    let node = Node::new();
+    for _ in 0..10 * crate::layout::constants::MAX_DEVICES {
+        drop(node.slice(1));
+    }
+}
+
 #[test]
 fn only_files_of_this_machine_are_taken() {
     let folder = tempfile::tempdir().unwrap();

@@ -2,10 +2,10 @@
 
 use std::os::fd::AsRawFd as _;
 
-use gpuslice_region::{Monitor, Reaped, Trust};
+use gpuslice_region::{IntervalLocks, Monitor, Reaped, Trust, now};
 
-use crate::puppet::{Puppet, directory, join, kill};
-use gpuslice_policy::time::literals::ns;
+use crate::puppet::{Puppet, UUID, directory, join, kill};
+use gpuslice_policy::time::literals::{ms, ns};
 
 const LIMIT: u64 = 1000;
 
@@ -80,6 +80,30 @@ fn a_forked_child_does_not_keep_its_dead_parent_alive() {
     let after = seen(&monitor);
     kill(child, libc::SIGKILL);
     assert_eq!(after, (0, 0));
+}
+
+#[test]
+fn a_forked_child_does_not_keep_the_interval_locks_of_its_dead_parent() {
+    let directory = directory();
+    let path = directory.path().join("library");
+    std::fs::write(&path, "").unwrap();
+    let mut puppet = Puppet::start();
+    assert_eq!(puppet.ask(&format!("publish {}", path.display())), "true", "it is alone");
+    let mut locks = IntervalLocks::open(&path, UUID, 2).unwrap();
+    let mut is_alone = |at| {
+        locks.read(at, |_| false, |_, _| ()).unwrap();
+        !locks.has_others()
+    };
+    let began = now();
+    assert!(!is_alone(began));
+    let child: i32 = puppet.ask("fork").parse().unwrap();
+    puppet.kill();
+    // The child closes the file some time after its parent has forked it. Each look comes later than a tenth of a second.
+    let is_late = || now() > began + ms(10_000);
+    let is_gone =
+        (1_u64..).map(|look| is_alone(began + ms(200 * look))).find(|is_gone| *is_gone || is_late());
+    kill(child, libc::SIGKILL);
+    assert_eq!(is_gone, Some(true));
 }
 
 #[test]

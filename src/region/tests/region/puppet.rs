@@ -16,7 +16,7 @@ use std::{
 
 use gpuslice_policy::compute::limiter::{lease, queue_bound};
 use gpuslice_policy::time::{GpuTime, Monotonic};
-use gpuslice_region::{ArbiterLeases, Device, DeviceRequest, Limits, Member, Trust, Uuid};
+use gpuslice_region::{ArbiterLeases, Device, DeviceRequest, IntervalLocks, Limits, Member, Trust, Uuid};
 
 use crate::{limits, quota, reader, time};
 
@@ -159,6 +159,15 @@ fn limit_files(bytes: u64) -> bool {
     unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &raw const limit) == 0 }
 }
 
+/// Takes interval locks of a file as slice 1, and keeps them. Returns whether the slice is alone.
+fn publish(path: &Path) -> bool {
+    let mut locks = IntervalLocks::open(path, UUID, 1).unwrap();
+    locks.read(time::now(), |_| false, |_, _| ()).unwrap();
+    let is_alone = !locks.has_others();
+    core::mem::forget(locks);
+    is_alone
+}
+
 /// Maps a file of `folder` whose name is not UTF-8, until the process ends. Returns `mapped` if the kernel maps it.
 fn map_a_name_that_is_not_utf8(folder: &Path) -> &'static str {
     let path = folder.join(OsStr::from_bytes(b"\xff"));
@@ -189,6 +198,9 @@ fn obey() {
             "check" => answer(&format!("{:?}", at().0.check())),
             "chroot" => answer(if change_root(words[1]) { "there" } else { "not allowed" }),
             "files" => answer(if limit_files(number(1)) { "limited" } else { "not allowed" }),
+            "publish" => {
+                answer(&publish(Path::new(words[1])).to_string());
+            }
             "leases" => answer(&match ArbiterLeases::open(Path::new(words[1])) {
                 Ok(_) => "opened".to_owned(),
                 Err(error) => error.to_string(),

@@ -42,12 +42,11 @@ pub(crate) fn initialise() -> bool {
 /// Loads NVML without its initialization, once. Most programs do not load it themselves.
 pub(crate) fn load() {
     static LOADED: OnceBool = OnceBool::new();
-    if slot::is_driver_loaded(Api::Nvml) {
-        return;
-    }
     let _tried = LOADED.get_or_init(|| {
         // SAFETY: `dlopen` needs a zero-terminated name, which the literal is; the library stays loaded.
-        !unsafe { libc::dlopen(c"libnvidia-ml.so.1".as_ptr(), libc::RTLD_LAZY | libc::RTLD_LOCAL) }.is_null()
+        let open =
+            || unsafe { libc::dlopen(c"libnvidia-ml.so.1".as_ptr(), libc::RTLD_LAZY | libc::RTLD_LOCAL) };
+        slot::is_driver_loaded(Api::Nvml) || !open().is_null()
     });
 }
 
