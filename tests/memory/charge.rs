@@ -267,6 +267,31 @@ fn memory_given_back_by_another_familys_call_is_refunded() {
 }
 
 #[test]
+fn memory_freed_in_a_stream_stays_charged_until_the_stream_is_there() {
+    let bench = Bench::simulated_without_contexts();
+    spring(&bench, "freed_behind_work").says(&[
+        "take 0, give 0",
+        "one piece: the whole quota 2, wait 0",
+        "then: the whole quota 0, left 67108864",
+        "take and give pieces 0",
+        "small pieces: the whole quota 2, wait 0",
+        "then: the whole quota 0, left 67108864",
+        "take 0, give 0, take meanwhile 0, give 0",
+        "context 0, take 0, give 0, end 0",
+        "after the context: the whole quota 0, left 67108864",
+    ]);
+    assert_eq!(bench.truth(0).peak, FULL);
+    // Without a limit, the device holds what is about to be freed beside what is taken meanwhile.
+    let bench = Bench::simulated_without_contexts();
+    bench
+        .host("traps", &["freed_behind_work", QUOTA])
+        .run()
+        .quiet()
+        .contains(&["one piece: the whole quota 0, wait 0"]);
+    assert_eq!(bench.truth(0).peak, 2 * FULL);
+}
+
+#[test]
 fn an_allocation_that_the_driver_refuses_is_not_charged() {
     // Each family fails on its first call. The probes between them are later calls of cuMemAlloc_v2.
     let faults: Vec<_> = FAMILIES.iter().map(|family| format!("{family}=719@1")).collect();

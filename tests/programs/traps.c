@@ -2,6 +2,7 @@
 //
 // traps TRAP QUOTA [FAMILY]: each line has the statuses of a sequence of calls. The quota holds for device 0.
 #include "families.h"
+#include <pthread.h>
 
 #define HUGE_POINTER 0x7f0000001000ull
 
@@ -374,6 +375,74 @@ static void crossed_free(void) {
     tell_free("freed by the wide form");
 }
 
+static volatile int is_open;
+
+// A host function that stands in its stream until the gate is open.
+static void stand(void *nothing) {
+    (void)nothing;
+    while (!is_open) usleep(1000);
+}
+
+static void close_gate(void) {
+    static int (*launch)(void *, void (*)(void *), void *);
+    if (!launch) *(void **)&launch = dlsym(driver, "cuLaunchHostFunc");
+    is_open = 0;
+    launch(stream, stand, NULL);
+}
+
+static void *open_later(void *nothing) {
+    usleep(100000);
+    is_open = 1;
+    return nothing;
+}
+
+// Tries to take the whole quota before the gate is open, and when the stream is there. A free would wait for the stream.
+static void take_before_and_after(const char *what) {
+    u64 early = 0;
+    int before = take_whole(&early);
+    is_open = 1;
+    int wait = cu.cuStreamSynchronize(stream);
+    if (!before) cu.cuMemFree_v2(early);
+    say("%s: the whole quota %d, wait %d", what, before, wait);
+    tell_free("then");
+}
+
+// Frees memory of no pool in the order of a stream that is not there yet. Last in a context that ends meanwhile.
+static void freed_behind_work(void) {
+    enum { PIECES = 128 };
+    u64 held = 0, pieces[PIECES] = {0};
+    pthread_t opener;
+    cu.cuStreamCreate(&stream, 0);
+    int take = take_whole(&held);
+    close_gate();
+    say("take %d, give %d", take, cu.cuMemFreeAsync(held, stream));
+    take_before_and_after("one piece");
+    int status = 0;
+    for (int i = 0; i < PIECES; i++) status |= cu.cuMemAlloc_v2(&pieces[i], quota / PIECES);
+    close_gate();
+    for (int i = 0; i < PIECES; i++) status |= cu.cuMemFreeAsync(pieces[i], stream);
+    say("take and give pieces %d", status);
+    take_before_and_after("small pieces");
+    take = take_whole(&held);
+    close_gate();
+    int give = cu.cuMemFreeAsync(held, stream);
+    pthread_create(&opener, NULL, open_later, NULL);
+    int again = take_whole(&held);
+    pthread_join(opener, NULL);
+    say("take %d, give %d, take meanwhile %d, give %d", take, give, again, cu.cuMemFree_v2(held));
+    void *context = NULL;
+    int made = cu.cuCtxCreate_v2(&context, 0, 0);
+    cu.cuStreamCreate(&stream, 0);
+    take = take_whole(&held);
+    close_gate();
+    give = cu.cuMemFreeAsync(held, stream);
+    pthread_create(&opener, NULL, open_later, NULL);
+    say("context %d, take %d, give %d, end %d", made, take, give, cu.cuCtxDestroy_v2(context));
+    pthread_join(opener, NULL);
+    start();
+    tell_free("after the context");
+}
+
 // The driver fails each family once (an injected fault). The reservation must be free again.
 static void driver_fails(void) {
     cu.cuStreamCreate(&stream, 0);
@@ -428,6 +497,7 @@ static const struct {
     {"managed_pools", managed_pools, 1},
     {"pools_of_places", pools_of_places, 1},
     {"crossed_free", crossed_free, 1},
+    {"freed_behind_work", freed_behind_work, 1},
     {"driver_fails", driver_fails, 1},
     {"free_fails", free_fails, 1},
 };

@@ -2,7 +2,7 @@
 
 use super::capture_mode::relaxed_if_capturing;
 use super::contexts::current_context;
-use core::ffi::c_uint;
+use core::ffi::{c_uint, c_void};
 use core::ptr;
 use gpuslice_driver::Symbol;
 use gpuslice_driver::functions as real;
@@ -70,6 +70,20 @@ pub(crate) fn wait_for(stream: CUstream) -> Status {
             unsafe { wait(stream) }
         },
     )
+}
+
+/// Has a thread of the driver call `function` with `number` when a stream has ended the work that was queued until now. Returns
+/// false if the driver refuses.
+pub(crate) fn call_when_reached(
+    stream: CUstream,
+    function: unsafe extern "C" fn(*mut c_void),
+    number: usize,
+) -> bool {
+    let Some(launch) = slot::real::<real::cuLaunchHostFunc>(Symbol::cuLaunchHostFunc) else { return false };
+    // SAFETY: `cuLaunchHostFunc` needs a living stream: the program passes `stream` to the call that this one belongs to. The
+    // function takes any number.
+    let code = unsafe { launch(stream, Some(function), ptr::without_provenance_mut(number)) };
+    code == status::SUCCESS
 }
 
 /// Returns the context of a stream; the current context for the default streams.

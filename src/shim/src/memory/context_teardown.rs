@@ -27,6 +27,7 @@ impl ContextContents {
             arrays: memory.arrays.take_of(context).into_iter().collect(),
             executables: memory.graphs.take_of(context).into_iter().collect(),
             overheads: memory.overheads.take_of(context),
+            stream_frees: memory.stream_frees.take_of(context),
         }
     }
 
@@ -37,6 +38,7 @@ impl ContextContents {
         self.addresses.into_iter().for_each(|(address, charge)| memory.addresses.insert(address, charge));
         self.spilled.into_iter().for_each(|(address, block)| memory.spilled.put_back(address, block));
         memory.overheads.put_back(self.overheads);
+        memory.stream_frees.put_back(self.stream_frees);
     }
 
     fn end(self, memory: &Memory) {
@@ -47,6 +49,7 @@ impl ContextContents {
         self.addresses.into_iter().for_each(|(address, charge)| charge.end(memory, address));
         self.spilled.into_values().for_each(|block| block.end(memory));
         self.overheads.into_iter().for_each(|overhead| overhead.end(memory));
+        self.stream_frees.into_values().for_each(|free| free.end(memory));
     }
 }
 

@@ -13,6 +13,7 @@ use super::graphs::Executable;
 use super::host_spill::HostBlock;
 use super::overheads::Overhead;
 use super::shared;
+use super::stream_frees::StreamFree;
 use core::sync::atomic::{AtomicBool, Ordering};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
@@ -48,6 +49,8 @@ pub(super) struct ContextContents {
     pub(super) arrays: HashMap<u64, Array>,
     pub(super) executables: HashMap<usize, Executable>,
     pub(super) overheads: Vec<Overhead>,
+    /// By number.
+    pub(super) stream_frees: BTreeMap<usize, StreamFree>,
     /// Uses of the context's memory by other processes, and its uses of theirs, by address.
     pub(super) shared: Vec<(u64, shared::EndingUse)>,
 }

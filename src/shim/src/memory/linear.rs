@@ -163,10 +163,18 @@ impl Drop for GrantedAllocation {
 }
 
 impl Charge {
-    /// Gives back the charge of an address that has ended.
+    /// Gives back the charge of an address that has ended with its context.
     pub(crate) fn end(self, memory: &Memory, address: u64) {
         match self.owner {
             Owner::Block(_) => memory.small.ended(memory, self.device, address),
+            Owner::Context(_) | Owner::Pool(_) => memory.refund(self.device, self.bytes),
+        }
+    }
+
+    /// Gives back the charge of an address that the driver has freed.
+    pub(crate) fn end_of_freed(self, memory: &Memory, address: u64) {
+        match self.owner {
+            Owner::Block(_) => memory.small.end_free(memory, self.device, address, true),
             Owner::Context(_) | Owner::Pool(_) => memory.refund(self.device, self.bytes),
         }
     }

@@ -28,3 +28,4 @@ pub(crate) mod shared;
 pub(crate) mod small_blocks;
 pub(crate) mod spill_request;
 pub(crate) mod state;
+pub(crate) mod stream_frees;

@@ -15,6 +15,7 @@ use super::pools::Pools;
 use super::refusals::{Refusals, RefusedKind};
 use super::shared::Shared;
 use super::small_blocks::Small;
+use super::stream_frees::StreamFrees;
 use crate::slice::handle::Slice;
 use core::ops::Deref;
 use gpuslice_region::Device;
@@ -29,6 +30,8 @@ pub(crate) struct Memory {
     pub(crate) addresses: Addresses,
     /// Blocks that small allocations share.
     pub(crate) small: Small,
+    /// Charges of addresses that the driver frees when a stream is there.
+    pub(crate) stream_frees: StreamFrees,
     /// Physical memory that was taken apart from addresses.
     pub(crate) physical: Mutex<AllocationTable>,
     /// Memory that this process shares with others.
@@ -73,6 +76,7 @@ impl Memory {
             slice,
             addresses: Addresses::default(),
             small: Small::default(),
+            stream_frees: StreamFrees::default(),
             physical: Mutex::default(),
             shared: Shared::default(),
             spilled: Spilled::default(),

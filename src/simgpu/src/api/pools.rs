@@ -6,13 +6,15 @@ use super::Pools;
 use super::methods::methods;
 use super::submit::StreamArgument;
 use crate::call::DriverCall;
-use crate::engine::Work;
+use crate::engine::{Completion, Target, Work};
 use crate::model::graphs::Op;
 use crate::model::ipc_handles::{self, Label, Purpose};
 use crate::model::objects::{handle, pointer};
 use crate::model::pools::{Freed, MANAGED, PINNED, Pool, PoolPlace, on_device};
 use crate::model::regions::Origin;
+use crate::model::streams::Stream;
 use crate::model::virtual_memory::{FILE_DESCRIPTOR, location};
+use crate::process::host_queue::HostTask;
 use crate::process::simulation::Simulation;
 use crate::process::virtual_memory::device_of;
 use crate::status::Outcome;
@@ -94,12 +96,17 @@ impl DriverCall {
             objects.check_free(capture.graph, address)?;
             return objects.capture(stream, &Op::Free(address)).map(|_| ());
         }
-        let origin = objects.regions.at(address).ok_or(status::INVALID_VALUE)?.origin;
-        let place = objects.streams.streams.get(stream)?.place;
+        let region = *objects.regions.at(address).ok_or(status::INVALID_VALUE)?;
+        let Stream { place, context, .. } = *objects.streams.streams.get(stream)?;
         drop(objects);
         let ticket = simulation.enqueue(place, Work::Marker)?;
+        let is_reached = || simulation.completion(place.device, Target::Ticket(ticket)) == Completion::Done;
+        if matches!(region.origin, Origin::Linear | Origin::Low | Origin::Managed) && !is_reached() {
+            let free = HostTask::Free(address, region.number);
+            return self.queue_host_task(simulation, context, place, free);
+        }
         let mut objects = simulation.objects();
-        match origin {
+        match region.origin {
             Origin::Pool(_) => {
                 let freed = Freed { device: place.device, stream, ticket };
                 objects.pool_free(simulation, address, Some(freed))

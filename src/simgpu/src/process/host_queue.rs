@@ -1,4 +1,4 @@
-//! Tasks of the host thread: host functions, callbacks, and waits for events of other devices.
+//! Tasks of the host thread: host functions, callbacks, frees in stream order, and waits for events of other devices.
 
 use std::collections::HashMap;
 
@@ -17,6 +17,8 @@ pub(crate) enum HostTask {
     Callback(CUstreamCallback, u64, usize),
     /// A wait for an event of another device.
     Event(usize, EventId),
+    /// `cuMemFreeAsync` of memory that is of no pool: its address, and the number of its region.
+    Free(u64, u64),
 }
 
 /// A task in a stream's queue.

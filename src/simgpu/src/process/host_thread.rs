@@ -94,6 +94,9 @@ fn fulfil(simulation: &Simulation, device: usize, call: HostCall) {
             simulation.host.tasks.lock().waiting.push((device, call, other, event));
             return;
         }
+        Some(HostTask::Free(address, region)) => {
+            simulation.objects().free_region(simulation, address, region)
+        }
         _ => {}
     }
     let _ = simulation.shared.lock().engine(device).finish_host_call(call, clock::now());

@@ -91,6 +91,13 @@ impl ProcessObjects {
         }
     }
 
+    /// Frees a region in stream order. The context may have ended before, and the address may be another region's by now.
+    pub(crate) fn free_region(&mut self, simulation: &Simulation, address: u64, number: u64) {
+        if self.regions.at(address).is_some_and(|region| region.number == number) {
+            self.end_region(simulation, address);
+        }
+    }
+
     /// Ends a region with a charge of its own, of any origin.
     pub(crate) fn end_region(&mut self, simulation: &Simulation, address: u64) {
         if let Some(region) = self.regions.remove(address) {

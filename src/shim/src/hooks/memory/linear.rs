@@ -2,7 +2,7 @@
 
 use crate::driver_calls::memory;
 use crate::hooks::protocol::{Decision, around, charge, charge_or_spill, fit, refuse, spill_or_refuse};
-use crate::memory::addresses::Owner;
+use crate::memory::addresses::{Charge, Owner};
 use crate::memory::linear::{GrantedAllocation, WantedAllocation};
 use crate::memory::pools::Pools;
 use crate::memory::refusals::RefusedKind;
@@ -306,18 +306,35 @@ fn pitched<A: Word, P: Word>(
 /// `cuMemFree_v2`.
 pub(crate) unsafe fn free(real: real::cuMemFree_v2, address: CUdeviceptr) -> Status {
     // SAFETY: `real` requires a valid argument; this one is the caller's, for the same driver function.
-    freed(address, || FreeFor::All, || unsafe { real(address) })
+    freed(address, at_once(), || unsafe { real(address) })
 }
 
 /// `cuMemFree`, with 32 bits of address.
 pub(crate) unsafe fn free_v1(real: real::cuMemFree, address: CUdeviceptr_v1) -> Status {
     // SAFETY: `real` requires a valid argument; this one is the caller's, for the same driver function.
-    freed(address.into(), || FreeFor::All, || unsafe { real(address) })
+    freed(address.into(), at_once(), || unsafe { real(address) })
 }
 
-/// Makes a call that ends an address. The hook ignores an address that is not charged. If the address belongs to a pool, `free`
-/// tells for whom its memory is free now.
-pub(crate) fn freed(address: u64, free: impl FnOnce() -> FreeFor, call: impl FnOnce() -> Status) -> Status {
+/// Effects of a call that ends an address.
+pub(crate) struct FreeEffects<P, L> {
+    /// For an address of a pool: returns for whom its memory is free now.
+    pub(crate) of_pool: P,
+    /// For another address, after the call: keeps its charge if the device has the memory for longer, otherwise returns it.
+    pub(crate) of_linear: L,
+}
+
+/// Returns the effects of a call that frees at once.
+fn at_once() -> FreeEffects<impl FnOnce() -> FreeFor, impl FnOnce(&'static Process, Charge) -> Option<Charge>>
+{
+    FreeEffects { of_pool: || FreeFor::All, of_linear: |_, charge| Some(charge) }
+}
+
+/// Makes a call that ends an address. The hook ignores an address that is not charged.
+pub(crate) fn freed(
+    address: u64,
+    effects: FreeEffects<impl FnOnce() -> FreeFor, impl FnOnce(&'static Process, Charge) -> Option<Charge>>,
+    call: impl FnOnce() -> Status,
+) -> Status {
     let take = |process: &'static Process| {
         // It is boxed, because it is large and hardly ever there, and every free would carry it around.
         let ending = process.shared.any().then(|| Box::new(process.take_shared(address)));
@@ -334,7 +351,7 @@ pub(crate) fn freed(address: u64, free: impl FnOnce() -> FreeFor, call: impl FnO
             Owner::Context(_) => return (ending, Some((charge, None)), None),
         };
         let block = process.pools.begin_free(process, pool, address, charge.bytes);
-        (ending, Some((charge, Some((block, free())))), None)
+        (ending, Some((charge, Some((block, (effects.of_pool)())))), None)
     };
     around(take, call, |process, (ending, taken, spilled), code| {
         let is_freed = code == status::SUCCESS;
@@ -354,10 +371,14 @@ pub(crate) fn freed(address: u64, free: impl FnOnce() -> FreeFor, call: impl FnO
         match block {
             Some((block, free)) if is_freed => process.pools.finish_free(process, block, free),
             Some((block, _)) => Pools::cancel_free(process, block),
-            None if matches!(charge.owner, Owner::Block(_)) => {
-                process.small.end_free(process, charge.device, address, is_freed);
+            None if is_freed => {
+                if let Some(charge) = (effects.of_linear)(process, charge) {
+                    charge.end_of_freed(process, address);
+                }
             }
-            None if is_freed => process.refund(charge.device, charge.bytes),
+            None if matches!(charge.owner, Owner::Block(_)) => {
+                process.small.end_free(process, charge.device, address, false);
+            }
             None => {}
         }
         if !is_freed {

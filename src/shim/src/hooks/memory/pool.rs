@@ -1,6 +1,6 @@
 //! Stream-ordered memory: calls that use or change memory pools.
 
-use super::linear::{ATTACH_GLOBAL, freed, recorded, reserve_or_spill_here, spilled};
+use super::linear::{ATTACH_GLOBAL, FreeEffects, freed, recorded, reserve_or_spill_here, spilled};
 use crate::driver_calls::{capture_mode, contexts, locations, memory, pools, streams};
 use crate::hooks::protocol::{Decision, Granted, around, charge_or_spill, noted, refuse, spill_or_refuse};
 use crate::memory::linear::GrantedAllocation;
@@ -9,7 +9,7 @@ use crate::memory::refusals::RefusedKind;
 use crate::os::reentrancy::enter_or;
 use crate::process::{self, Process};
 use crate::slice::device::SliceDevice;
-use core::ffi::c_uint;
+use core::ffi::{c_uint, c_void};
 use gpuslice_driver::arguments::read_in;
 use gpuslice_driver::functions as real;
 use gpuslice_driver::types::{
@@ -263,13 +263,23 @@ pub(crate) unsafe fn free_ptsz(
     freed_in(address, (stream, DefaultStream::PerThread), || unsafe { real(address, stream) })
 }
 
-/// Makes a call that frees an address in the order of a stream. Some drivers do not free managed memory in this way. Then the
-/// hook waits until the stream has come to the call, and frees the spilled memory at once.
+/// Makes a call that frees an address in the order of a stream. Memory of no pool stays charged until the stream is there.
+///
+/// Some drivers do not free managed memory in this way. Then the hook waits until the stream has come to the call, and frees the
+/// spilled memory at once.
 fn freed_in(address: CUdeviceptr, order: (CUstream, DefaultStream), call: impl FnOnce() -> Status) -> Status {
     let begins_spilled = || process::joined().is_some_and(|process| process.spilled_begins_at(address));
     let is_spilled = enter_or(begins_spilled, false);
-    let free = || FreeFor::Stream(order_of(order));
-    freed(address, free, || {
+    let effects = FreeEffects {
+        of_pool: || FreeFor::Stream(order_of(order)),
+        of_linear: |process: &'static Process, charge| {
+            process.begin_stream_free(address, charge, |number| {
+                let stream = shown(order);
+                !streams::is_capturing(stream) && streams::call_when_reached(stream, free_is_reached, number)
+            })
+        },
+    };
+    freed(address, effects, || {
         let code = call();
         let is_unable = matches!(code, status::INVALID_VALUE | status::NOT_SUPPORTED);
         if !is_spilled || !is_unable || streams::is_capturing(shown(order)) {
@@ -282,6 +292,16 @@ fn freed_in(address: CUdeviceptr, order: (CUstream, DefaultStream), call: impl F
         };
         capture_mode::with_relaxed_capture_mode(free_now)
     })
+}
+
+/// Ends the charge of memory that the driver has freed because a stream is there. A thread of the driver calls it.
+unsafe extern "C" fn free_is_reached(number: *mut c_void) {
+    let end = || {
+        if let Some(process) = process::joined() {
+            process.end_stream_free(number.addr());
+        }
+    };
+    enter_or(end, ());
 }
 
 /// `cuMemPoolCreate`: a new pool holds nothing yet.
