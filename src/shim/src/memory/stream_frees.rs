@@ -18,7 +18,7 @@ use gpuslice_region::{Device, LEAVING, pause};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 
-/// Pause between two looks of a wait: as long as the usual wait of a program for a kernel.
+/// Pause between two looks of a wait. Guessed: a millisecond is little beside the kernels that programs wait for.
 const STREAM_FREE_PAUSE: Duration = Duration::from_millis(1);
 
 /// Frees that no stream has reached yet.
