@@ -1,7 +1,7 @@
 //! Commands of documents, as they stand: the lines of `README.md` that lead from an archive to two containers which share a GPU, 30
 //! to 70, and the commands of the guide that start a container by variables, by an image and by an operator's files.
 
-use crate::cotenants::have_30_and_70;
+use crate::cotenants::come_to_30_and_70;
 use crate::engines::{IMAGE, Kind};
 use crate::places::{Place, base};
 use crate::support::artefacts;
@@ -14,9 +14,6 @@ use serde_json::Value;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
-
-/// Number of measurements, of five seconds each, within which both containers must get their shares.
-const MEASUREMENTS: usize = 12;
 
 /// Returns a block of commands below a heading of a document. The number of the first block is 0. The engine has the image.
 fn block(document: &str, heading: &str, number: usize) -> String {
@@ -58,7 +55,7 @@ fn the_lines_of_the_readme_give_two_containers_30_and_70_percent_of_a_gpu() {
     );
     let ran = place.session.program(&["sh", "-euxc", &script]).run();
     assert_eq!(ran.ended, "exit 0", "{ran}");
-    assert!((0..MEASUREMENTS).any(|_| have_30_and_70(&place.bench)), "they do not get their shares");
+    come_to_30_and_70(&place.bench);
     for (slice, limit, share) in [("a", 4 * GIB, 300), ("b", 8 * GIB, 700)] {
         let told = place.session.program(&["gpuslice", "status", slice, "--json"]).run();
         let status: Value = serde_json::from_str(&told.out).unwrap_or_else(|_| panic!("{told}"));

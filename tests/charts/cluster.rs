@@ -36,7 +36,7 @@ pub(crate) struct Cluster {
 
 /// Returns the folder of the programs that `ci/kube.sh` builds.
 fn programs() -> Option<PathBuf> {
-    if let Some(named) = std::env::var_os("GPUSLICE_KUBE") {
+    if let Some(named) = std::env::var_os("GPUSLICE_TEST_KUBE") {
         return Some(named.into());
     }
     let built = fs::read_dir(artefacts::repository().join("build/kube")).ok()?.flatten();

@@ -43,7 +43,7 @@ def main():
             print(f"gpuslice is installed for {mode.__name__} after {time.monotonic() - begun:.1f} s", flush=True)
             results = [one(cluster, name) for name in names]
             passed, failed = passed + sum(results), failed + results.count(False)
-            print(f"no slot, claim, specification or region is left after {slices.nothing_left(90):.0f} s", flush=True)
+            print(f"no slot, claim, specification or region is left after {slices.nothing_left():.0f} s", flush=True)
     except Exception:
         traceback.print_exc()
         failed += 1

@@ -135,8 +135,11 @@ def slots():
     return sorted(str(path) for folder in folders for path in folder)
 
 
-def nothing_left(seconds=60):
-    """Waits until no file of a slot is left, and returns the seconds of the wait."""
+def nothing_left(seconds=90):
+    """Waits until no file of a slot is left, and returns the seconds of the wait.
+
+    A pod that ignores SIGTERM ends after its 30 s, and the agent keeps the files for up to 40 s more.
+    """
     begun = time.monotonic()
     until("no slot, specification and region is left", lambda: not slots() or None, seconds)
     return time.monotonic() - begun

@@ -50,10 +50,17 @@ pub(crate) struct Lateness {
     pub(crate) taken: Duration,
 }
 
+impl Lateness {
+    /// Returns true if the machine was so late that a measurement can miss its bound by `slack`.
+    pub(crate) fn explains(self, slack: Duration) -> bool {
+        self.lost * CHAIN >= slack || self.taken >= slack
+    }
+}
+
 /// Judges a measurement by the lateness of the machine meanwhile. `slack` is the bound of the claim less the time that the
 /// measurement takes on an idle machine.
 pub(crate) fn verdict(is_right: bool, late: Lateness, slack: Duration) -> Verdict {
-    Verdict::of(is_right, late.lost * CHAIN >= slack || late.taken >= slack)
+    Verdict::of(is_right, late.explains(slack))
 }
 
 /// Measures once. Returns the measurement, and how late the machine was.

@@ -17,9 +17,9 @@ pub struct GpuLocation {
 
 /// Returns the places of all GPUs by UUID, below the root of a machine. GPUs that the kernel module does not list are left out.
 #[must_use]
-pub fn seats(machine: &Path) -> BTreeMap<String, GpuLocation> {
+pub fn gpu_locations(machine: &Path) -> BTreeMap<String, GpuLocation> {
     let entries = fs::read_dir(machine.join("proc/driver/nvidia/gpus")).into_iter().flatten().flatten();
-    let seat = |entry: fs::DirEntry| {
+    let location = |entry: fs::DirEntry| {
         let said = fs::read_to_string(entry.path().join("information")).ok()?;
         let uuid = said.lines().find_map(|line| line.strip_prefix("GPU UUID:"))?.trim().to_owned();
         let bus = entry.file_name().into_string().ok()?;
@@ -29,7 +29,7 @@ pub fn seats(machine: &Path) -> BTreeMap<String, GpuLocation> {
         let numa = numa.and_then(|text| text.trim().parse().ok());
         Some((uuid, GpuLocation { bus, numa, root: root(&device) }))
     };
-    entries.filter_map(seat).collect()
+    entries.filter_map(location).collect()
 }
 
 /// Returns the first part of a device's path that is a root of the PCI bus.
@@ -63,16 +63,16 @@ mod tests {
         fs::create_dir_all(root.path().join("sys/bus/pci/devices")).unwrap();
         let link = root.path().join("sys/bus/pci/devices/0000:01:00.0");
         std::os::unix::fs::symlink("../../../devices/pci0000:00/0000:00:01.0/0000:01:00.0", link).unwrap();
-        let seat = |bus: &str, numa, root: Option<&str>| GpuLocation {
+        let location = |bus: &str, numa, root: Option<&str>| GpuLocation {
             bus: bus.to_owned(),
             numa,
             root: root.map(str::to_owned),
         };
         let expected = BTreeMap::from([
-            ("GPU-a".to_owned(), seat("0000:01:00.0", Some(0), Some("pci0000:00"))),
-            ("GPU-b".to_owned(), seat("0000:81:00.0", None, None)),
+            ("GPU-a".to_owned(), location("0000:01:00.0", Some(0), Some("pci0000:00"))),
+            ("GPU-b".to_owned(), location("0000:81:00.0", None, None)),
         ]);
-        assert_eq!(seats(root.path()), expected);
-        assert!(seats(&root.path().join("none")).is_empty());
+        assert_eq!(gpu_locations(root.path()), expected);
+        assert!(gpu_locations(&root.path().join("none")).is_empty());
     }
 }

@@ -20,7 +20,7 @@ def scenario(cluster):
             one(cluster, victim, step)
             print(f"  {victim.__name__} {step}: {time.monotonic() - begun:.1f} s", flush=True)
             kills += 1
-        nothing_left(90)
+        nothing_left()
     return f"{kills} kills, 0 wrong limits, 0 failed pods, nothing left"
 
 

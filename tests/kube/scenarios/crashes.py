@@ -47,7 +47,7 @@ def scenario(cluster):
             kills += 1
             if number := one(cluster, victim, step):
                 failed[f"{victim.__name__} {step}"] = number
-        nothing_left(90)
+        nothing_left()
     replaced = ", ".join(f"{what}: {number}" for what, number in failed.items()) or "none"
     return f"{kills} kills, 0 wrong limits, nothing left; pods that failed at admission and were replaced: {replaced}"
 

@@ -45,5 +45,5 @@ def scenario(cluster):
                 failed[f"{victim.__name__} {step}"] = number
         print(f"  {victim.__name__}: over after {time.monotonic() - begun:.0f} s", flush=True)
     assert not failed, f"pods that failed: {failed}"
-    left = nothing_left(90)
+    left = nothing_left()
     return f"{kills} kills, 0 wrong limits, 0 failed; nothing is left after {left:.0f} s"

@@ -61,7 +61,7 @@ def scenario(cluster):
             took[victim.__name__] = max(took.get(victim.__name__, 0), time.monotonic() - begun)
             kills, pods = kills + 1, pods + PODS
         print(f"  {victim.__name__}: at most {took[victim.__name__]:.1f} s a round", flush=True)
-    left = nothing_left(90)
+    left = nothing_left()
     # Neither the schedulers nor the agent count pods that are gone.
     whole = [f"whole-{number}" for number in range(GPUS)]
     for name in whole:

@@ -44,7 +44,7 @@ pub(crate) fn cdi(wish: &Cdi) -> Result<Ending, Failure> {
     places.announce(name, places.device(name, &settings, &library))?;
     wish.mem.iter().for_each(failure::remark);
     failure::print(&format!(
-        "{}: a container is the slice {name} with --device {KIND}={name}\n",
+        "{}: a container is the slice {name} with --device {KIND}={name}, beside its GPU, such as --device nvidia.com/gpu=0\n",
         places.spec(name).display()
     ))?;
     Ok(Ending::Code(0))

@@ -23,20 +23,24 @@ pub(super) fn name(gpu: &Gpu) -> String {
     gpu.uuid.to_lowercase()
 }
 
-/// Returns the devices of a node, in the order of their names. `seats`: the places of its GPUs, by UUID. A GPU that does not work
-/// gets a taint; without `taints` it is left out.
-pub(super) fn devices(inventory: &Inventory, seats: &BTreeMap<String, GpuLocation>, taints: bool) -> Value {
+/// Returns the devices of a node, in the order of their names. `gpu_locations`: the places of its GPUs, by UUID. A GPU that does
+/// not work gets a taint; without `taints` it is left out.
+pub(super) fn devices(
+    inventory: &Inventory,
+    gpu_locations: &BTreeMap<String, GpuLocation>,
+    taints: bool,
+) -> Value {
     let is_shown = |gpu: &&Gpu| gpu.mem_mib > LEAST_MIB && (gpu.healthy || taints);
     let mut shown: Vec<&Gpu> = inventory.gpus.iter().filter(is_shown).collect();
     shown.sort_by_key(|gpu| name(gpu));
-    shown.into_iter().map(|gpu| device(gpu, &inventory.driver, seats.get(&gpu.uuid))).collect()
+    shown.into_iter().map(|gpu| device(gpu, &inventory.driver, gpu_locations.get(&gpu.uuid))).collect()
 }
 
-fn device(gpu: &Gpu, driver: &str, seat: Option<&GpuLocation>) -> Value {
+fn device(gpu: &Gpu, driver: &str, location: Option<&GpuLocation>) -> Value {
     let whole = mebibytes(gpu.mem_mib);
     let mut device = json!({
         "name": name(gpu),
-        "attributes": attributes(gpu, driver, seat),
+        "attributes": attributes(gpu, driver, location),
         "capacity": {
             MEMORY: {"value": whole, "requestPolicy": {
                 "default": whole,
@@ -59,7 +63,7 @@ fn device(gpu: &Gpu, driver: &str, seat: Option<&GpuLocation>) -> Value {
     device
 }
 
-fn attributes(gpu: &Gpu, driver: &str, seat: Option<&GpuLocation>) -> Map<String, Value> {
+fn attributes(gpu: &Gpu, driver: &str, location: Option<&GpuLocation>) -> Map<String, Value> {
     let text = |text: &str| json!({"string": text.chars().take(MOST_TEXT).collect::<String>()});
     let is_known = |text: &&str| !text.is_empty();
     let named = [
@@ -67,9 +71,9 @@ fn attributes(gpu: &Gpu, driver: &str, seat: Option<&GpuLocation>) -> Map<String
         ("model", Some(gpu.model.as_str()).filter(is_known).map(text)),
         ("driverVersion", version(driver).map(|version| json!({"version": version}))),
         ("memoryMiB", Some(json!({"int": gpu.mem_mib}))),
-        ("numaNode", seat.and_then(|seat| seat.numa).map(|node| json!({"int": node}))),
-        ("resource.kubernetes.io/pciBusID", seat.map(|seat| text(&seat.bus))),
-        ("resource.kubernetes.io/pcieRoot", seat.and_then(|seat| seat.root.as_deref()).map(text)),
+        ("numaNode", location.and_then(|location| location.numa).map(|node| json!({"int": node}))),
+        ("resource.kubernetes.io/pciBusID", location.map(|location| text(&location.bus))),
+        ("resource.kubernetes.io/pcieRoot", location.and_then(|location| location.root.as_deref()).map(text)),
     ];
     named.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
 }
@@ -109,13 +113,13 @@ mod tests {
 
     #[test]
     fn a_device_has_the_gpus_attributes_and_can_be_divided() {
-        let seat = GpuLocation {
+        let location = GpuLocation {
             bus: "0000:01:00.0".to_owned(),
             numa: Some(1),
             root: Some("pci0000:00".to_owned()),
         };
-        let seats = BTreeMap::from([("GPU-b".to_owned(), seat)]);
-        let devices = devices(&inventory(true), &seats, true);
+        let gpu_locations = BTreeMap::from([("GPU-b".to_owned(), location)]);
+        let devices = devices(&inventory(true), &gpu_locations, true);
         assert_eq!(devices.as_array().unwrap().len(), 2, "one has no memory to divide");
         assert_eq!(
             devices[0]["attributes"],
@@ -149,8 +153,8 @@ mod tests {
 
     #[test]
     fn a_lost_gpu_has_a_taint_or_is_left_out() {
-        let seats = BTreeMap::new();
-        let tainted = devices(&inventory(false), &seats, true);
+        let gpu_locations = BTreeMap::new();
+        let tainted = devices(&inventory(false), &gpu_locations, true);
         assert_eq!(
             tainted[1]["taints"],
             json!([{"key": "gpuslice.dev/unhealthy", "value": "lost", "effect": "NoSchedule"}])
@@ -158,8 +162,8 @@ mod tests {
         assert_eq!(tainted[0].get("taints"), None);
         let mut divided = inventory(false);
         divided.gpus[0].why = Some("MIG is enabled".to_owned());
-        assert_eq!(devices(&divided, &seats, true)[1]["taints"][0]["value"], "not-shared");
-        let left = devices(&inventory(false), &seats, false);
+        assert_eq!(devices(&divided, &gpu_locations, true)[1]["taints"][0]["value"], "not-shared");
+        let left = devices(&inventory(false), &gpu_locations, false);
         assert_eq!((left.as_array().unwrap().len(), &left[0]["name"]), (1, &json!("gpu-a")));
     }
 

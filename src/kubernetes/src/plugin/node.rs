@@ -5,7 +5,7 @@ use super::slots::{Known, Owner};
 use super::{Plugin, resize};
 use crate::api::{Failure, Node, Pod, Resources};
 use crate::objects::{CORE_PERCENT, INVENTORY, Inventory, MEMORY_MIB, Part, foreign, taken, whole};
-use crate::topology::seats;
+use crate::topology::gpu_locations;
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 use tracing::{info, warn};
@@ -74,9 +74,9 @@ fn note_foreign(plugin: &Plugin, found: Option<String>) {
 
 /// Returns the GPUs with their NUMA nodes, which only the extender needs.
 fn placed(plugin: &Plugin) -> Inventory {
-    let (mut inventory, seats) = ((plugin.gpus)(), seats(&plugin.config.machine));
+    let (mut inventory, gpu_locations) = ((plugin.gpus)(), gpu_locations(&plugin.config.machine));
     for gpu in &mut inventory.gpus {
-        gpu.numa = seats.get(&gpu.uuid).and_then(|seat| seat.numa);
+        gpu.numa = gpu_locations.get(&gpu.uuid).and_then(|location| location.numa);
     }
     inventory
 }

@@ -135,7 +135,11 @@ fn edge(workload: &Workload, limit: u64) -> u128 {
 /// Returns the targets that the figures miss.
 fn misses(workload: &Workload, limit: u64, figures: &Figures, free: &Free) -> String {
     let physics = |longest: GpuTime| hundredths(longest.nanos(), 10 * S) * (100 - limit as i64) / 100;
+    // Several busy processes: the GPU switches every 1.024 ms. The switches take 4.7 % of its time, and all of it may be charged.
+    let is_switching = limit >= 95 && workload.target == Target::Short && (workload.build)(limit).len() > 1;
+    let (jain, least_throughput) = if is_switching { (950, 970) } else { (990, 990) };
     let (mean, p95) = match workload.target {
+        Target::Short if is_switching => (450, 500),
         Target::Short => (50, 150),
         Target::Long(longest) => (physics(longest).max(100), i64::MAX),
         Target::Beside => (100, 500),
@@ -146,10 +150,10 @@ fn misses(workload: &Workload, limit: u64, figures: &Figures, free: &Free) -> St
     let wrong = [
         (figures.mean.abs() > mean, " mean"),
         (figures.p95 > p95, " p95"),
-        (figures.jain < 990, " Jain"),
+        (figures.jain < jain, " Jain"),
         (
             workload.target == Target::Short
-                && throughput(figures, limit, free) + edge(workload, limit) < 990,
+                && throughput(figures, limit, free) + edge(workload, limit) < least_throughput,
             " throughput",
         ),
         (workload.target == Target::Latency && late, " p99"),
@@ -218,13 +222,10 @@ fn targets() {
         "         windows 5; Jain 0.990; throughput 99 % of limit x unlimited; p99 1.2; no stall beyond 1000 us and the"
     );
     println!(
-        "         sleepers' lateness (60 us). A program that cannot reach a limit is compared with what it reaches."
+        "         sleepers' lateness (60 us). A program that cannot reach a limit is compared with what it reaches. Several"
     );
+    println!("         busy processes at 95: mean 4.5, windows 5, Jain 0.950, throughput 97 %.");
 }
-
-/// Cells that may miss their targets. With several busy processes the GPU switches every 1.024 ms, so it has 95.3 % of
-/// its time for kernels.
-const EXCUSED: [(&str, u64); 3] = [("2 processes", 95), ("8 processes", 95), ("bursty beside steady", 95)];
 
 /// Prints the table of all workloads and limits. `GPUSLICE_TEST_WORKLOAD='part|part'` selects the workloads with such a part in
 /// their names.
@@ -240,7 +241,6 @@ fn table_of_all_workloads_and_limits() {
         missed.extend(cells.map(|limit| (workload.name, limit)));
     }
     targets();
-    missed.retain(|cell| !EXCUSED.contains(cell));
     assert!(missed.is_empty(), "{missed:?}");
 }
 

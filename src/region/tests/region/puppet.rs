@@ -20,7 +20,7 @@ use gpuslice_region::{ArbiterLeases, Device, DeviceRequest, IntervalLocks, Limit
 
 use crate::{limits, quota, reader, time};
 
-const VARIABLE: &str = "GPUSLICE_REGION_PUPPET";
+const VARIABLE: &str = "GPUSLICE_TEST_PUPPET";
 /// The device of most tests.
 pub(crate) const UUID: Uuid = Uuid([7; 16]);
 /// The size of the device [`UUID`], in bytes.

@@ -201,7 +201,7 @@ mod tests {
     /// The test runs itself again, with a file system of eight files that no other process sees.
     #[test]
     fn a_folder_that_uses_up_its_file_system_is_removed() {
-        const HERE: &str = "GPUSLICE_SMALL_FILE_SYSTEM";
+        const HERE: &str = "GPUSLICE_TEST_SMALL_FILE_SYSTEM";
         if let Some(root) = std::env::var_os(HERE) {
             let root = Path::new(&root);
             let path = root.join("slot-1");
