@@ -130,7 +130,7 @@ impl SlicingReplay {
     /// process renew the lease here, under the lock of the replays.
     ///
     /// Another process takes over after 1.5 s without a step. An idle process does none. The silence is that long so that processes
-    /// that work by turns do not take the lease from each other: each would forget what the other has still to settle.
+    /// that work by turns do not take the lease from each other: each would forget time that the other has still to settle.
     pub(super) fn renew_lease(&mut self, slice: &Slice, gpu: SliceDevice, now: Monotonic) -> bool {
         let lease = slice.member().renew_sampler_lease(gpu.device, now, SAMPLER_SILENCE);
         if lease != SamplerLease::Kept {
