@@ -109,7 +109,8 @@ impl CotenantState {
             }
             let renew_lease = || {
                 let mut replays = self.replays.lock();
-                // The clock is read under the lock. With an earlier time, a lease that another thread has renewed would look invalid.
+                // The clock is read under the lock. With an earlier time, a lease that another thread has renewed would look
+                // invalid.
                 replays.get_mut(at).is_some_and(|replay| replay.renew_lease(usage, limiter.gpu, clock::now()))
             };
             if let Some(measured) = sampler.tick(usage, limiter.gpu, clock::now(), renew_lease) {
