@@ -687,9 +687,9 @@ fn a_slice_in_a_container_is_seen_from_outside() {
 }
 
 /// A log-out on a machine with systemd, in namespaces of its own. A user runs a slice, logind cleans up after the last log-out,
-/// and the script lists the files that are left. `$0` is `gpuslice`, in a folder with everything that the user needs. The mounts
-/// would hide that folder, so the script copies it to `/run`. `$1` is the mode of `/tmp`, which is in memory. If not every user
-/// may write to it, it serves as little as a `/tmp` on a disk.
+/// and the script lists what is left. `$0` is `gpuslice`, in a folder with everything that the user needs. The mounts would hide
+/// that folder, so the script copies it to `/run`. `$1` is the mode of `/tmp`, which is in memory. If not every user may write to
+/// it, it serves as little as a `/tmp` on a disk.
 const LOG_OUT: &str = r#"
     mount -t tmpfs tmpfs /run && mkdir -p /run/systemd/system && cp -a "${0%/*}" /run/programs || exit 77
     mount -t tmpfs -o mode=1777 tmpfs /dev/shm && mount -t tmpfs -o mode=$1 tmpfs /tmp || exit 77

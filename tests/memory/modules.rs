@@ -242,8 +242,8 @@ fn variables_in_a_fat_binary_that_is_not_compressed_are_reserved() {
     tenant.end_saying("a module, code and variables, takes about");
 }
 
-/// The library loads such code when the program hands it in, because then it can still refuse the code. NVML tells the code's
-/// memory if it knows the process. Otherwise the change of the device's free memory does.
+/// The library loads such code when the program hands it in, because then it can still refuse the code. NVML says what the code
+/// took if it knows the process. Otherwise the change of the device's free memory does.
 #[test]
 fn libraries_that_cannot_be_read_are_refused_once_the_quota_is_full() {
     for (pids, fit) in [("host", 2), ("none", 2)] {
