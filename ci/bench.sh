@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Measures the cost of the library: each figure without it, with it and no limit, and with a limit that does not bind. The three
 # alternate in one run, and the median of several rounds (3, or the first argument) counts. Beside it stands the most that may be
-# added, from tests/bench/targets.txt. Figures are in nanoseconds, those of memory in KiB. The driver does nothing. Only the kernels
-# that keep a GPU busy run on the simulated GPU, whose events take 2.5 us of its time.
+# added, from tests/bench/targets.txt. Figures are in nanoseconds, those of memory in KiB. The driver does nothing. Only the
+# kernels that keep a GPU busy run on the simulated GPU, whose events take 2.5 us of its time.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 need_compilers

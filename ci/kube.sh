@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs gpuslice in a real Kubernetes cluster of one node on this machine. etcd, apiserver, controller manager, scheduler, kubelet,
-# containerd and runc run in namespaces of their own. The GPUs are simulated. The script needs root. If a part is not available, it
-# prints SKIP, or fails if GPUSLICE_REQUIRE_KUBE=1.
+# containerd and runc run in namespaces of their own. The GPUs are simulated. The script needs root. If a part is not available,
+# it prints SKIP, or fails if GPUSLICE_REQUIRE_KUBE=1.
 #   ci/kube.sh [SCENARIO...]    only these scenarios of tests/kube/scenarios, e.g. ci/kube.sh three_pods
 # Everything is built and kept in build/kube. The first run takes about 25 minutes.
 set -euo pipefail

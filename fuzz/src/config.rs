@@ -77,7 +77,7 @@ impl Case {
         Self { variables, named, fixed, raw, total: random.edge() }
     }
 
-    /// Reads the configuration and checks what must hold for any content.
+    /// Reads the configuration and checks the conditions that hold for any content.
     pub(crate) fn run(&self) {
         let variables = |key: &str| {
             let found = self.variables.iter().find(|(name, _)| *name == key)?;

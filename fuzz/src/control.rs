@@ -80,7 +80,7 @@ impl Case {
         Self { line, is_whole: !random.one_in(20) }
     }
 
-    /// Parses the line and checks what must hold for any content.
+    /// Parses the line and checks the conditions that hold for any content.
     pub(crate) fn run(&self) {
         match request::parse(&self.line, self.is_whole) {
             Ok((_, change)) => {

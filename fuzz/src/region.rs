@@ -1,4 +1,4 @@
-//! Regions with any content: what processes that open them make of it.
+//! Regions with any content, and processes that open them.
 
 use std::{
     fs::{self, File, OpenOptions},

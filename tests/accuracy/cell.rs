@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 const MS: u64 = 1_000_000;
 /// Bursts of `strict` and `latency`, in nanoseconds of GPU time.
 const BURSTS: [(&str, u64); 2] = [("strict", 20 * MS), ("latency", 200 * MS)];
-/// Longest time without work beyond what is owed, in milliseconds: 1 ms, and 1 ms of resolution.
+/// Longest time without work beyond the time of the debt, in milliseconds: 1 ms, and 1 ms of resolution.
 const STALL: u64 = 2;
 /// A program whose unlimited share is at most this far above the limit is not always held back by it. Hundredths of points.
 const MARGIN: i64 = 50;

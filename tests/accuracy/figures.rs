@@ -22,7 +22,7 @@ pub(crate) struct Figures {
     pub(crate) p95: i64,
     /// Milliseconds until the share holds, or `None` if it never does.
     pub(crate) settling: Option<usize>,
-    /// Longest time without work beyond what was owed, in milliseconds.
+    /// Longest time without work beyond the time of the debt, in milliseconds.
     pub(crate) stall: u64,
 }
 
@@ -82,8 +82,8 @@ pub(crate) fn settling(busy: &[u32], target: i64) -> Option<usize> {
     starts.into_iter().find(|at| (0..count).all(|next| holds(at + next * length)))
 }
 
-/// Returns the longest stall in milliseconds. Time without work is no stall while the slice pays for earlier use: for what it
-/// used beyond its share, up to a burst and a kernel.
+/// Returns the longest stall in milliseconds. Time without work is no stall while the slice pays for earlier use
+/// beyond its share, up to a burst and a kernel.
 fn stall(busy: &[u32], terms: Terms) -> u64 {
     let rate = terms.target.max(1) as u64;
     let (mut debt, mut owed, mut idle, mut longest) = (0_u64, 0_u64, 0_u64, 0);

@@ -28,7 +28,7 @@ pub(crate) struct Workload {
 pub(crate) enum Target {
     /// Kernels up to 5 ms, graphs, mixed lengths: the mean within 0.5 points, 95 % of windows within 1.5.
     Short,
-    /// Longer kernels: the mean within what physics allows, or one point.
+    /// Longer kernels: the mean within the bound of physics, or one point.
     Long,
     /// Beside other slices: the mean within 1 point, windows within 5.
     Beside,
@@ -47,7 +47,7 @@ pub(crate) struct Targets {
     /// Least Jain index, and least throughput relative to limit × unlimited, in thousandths.
     pub(crate) jain: u64,
     pub(crate) throughput: u64,
-    /// Longest time without work beyond what is owed, in milliseconds.
+    /// Longest time without work beyond the time of the debt, in milliseconds.
     pub(crate) stall: u64,
     /// Most for the 99th percentile of latencies, in hundredths of that without a limit.
     pub(crate) p99: u64,

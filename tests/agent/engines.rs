@@ -72,7 +72,7 @@ pub(crate) struct Session {
     bench: Bench,
     /// The first process of the engine's namespaces.
     first: Option<Living>,
-    /// Commands of the engine that remove what runs in the background. Its control groups go with it.
+    /// Commands of the engine that remove the containers in the background. Their control groups go with them.
     removals: Vec<Vec<String>>,
 }
 

@@ -31,8 +31,8 @@ impl Calls {
         self.0.iter().map(|path| read(path).lines().map(str::to_owned).collect()).collect()
     }
 
-    /// Waits for [`LOOKS`] further calls of a function. Returns all further calls of each file, and the time from the first look to
-    /// the last one.
+    /// Waits for [`LOOKS`] further calls of a function. Returns all further calls of each file, and the time from the first look
+    /// to the last one.
     #[track_caller]
     fn further(&self, function: &str) -> (Vec<Vec<String>>, Duration) {
         let before: Vec<usize> = self.lines().iter().map(Vec::len).collect();

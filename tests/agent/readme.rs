@@ -1,5 +1,5 @@
-//! Commands of documents, as they stand: the lines of `README.md` that lead from an archive to two containers which share a GPU, 30
-//! to 70, and the commands of the guide that start a container by variables, by an image and by an operator's files.
+//! Commands of documents, as they stand: the lines of `README.md` that lead from an archive to two containers which share a GPU,
+//! 30 to 70, and the commands of the guide that start a container by variables, by an image and by an operator's files.
 
 use crate::cotenants::come_to_30_and_70;
 use crate::engines::{IMAGE, Kind};

@@ -14,7 +14,7 @@ use tempfile::TempDir;
 /// Time within which an expected event comes, on a machine that has other things to do.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Variable that forbids to skip what needs the programs of a cluster. `ci/kube.sh` reads it too.
+/// Variable that forbids to skip tests that need the programs of a cluster. `ci/kube.sh` reads it too.
 const REQUIRED: &str = "GPUSLICE_REQUIRE_KUBE";
 
 /// A user of the apiserver, as a kubeconfig names one.

@@ -6,7 +6,7 @@ import re
 from plot import bars, intervals
 
 REQUESTS = "requests at two thirds"  # the name that `shares` uses
-SIMULATED = "simulated GPU"  # the name that `facts/quick` uses for what differs from it
+SIMULATED = "simulated GPU"  # the name that `facts/quick` uses for facts that differ from it
 ORDER = ["FAIL", "DIFFERS", "SKIP", "ok"]
 
 

@@ -57,7 +57,8 @@ fn threads_that_wait_for_each_other_on_their_gpus_keep_in_step() {
 
 #[test]
 fn threads_that_wait_for_each_other_all_the_time_keep_in_step() {
-    // Ten times half a millisecond, each with a collective, take 50 ms at 10 percent. From what leases leave, more than a second.
+    // Ten times half a millisecond, each with a collective, take 50 ms at 10 percent. From the time that leases leave, they take
+    // more than a second.
     let slack = slack_of(40, 50, 250);
     timed::holds(slack, || step_of_two("10", 40, "500us", "1", ["10", "2"]), |took| *took < 250_000);
 }

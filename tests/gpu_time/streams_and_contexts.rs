@@ -49,7 +49,7 @@ fn a_context_that_ends_after_the_meter_waits_for_no_thread() {
 
 #[test]
 fn launches_of_a_handler_that_runs_after_the_librarys_own_wait_for_their_share() {
-    // 600 ms of kernels at 30 percent. What the slice has saved up is less than 200 ms.
+    // 600 ms of kernels at 30 percent. The slice has saved up less than 200 ms.
     let outcome = at_30(&["goes-on", "3ms", "200"]);
     outcome.contains(&["before 0", "failed 0"]);
     assert!(number(&outcome, "went on for ") > 1_200, "{outcome}");

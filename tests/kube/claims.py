@@ -8,7 +8,7 @@ from slices import GPU_MIB, GPUS, IMAGE, MIB, SHOW
 RESOURCES = "/apis/resource.k8s.io/v1"
 CLAIMS = f"{RESOURCES}/namespaces/default/resourceclaims"
 UNITS = {"Ki": 1 << 10, "Mi": MIB, "Gi": 1 << 30}
-# What the device plugin writes to the node's status.
+# Sums that the device plugin writes to the node's status.
 SUMS = ("gpuslice.dev/memory-mib", "gpuslice.dev/core-percent")
 
 

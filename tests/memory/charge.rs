@@ -281,7 +281,7 @@ fn memory_freed_in_a_stream_stays_charged_until_the_stream_is_there() {
         "after the context: the whole quota 0, left 67108864",
     ]);
     assert_eq!(bench.truth(0).peak, FULL);
-    // Without a limit, the device holds what is about to be freed beside what is taken meanwhile.
+    // Without a limit, the device holds memory that is about to be freed beside memory that is taken meanwhile.
     let bench = Bench::simulated_without_contexts();
     bench
         .host("traps", &["freed_behind_work", QUOTA])

@@ -157,7 +157,7 @@ fn without_a_quota_contexts_are_as_without_the_library() {
     bench.host("contexts", &["many"]).loaded().run().quiet().same_as(&bare);
 }
 
-/// Returns what `gpuslice status` reports: the bytes held and the bytes held by contexts, first of the slice's device, then of
+/// Returns the figures of `gpuslice status`: the bytes held and the bytes held by contexts, first of the slice's device, then of
 /// each process by its number.
 fn told(bench: &Bench) -> ([u64; 2], BTreeMap<u32, [u64; 2]>) {
     let report = json(&["status", &bench.region().display().to_string(), "--json"]);

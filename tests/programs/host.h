@@ -166,8 +166,8 @@ __attribute__((unused)) static u64 number(const char *text) {
     return strtoull(text, NULL, 0);
 }
 
-// Returns the number of the system call in which a thread of this process is. It is -1 outside of one, and -2 if the kernel does not
-// tell. A thread that waits for its share is in SYS_futex, and one that the driver delays in SYS_clock_nanosleep.
+// Returns the number of the system call in which a thread of this process is. It is -1 outside of one, and -2 if the kernel does
+// not tell. A thread that waits for its share is in SYS_futex, and one that the driver delays in SYS_clock_nanosleep.
 __attribute__((unused)) static long system_call_of(int thread) {
     char path[64];
     long number = -1;

@@ -1,6 +1,7 @@
 // Races of processes and threads for the last byte of a quota.
 //
-// race processes N PIECE | threads N PIECE | pool N PIECE | last processes N PIECE | last threads N PIECE | killed QUOTA | heir QUOTA
+// race processes N PIECE | threads N PIECE | pool N PIECE | last processes N PIECE | last threads N PIECE
+// race killed QUOTA | heir QUOTA
 // Each racer takes pieces of PIECE bytes until one is refused, and holds them until all are done.
 #include "host.h"
 #include <limits.h>

@@ -251,7 +251,7 @@ static void pool_destroyed(void) {
     say("linear %d", cu.cuMemAlloc_v2(&first, quota));
 }
 
-// A pool lives on when a context ends, but not what was allocated from it in that context.
+// A pool lives on when a context ends, but not the memory that was allocated from it in that context.
 static void pool_outlives_context(void) {
     void *primary = NULL, *own = NULL;
     u64 keep = ~0ull, parts[2] = {0, 0};

@@ -1,5 +1,5 @@
-// A signal comes while the library allocates space: the first calls of `posix_fallocate` are interrupted. At the end it prints how
-// many calls there were.
+// A signal comes while the library allocates space: the first calls of `posix_fallocate` are interrupted. At the end it prints
+// how many calls there were.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>

@@ -1,6 +1,6 @@
 // A preload of another author: calls of the library that take memory of the process fail, from a certain one on. WRAP_FROM: the
-// first that fails, from 1; 0 for none. WRAP_COUNT: the number of failures. At the end it prints the number of calls. WRAP_ASKS: each
-// call first asks the driver for the free memory, as an allocator with a cache on the device does.
+// first that fails, from 1; 0 for none. WRAP_COUNT: the number of failures. At the end it prints the number of calls. WRAP_ASKS:
+// each call first asks the driver for the free memory, as an allocator with a cache on the device does.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>

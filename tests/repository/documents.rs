@@ -405,7 +405,8 @@ const OF_MECHANISMS: [&str; 2] = ["src/policy/src/compute", "src/policy/src/arbi
 /// Returns the texts of all files with tests that documents name.
 fn tests() -> Vec<String> {
     let read = |file: &PathBuf| std::fs::read_to_string(file).expect("source is text");
-    sources(&["src/policy", "tests"]).iter().map(read).collect()
+    let folders = ["src/agent", "src/kubernetes", "src/policy", "src/slices", "tests"];
+    sources(&folders).iter().map(read).collect()
 }
 
 /// Returns true if a function of this name is in one of the texts.
@@ -450,20 +451,35 @@ fn the_page_of_mechanisms_has_each_file_that_decides_about_gpu_time_and_tests_th
     assert!(wrong.is_empty(), "no test has the name that these give: {wrong:#?}");
 }
 
-#[test]
-fn tests_of_claims_about_the_driver_are_there() {
-    let page = artefacts::repository().join("docs/measurements/README.md");
-    let text = std::fs::read_to_string(&page).expect("the page can be read");
+/// Fails unless a test has each name of a test in a text of `page`, and there are more than `least` names.
+#[track_caller]
+fn names_tests(page: &str, text: &str, least: usize) {
     let is_name = |word: &&str| {
         word.matches('_').count() > 3
             && word.chars().all(|c| c == '_' || c.is_ascii_lowercase() || c.is_ascii_digit())
     };
     let names: BTreeSet<&str> =
         text.lines().flat_map(|line| line.split('`').skip(1).step_by(2)).filter(is_name).collect();
-    assert!(names.len() > 8, "{names:?}");
+    assert!(names.len() > least, "{names:?}");
     let tests = tests();
     let missing: Vec<_> = names.iter().filter(|name| !is_function(name, &tests)).collect();
-    assert!(missing.is_empty(), "docs/measurements/README.md names tests that are not there: {missing:?}");
+    assert!(missing.is_empty(), "{page} names tests that are not there: {missing:?}");
+}
+
+#[test]
+fn tests_of_claims_about_the_driver_are_there() {
+    let page = "docs/measurements/README.md";
+    let text = std::fs::read_to_string(artefacts::repository().join(page)).expect("the page can be read");
+    names_tests(page, &text, 8);
+}
+
+#[test]
+fn tests_of_traps_of_other_projects_are_there() {
+    let page = "docs/development/testing.md";
+    let text = std::fs::read_to_string(artefacts::repository().join(page)).expect("the page can be read");
+    let (_, traps) = text.split_once("\n### Traps of other projects\n").expect("the page has the table");
+    let (traps, _) = traps.split_once("\n## ").expect("the page goes on");
+    names_tests(page, traps, 16);
 }
 
 #[test]

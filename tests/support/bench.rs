@@ -201,8 +201,8 @@ impl Bench {
     }
 }
 
-/// Copies the simulated driver. Slices of one GPU find each other by locks of a library of the driver, and slices of two benches must
-/// not. The folder is not in `/dev/shm`, from which a container may not be able to run libraries.
+/// Copies the simulated driver. Slices of one GPU find each other by locks of a library of the driver, and slices of two benches
+/// must not. The folder is not in `/dev/shm`, from which a container may not be able to run libraries.
 pub(crate) fn driver_copy() -> TempDir {
     let (from, to) = (artefacts::simulated_driver(), TempDir::new_in(env!("CARGO_TARGET_TMPDIR")));
     let to = to.expect("a folder for the driver can be made");

@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-/// Returns the files below a folder, with this extension if one is given. Leaves out hidden folders, and those with built or fetched
-/// files, which do not belong to the repository.
+/// Returns the files below a folder, with this extension if one is given. Leaves out hidden folders, and those with built or
+/// fetched files, which do not belong to the repository.
 pub(crate) fn files_below(folder: &Path, extension: Option<&str>) -> Vec<PathBuf> {
     let (mut found, mut folders) = (Vec::new(), vec![folder.to_owned()]);
     while let Some(folder) = folders.pop() {

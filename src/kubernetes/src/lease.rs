@@ -33,7 +33,7 @@ pub struct LeaseConfig {
     pub identity: String,
     /// Time after which others may take a Lease that its holder has not renewed; whole seconds.
     pub duration: Duration,
-    /// Time after which a holder stops if it could not renew the Lease; less than the duration.
+    /// A holder that cannot renew the Lease stops after this time. It is shorter than `duration`.
     pub renew_deadline: Duration,
     /// Time between two checks of the Lease.
     pub retry: Duration,

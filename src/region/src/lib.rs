@@ -21,7 +21,7 @@
 //! 6. `file`: finding, opening, mapping and locking the region file.
 //! 7. `handle`: [`Member`], [`Monitor`], [`Reader`] and [`Region`].
 //! 8. `arbiter_lease`: which process divides a GPU among slices.
-//! 9. `interval_locks`: what slices of different directories tell each other.
+//! 9. `interval_locks`: busy intervals that slices of different directories tell each other.
 //! 10. `models`, `properties`: tests of the ledgers, with loom and with random sequences.
 //!
 //! The four handles differ in their rights:

@@ -196,7 +196,7 @@ fn file(module: &str) -> String {
     if module.is_empty() { String::from("the root") } else { module.replace("::", "/") }
 }
 
-/// Returns the folders of the root's numbered list with their places, from lines such as "1. `low`, `lower`: what they hold".
+/// Returns the folders of the root's numbered list with their places, from lines such as "1. `low`, `lower`: their content".
 fn folders(root: &str) -> BTreeMap<String, usize> {
     let mut folders = BTreeMap::new();
     for line in root.lines().filter_map(|line| line.strip_prefix("//! ")) {

@@ -24,7 +24,8 @@ pub(super) fn tokens(text: &str) -> Vec<String> {
     found
 }
 
-/// Returns the words and signs of a whole source text that form paths. Each other sign becomes `.`. Comments and texts are left out.
+/// Returns the words and signs of a whole source text that form paths. Each other sign becomes `.`. Comments and texts are left
+/// out.
 fn all(text: &str) -> Vec<String> {
     let chars: Vec<char> = text.chars().collect();
     let (mut found, mut at) = (Vec::new(), 0);

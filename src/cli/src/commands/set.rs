@@ -80,8 +80,8 @@ pub(crate) fn apply(region: &FoundRegion, monitor: &Monitor, wish: &Set) -> Resu
     Ok(told)
 }
 
-/// Lets gpuslice-agent change one of its slices: then the limits also hold after a restart, and may be raised. Returns none if the
-/// agent cannot change it: it does not run, this user may not ask it, or its protocol has no words for the wish.
+/// Lets gpuslice-agent change one of its slices: then the limits also hold after a restart, and may be raised. Returns none if
+/// the agent cannot change it: it does not run, this user may not ask it, or its protocol has no words for the wish.
 fn by_agent(
     slice: &Name,
     monitor: &Monitor,

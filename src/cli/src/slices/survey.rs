@@ -19,7 +19,7 @@ pub(crate) struct Survey {
     pub(crate) machine: Machine,
     /// The paths of this process that may be regions.
     here: Vec<PathBuf>,
-    /// The regions: first those with a path of this process, by the path; then those of containers.
+    /// Regions that this process can open by path, sorted by path; then regions of containers.
     regions: Vec<FoundRegion>,
 }
 

@@ -1,4 +1,5 @@
-//! Parts of the apiserver's objects that concern slices: requests of containers, annotations of pods and nodes, disruption budgets.
+//! Parts of the apiserver's objects that concern slices: requests of containers, annotations of pods and nodes, disruption
+//! budgets.
 
 mod alloc;
 mod annotation;

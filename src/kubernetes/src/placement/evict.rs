@@ -18,7 +18,8 @@ pub struct Evictable<'a> {
     pub is_protected: bool,
 }
 
-/// Chooses the pods to evict among `pods`: as few protected ones as possible, and then as few and as unimportant ones as possible.
+/// Chooses the pods to evict among `pods`: as few protected ones as possible, and then as few and as unimportant ones as
+/// possible.
 ///
 /// `protect` returns true if a budget forbids an eviction. It is called once for each pod, the most important first. `fits` gets
 /// the pods that go, and returns true if the new pod then has room. None if the new pod has no room even without all of them.

@@ -65,8 +65,8 @@ fn container(rooms: &mut [Room<'_>], request: &Request, order: Order) -> Result<
 
 /// Returns `slices` GPUs of `fit`, of which each two are connected; the first ones in the order of `fit`. None if there are none.
 ///
-/// The function tries each GPU with all sets of the later ones. Real nodes have groups of GPUs that are all connected, so that the
-/// first try succeeds or few are needed.
+/// The function tries each GPU with all sets of the later ones. Real nodes have groups of GPUs that are all connected, so that
+/// the first try succeeds or few are needed.
 fn connected<'a>(fit: &[Room<'a>], slices: usize, topology: Topology) -> Option<Vec<Room<'a>>> {
     let Some(more) = slices.checked_sub(1) else { return Some(Vec::new()) };
     if fit.len() < slices {

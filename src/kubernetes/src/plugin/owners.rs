@@ -37,8 +37,8 @@ pub(crate) async fn holders(socket: &Path) -> Result<Vec<Holder>, String> {
     Ok(read(listed.map_err(|error| told(&error))?.into_inner()))
 }
 
-/// Asks the apiserver for the pods of a node. The kubelet's list does not suffice: a kubelet that has just started lists no pod, and
-/// old kubelets list the slots of ended pods too.
+/// Asks the apiserver for the pods of a node. The kubelet's list does not suffice: a kubelet that has just started lists no pod,
+/// and old kubelets list the slots of ended pods too.
 pub(super) async fn pods(client: &Client, node: &str) -> Result<Vec<Pod>, Failure> {
     let pods = client.get::<List<Pod>>(&format!("/api/v1/pods?fieldSelector=spec.nodeName%3D{node}")).await?;
     let pods = pods.ok_or_else(|| Failure::Silent("there is no list".to_owned()))?;

@@ -165,7 +165,8 @@ fn checked(
     let request = request(pod, owner)?;
     for part in parts {
         let Part { uuid, mem_mib, core } = part;
-        // Later generations come from a resize. A tenant can write them too, unless an admission policy leaves them to the extender.
+        // Later generations come from a resize. A tenant can write them too, unless an admission policy leaves them to the
+        // extender.
         let may_differ = config.resize && alloc.generation > 1;
         if !may_differ && (*mem_mib, *core) != (request.mem_mib, request.core) {
             let key = if alloc.generation > 1 { "; kubernetes.resize is off on this node" } else { "" };

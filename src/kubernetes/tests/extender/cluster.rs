@@ -113,8 +113,8 @@ impl Cluster {
         answer.as_array().unwrap().iter().map(score).collect()
     }
 
-    /// Asks which pods are evicted for a pod. `victims`: the scheduler's choice by node. Returns the UIDs by node. No pod beyond the
-    /// scheduler's choice may violate a disruption budget.
+    /// Asks which pods are evicted for a pod. `victims`: the scheduler's choice by node. Returns the UIDs by node. No pod beyond
+    /// the scheduler's choice may violate a disruption budget.
     pub(crate) async fn preempt(&self, pod: &Value, victims: &Value) -> HashMap<String, Vec<String>> {
         let evicted = self.evict(pod, victims).await.into_iter();
         let uids = |(node, (uids, violations))| {

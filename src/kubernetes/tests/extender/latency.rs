@@ -116,8 +116,9 @@ fn a_thousand_nodes_of_a_large_cluster_are_filtered_in_twenty_milliseconds() {
     }
 }
 
-/// Measures the answer as a scheduler sees it: with a connection, HTTP, and the JSON of both sides. The cluster has only the nodes
-/// of the request, because the apiserver of the tests needs kilobytes for each pod. So the processor's caches have more of it.
+/// Measures the answer as a scheduler sees it: with a connection, HTTP, and the JSON of both sides. The cluster has only the
+/// nodes of the request, because the apiserver of the tests needs kilobytes for each pod. So the processor's caches have more of
+/// it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_thousand_nodes_are_filtered_over_http() {
     let apiserver = Apiserver::default();

@@ -79,8 +79,8 @@ async fn an_extender_that_spreads_prefers_the_emptiest_node_and_its_emptiest_gpu
     }
 }
 
-/// Loses the answer to a binding, as an apiserver that is killed. The scheduler asks again, because it does not know that the pod is
-/// bound.
+/// Loses the answer to a binding, as an apiserver that is killed. The scheduler asks again, because it does not know that the pod
+/// is bound.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_pod_whose_binding_was_not_answered_keeps_its_parts_when_the_scheduler_asks_again() {
     for mishap in [Mishap::Unheard, Mishap::Late] {

@@ -128,8 +128,8 @@ async fn room_is_not_given_away_twice_while_a_pod_is_resized() {
     assert!(cluster.bind("b", "n1").await.contains("at most 4383 MiB"));
 }
 
-/// Starts a cluster in which the first write of a pod's new size, in MiB, meets a mishap. Changes of the pod are held, so that later
-/// tries wait.
+/// Starts a cluster in which the first write of a pod's new size, in MiB, meets a mishap. Changes of the pod are held, so that
+/// later tries wait.
 async fn cluster_with_mishap(mishap: Mishap, memory: u32) -> Cluster {
     let cluster = cluster(&[("a", 4096)]).await;
     cluster.apiserver.next_patch(mishap);

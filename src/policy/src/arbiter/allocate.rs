@@ -74,7 +74,7 @@ impl Claimant {
 
 /// Divides the GPU among the claims, in any order.
 ///
-/// For each class in turn: the class may use what earlier classes left, less the time kept for later classes.
+/// For each class in turn: the class may use the time that earlier classes left, less the time kept for later classes.
 /// `fill` divides that by weight. A second division with the slice at full demand gives the rate that the slice
 /// would have if it came back now.
 ///

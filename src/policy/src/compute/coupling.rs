@@ -169,7 +169,7 @@ pub fn saved(other: &PeerDevice, now: Monotonic) -> Monotonic {
 /// devices.
 ///
 /// Rounds count payments of coupled devices, so that the launches of one round start together. A device that is
-/// behind takes the round of the first. So a rank that launches less than the others is at most one round behind.
+/// behind takes the round of the device that is furthest ahead. So a rank that launches less than the others is at most one round behind.
 #[must_use]
 pub const fn next_round(own: u64, others: u64) -> u64 {
     let next = own.saturating_add(1);

@@ -288,8 +288,8 @@ impl PoolLedger {
     }
 
     /// Ends the pool: from now on its allocations are charged, each until it is freed. `used` are the bytes of its allocations by
-    /// the driver's counter, read after `calm`. The counter leaves out allocations that ended with a context. It counts only if no
-    /// allocation and no free has begun since.
+    /// the driver's counter, read after `calm`. The counter leaves out allocations that ended with a context. It counts only if
+    /// no allocation and no free has begun since.
     pub(super) fn end(&mut self, calm: Option<Calm>, used: Option<u64>) -> PoolChange {
         self.ended = true;
         self.holes.refute();

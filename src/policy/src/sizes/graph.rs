@@ -123,8 +123,8 @@ impl GraphPool {
     /// figure cannot be used, for one of two reasons:
     ///
     /// - An executable has ended meanwhile. Its memory may be missing in the figure.
-    /// - The figure exceeds what this pool explains, and another reading was included meanwhile, which may have been
-    ///   lower.
+    /// - The figure exceeds the memory that this pool explains, and another reading was included meanwhile. That one may
+    ///   have been lower.
     pub fn end_reading(&mut self, reading: &GraphReading, reserved: u64) -> bool {
         if reading.ends != self.ends {
             return false;

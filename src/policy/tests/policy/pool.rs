@@ -273,7 +273,7 @@ fn storm() {
         })
         .collect();
     threads.into_iter().for_each(|thread| thread.join().unwrap());
-    // With all threads at rest, the charge equals what the pool holds. That of a destroyed pool does without another reading.
+    // With all threads at rest, the charge equals the pool's memory. That of a destroyed pool does without another reading.
     if !world.driver.lock().unwrap().ended {
         pool::reconcile(&*world);
     }

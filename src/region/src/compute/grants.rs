@@ -68,11 +68,11 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         }
     }
 
-    /// Changes the slice's own rate limit to `new`, and scales `paid_until` to it, in the order of [`set_grant`](Self::set_grant).
-    /// `write` writes the new one and returns the one before. A grant of the arbiter ends.
+    /// Changes the slice's own rate limit to `new`, and scales `paid_until` to it, in the order of
+    /// [`set_grant`](Self::set_grant). `write` writes the new one and returns the one before. A grant of the arbiter ends.
     ///
-    /// Another process may change the rate limit at the same time. Each `write` returns that of the other, or that before both. So
-    /// the scalings of both follow the order of the writes.
+    /// Another process may change the rate limit at the same time. Each `write` returns that of the other, or that before both.
+    /// So the scalings of both follow the order of the writes.
     pub(crate) fn set_own_rate_limit(
         &self,
         device: usize,

@@ -197,7 +197,8 @@ impl UsageCounts {
     }
 }
 
-/// Returns the charge of a dead process beyond its prepaid time, or the refund. Also returns the instant from which its work may have run. Empties the word of unsettled time.
+/// Returns the charge of a dead process beyond its prepaid time, or the refund. Also returns the instant from which its work may
+/// have run. Empties the word of unsettled time.
 fn refund_on_death(process: &ProcessTime, queued: u64, now: Monotonic) -> (GpuTimeChange, Monotonic) {
     let outstanding = process.unsettled_ns.swap(GpuTime::ZERO).min(MOST_DEBT);
     #[cfg(all(test, loom))]

@@ -38,7 +38,7 @@ impl SamplerLease {
 /// and its process tries again later.
 ///
 /// Two threads of the holder may renew at once. The one whose compare-and-swap fails finds the other's renewal, and the process
-/// keeps the lease. Otherwise that thread would take its process for deposed, and forget what it has replayed.
+/// keeps the lease. Otherwise that thread would believe that its process has lost the lease, and forget the replay.
 fn renew_lease(sampler: &SamplerWords, slot: usize, now: Monotonic, patience: WallTime) -> SamplerLease {
     let word = sampler.lease.get();
     let (who, since) = (word & HOLDER_MASK, Monotonic::from_nanos(word & !HOLDER_MASK));

@@ -70,8 +70,8 @@ fn user_of_run(region: &Path) -> Option<&str> {
 /// Returns the region of a program and the owners that it may have. `named` is the region that the configuration names.
 /// `has_operator_file` is true if there is an operator's file at [`FIXED_FILE`].
 ///
-/// `gpuslice run` names the region of its user's program, so only that user and root may have made it. Otherwise another user could
-/// make it while the program starts.
+/// `gpuslice run` names the region of its user's program, so only that user and root may have made it. Otherwise another user
+/// could make it while the program starts.
 ///
 /// A folder that a node agent has mounted comes after a named region. Otherwise an operator's file makes all users of the
 /// container one slice, and without it each user of a container has a slice.

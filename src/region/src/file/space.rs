@@ -25,8 +25,8 @@ pub fn file_space(devices: usize) -> usize {
     device_time(devices).start
 }
 
-/// Bytes that one call allocates. A signal that comes during a call undoes the call, so that of calls for much more space each
-/// could be undone, for example in a program with a profiler. Guessed: the kernel takes microseconds for it.
+/// Bytes that one call allocates. A signal during a call undoes the call. In a program with a profiler, signals could undo every
+/// call for much space. So each call asks for little. The value is guessed: the kernel takes microseconds for it.
 const SPACE_PIECE: usize = 64 << 10;
 
 /// Allocates space for `bytes` of a file.

@@ -30,7 +30,7 @@ impl Member {
         self.acquire_since(device, amount, now, || now)
     }
 
-    /// Does what [`acquire`](Self::acquire) does, for a thread that has asked since `since`. On a [coupled](Self::couple) device
+    /// As [`acquire`](Self::acquire), for a thread that has asked since `since`. On a [coupled](Self::couple) device
     /// each of the other devices delays it once. `clock` returns the present instant.
     ///
     /// # Errors

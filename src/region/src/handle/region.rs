@@ -297,7 +297,7 @@ impl Region {
         Ok(if dead == 0 { Reaped::Nobody } else { Reaped::Dead(dead) })
     }
 
-    /// Does what [`reap`](Self::reap) does, at most once in 50 ms for each process. `now` is the monotonic clock, in nanoseconds.
+    /// As [`reap`](Self::reap), at most once in 50 ms for each process. `now` is the monotonic clock, in nanoseconds.
     /// `None`: it is not due.
     ///
     /// # Errors

@@ -100,8 +100,8 @@ fn register(in_child: extern "C" fn()) -> Option<c_int> {
     type OfGlibc = unsafe extern "C" fn(Handler, Handler, Handler, *mut c_void) -> c_int;
     type OfMusl = unsafe extern "C" fn(Handler, Handler, Handler) -> c_int;
     if let Some(address) = exported(c"__register_atfork") {
-        // SAFETY: glibc's function has this type. It needs a function that may run in a forked child: `close_files` only reads and
-        // writes atomics and makes system calls. The last argument names no library, because this one is never unloaded.
+        // SAFETY: glibc's function has this type. It needs a function that may run in a forked child: `close_files` only reads
+        // and writes atomics and makes system calls. The last argument names no library, because this one is never unloaded.
         return Some(unsafe {
             mem::transmute::<NonNull<c_void>, OfGlibc>(address)(None, None, Some(in_child), ptr::null_mut())
         });

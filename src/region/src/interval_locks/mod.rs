@@ -98,8 +98,8 @@ impl IntervalLocks {
     ///
     /// # Errors
     ///
-    /// The file cannot be opened, is no regular file, or lies on a file system whose locks may leave the machine. This process has
-    /// opened it for more GPUs than a slice has.
+    /// The file cannot be opened, is no regular file, or lies on a file system whose locks may leave the machine. This process
+    /// has opened it for more GPUs than a slice has.
     pub fn open(path: &Path, gpu: Uuid, slice: u64) -> io::Result<Self> {
         let file = File::open(path)?;
         let found = file.metadata()?;

@@ -42,7 +42,7 @@ const CONTEXT_BIT: u32 = 22;
 const LOCK_GOES_ON: u64 = 1 << 21;
 /// Microseconds after which ends have the same bits again: 2.1 s.
 const END_PERIOD: u64 = 1 << 21;
-/// Longest interval, in microseconds: 0.26 s. The replay has passed what is older.
+/// Longest interval, in microseconds: 0.26 s. The replay has passed all older time.
 const LONGEST_INTERVAL: u64 = (1 << 18) - 1;
 const NANOS: u64 = 1000;
 

@@ -200,7 +200,7 @@ fn the_last_intervals_are_kept_where_there_are_too_many() {
     exchange(&mut a, &many[..2 * MOST_HELD], now);
     assert_eq!(a.held.len(), MOST_HELD);
     exchange(&mut a, &many[2 * MOST_HELD..], now);
-    // The reader is late, so it finds what is left.
+    // The reader is late, so it finds the rest.
     let read: Vec<Interval> = exchange(&mut b, &[], now).into_iter().map(|(_, interval)| interval).collect();
     assert_eq!(read, many[2 * MOST_HELD..]);
 }

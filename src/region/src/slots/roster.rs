@@ -159,7 +159,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         self.empty_slot(slot);
     }
 
-    /// Does what [`release_slot`](Self::release_slot) does, for a dead process. The driver may return the memory of a dead
+    /// As [`release_slot`](Self::release_slot), for a dead process. The driver may return the memory of a dead
     /// process later, so its bytes count as leaving first.
     fn release_dead_slot(&self, slot: usize, now: Monotonic) {
         #[cfg(all(test, loom))]

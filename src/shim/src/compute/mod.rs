@@ -16,7 +16,7 @@
 //! `tests/repository/dependencies` checks that.
 //!
 //! 1. `launch`: the work that a call submits.
-//! 2. `limiter`: the limiter of each device, the credit of the process, and estimates of what launches cost.
+//! 2. `limiter`: the limiter of each device, the credit of the process, and estimates of the cost of launches.
 //! 3. `attribution`: sources of the measured GPU time, and NVML as the only source.
 //! 4. `measuring`: batches under way, their timing events, and their charges.
 //! 5. `threads`: the state of each thread: its credit, its streams and its open batches.

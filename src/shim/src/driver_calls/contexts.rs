@@ -63,14 +63,15 @@ pub(crate) fn within<T>(context: usize, calls: impl FnOnce() -> T) -> Option<T> 
     }
     let push = slot::real::<real::cuCtxPushCurrent_v2>(Symbol::cuCtxPushCurrent_v2)?;
     let pop = slot::real::<real::cuCtxPopCurrent_v2>(Symbol::cuCtxPopCurrent_v2)?;
-    // SAFETY: the driver checks the handle, which it gave out; `pop` takes it off the stack below.
+    // SAFETY: `cuCtxPushCurrent` requires a context: the driver returned this handle. `pop` below removes it again.
     let code = unsafe { push(ptr::with_exposed_provenance_mut(context)) };
     if code != status::SUCCESS {
         return None;
     }
     let done = calls();
     let mut popped: CUcontext = ptr::null_mut();
-    // SAFETY: the output is valid for writes; `pop` takes off the context that `push` put there above.
+    // SAFETY: `cuCtxPopCurrent` requires an output that is valid for writes: `popped` is on this stack. It removes the context
+    // that `push` has made current above.
     unsafe { pop(&raw mut popped) };
     Some(done)
 }

@@ -7,8 +7,8 @@ use gpuslice_region::Device;
 impl Memory {
     /// Makes room for `bytes` bytes before they are refused. The thread brings the pools of this process up to date. The driver
     /// may have taken memory out of one in a call that is not hooked. Charges that had no exact measurement are reconciled.
-    /// Memory that ended graphs left in their pools is given back. Then the thread waits for memory that streams are about to free,
-    /// and for memory of dead processes, if the bytes fit with it. Returns false if nothing can have changed.
+    /// Memory that ended graphs left in their pools is given back. Then the thread waits for memory that streams are about to
+    /// free, and for memory of dead processes, if the bytes fit with it. Returns false if nothing can have changed.
     pub(crate) fn reclaim(&'static self, device: Device, bytes: u64) -> bool {
         let reconciled = measurement::reconcile(self, device, 1);
         let graphs = self.graphs.reclaim(self, device);

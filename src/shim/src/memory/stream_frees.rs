@@ -1,12 +1,12 @@
 //! Memory of no pool that the driver frees when a stream reaches the free (`cuMemFreeAsync`).
 //!
-//! Example: a kernel of one second runs in a stream, and the program frees a buffer of `cuMemAlloc` behind it. The call returns at
-//! once, and the device has the memory for another second. If the charge ended with the call, the slice could take as much again
-//! meanwhile.
+//! Example: a kernel of one second runs in a stream, and the program frees a buffer of `cuMemAlloc` behind it. The call returns
+//! at once, and the device has the memory for another second. If the charge ended with the call, the slice could take as much
+//! again meanwhile.
 //!
-//! So the charge stays until the stream is there: a host function behind the free ends it. A request that does not fit beside such
-//! memory waits, for [`LEAVING`] at most. The end of the context ends the charge as well, because the driver then calls no host
-//! function.
+//! So the charge stays until the stream is there: a host function behind the free ends it. A request that does not fit beside
+//! such memory waits, for [`LEAVING`] at most. The end of the context ends the charge as well, because the driver then calls no
+//! host function.
 
 use super::addresses::{Charge, Owner};
 use super::memory_call::{MemoryCall, Waiting};
@@ -105,8 +105,8 @@ impl Memory {
         }
     }
 
-    /// Waits until `bytes` may fit, because streams have reached frees of this process. Returns false if there is no such free, or if
-    /// the bytes do not fit even without its memory.
+    /// Waits until `bytes` may fit, because streams have reached frees of this process. Returns false if there is no such free,
+    /// or if the bytes do not fit even without its memory.
     pub(super) fn wait_for_stream_frees(&self, device: Device, bytes: u64) -> bool {
         let fits = |beside: u64| {
             let held = self.region().held(device).saturating_sub(beside);

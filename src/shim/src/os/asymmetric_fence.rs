@@ -5,7 +5,7 @@
 //! fence, so the frequent side needs none. Where the kernel lacks `membarrier`, or a sandbox forbids it, both sides have a fence.
 //!
 //! The process may also enter a sandbox later. Then the frequent side has to use its own fence again, and confirms that it does.
-//! Until it confirms, the rare side does not know what the frequent side has read.
+//! Until it confirms, the rare side does not know which words the frequent side has read.
 #![allow(
     clippy::disallowed_types,
     reason = "words of this process alone: `region::sync` is for words shared between processes"

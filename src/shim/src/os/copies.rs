@@ -1,8 +1,8 @@
 //! Copies of this library in one process.
 //!
-//! Example: an image preloads a copy of its own, and the operator's `/etc/ld.so.preload` another one. Both would be members of the
-//! slice and charge each allocation. So only the first in the loader's order limits. It passes the others over, and they forward
-//! calls that reach them by another way.
+//! Example: an image preloads a copy of its own, and the operator's `/etc/ld.so.preload` another one. Both would be members of
+//! the slice and charge each allocation. So only the first in the loader's order limits. It passes the others over, and they
+//! forward calls that reach them by another way.
 
 use super::version_note;
 use core::fmt;

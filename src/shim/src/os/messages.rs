@@ -49,8 +49,8 @@ pub(crate) fn say_plainly(level: LogLevel, line: &str) {
     }
 }
 
-/// Writes without the standard library's locks and without signals of a failed write. A line that cannot be written is lost. A line for which a
-/// pipe has no room is lost too: the program must not wait for its reader.
+/// Writes without the standard library's locks and without signals of a failed write. A line that cannot be written is lost. A
+/// line for which a pipe has no room is lost too: the program must not wait for its reader.
 fn write(descriptor: i32, line: &[u8]) {
     let mut room = libc::pollfd { fd: descriptor, events: libc::POLLOUT, revents: 0 };
     // SAFETY: `poll` needs one valid entry, `room`; with timeout 0 it returns at once.

@@ -19,7 +19,7 @@ pub(crate) struct Parking {
 impl Parking {
     /// Wakes the thread if it sleeps.
     pub(crate) fn wake(&self) {
-        // SeqCst: either this thread sees that the other is about to sleep, or the other sees what this thread wrote before.
+        // SeqCst: either this thread sees that the other is about to sleep, or the other sees this thread's earlier writes.
         fence(Ordering::SeqCst);
         if self.asleep.load(Ordering::Relaxed) {
             let _sleep = self.lock.lock();

@@ -52,8 +52,8 @@ impl<T: Nanos> TimeWord<T> {
         self.0.compare_exchange(old.nanos(), new.nanos(), Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 
-    /// Replaces the value by `next` of it. Returns the value before. `None` from `next` leaves the word as it is, and so does this
-    /// function return `None`.
+    /// Replaces the value by `next` of it. Returns the value before. `None` from `next` leaves the word as it is, and so does
+    /// this function return `None`.
     pub(crate) fn change(&self, next: impl Fn(T) -> Option<T>) -> Option<T> {
         let next = |word| next(T::from_nanos(word)).map(T::nanos);
         self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).ok().map(T::from_nanos)

@@ -29,8 +29,8 @@
 //!
 //! *Slices.* Clients with kernels to run take turns of [`DeviceConfig::slice_ns`], in the order of their rows, as a
 //! [runlist](https://developer.nvidia.com/docs/drive/drive-os/archives/6.0.4/linux/sdk/common/topics/graphics_content/RunlistInterleaveFrequency40.html)
-//! has an order. A client without kernels hands over at once. A kernel is interrupted at the end of a slice and continues in the next
-//! one. Between two clients the device pauses for [`DeviceConfig::switch_ns`]. A client without competitors is never
+//! has an order. A client without kernels hands over at once. A kernel is interrupted at the end of a slice and continues in the
+//! next one. Between two clients the device pauses for [`DeviceConfig::switch_ns`]. A client without competitors is never
 //! interrupted. Copy engines have no slices.
 //!
 //! *Overlap.* Kernels of different streams of a client start in the order in which they became ready. They run at full

@@ -75,7 +75,7 @@ pub(super) struct Item {
     /// For a wait, the target stream. For a record, the event.
     pub(super) target: Link,
     pub(super) target_generation: u32,
-    /// Number of kernels that its collective waits for; 0 for no collective, or for a complete one.
+    /// Kernels for which this kernel's collective still waits. 0: it is in no collective, or the collective is complete.
     pub(super) unmet: u32,
     pub(super) reserved: u32,
     pub(super) stream: Link,

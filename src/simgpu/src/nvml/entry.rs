@@ -19,7 +19,7 @@ use crate::status::Outcome;
 
 /// A call of NVML in progress.
 ///
-/// It exists only if the caller promises that every pointer of the call is null or good for what NVML does with it.
+/// It exists only if the caller promises that every pointer of the call is null or valid for NVML's reads and writes.
 /// So the methods that follow such pointers are safe.
 #[derive(Debug)]
 pub struct NvmlCall {
@@ -29,7 +29,7 @@ pub struct NvmlCall {
 /// Runs an exported function: first the faults, then `work`. No panic leaves it.
 ///
 /// # Safety
-/// Every pointer that `work` has from the caller is null or good for what NVML does with it.
+/// Every pointer that `work` has from the caller is null or valid for NVML's reads and writes.
 pub unsafe fn enter(symbol: Symbol, work: impl FnOnce(&NvmlCall) -> Outcome) -> Status {
     let done = catch_unwind(AssertUnwindSafe(|| run(symbol, work)));
     done.unwrap_or(statuses::UNKNOWN)

@@ -1,4 +1,4 @@
-//! The simulated driver as programs load it: what it gives them, what it reports, and what is left of dead processes.
+//! The simulated driver as programs load it: its answers, its reports, and the memory of dead processes.
 //!
 //! Needs the staged libraries (`ci/stage.sh`) and a C compiler.
 #![allow(

@@ -76,7 +76,7 @@ fn cublas() -> Option<Start> {
     let (name, library) = open(&CUBLAS)?;
     step("cublasCreate");
     let mut handle: *mut c_void = std::ptr::null_mut();
-    // SAFETY: `get` needs the symbol's type, and cuBLAS's function of this name has this one.
+    // SAFETY: `get` requires the symbol's type: cuBLAS declares `cublasCreate_v2` like this.
     let create =
         unsafe { library.get::<unsafe extern "C" fn(*mut *mut c_void) -> c_int>(b"cublasCreate_v2\0") }
             .ok()?;

@@ -77,8 +77,8 @@ impl Group<'_> {
         Some(self.gpu?.used?.saturating_sub(self.held))
     }
 
-    /// Returns the thousandths of the time in which a kernel ran and no slice was charged, or `None` if NVML does not
-    /// tell, or if the use of a slice is not known.
+    /// Returns the part of the time, in thousandths, in which a kernel ran and no slice was charged. `None`: NVML does not report
+    /// it, or the use of a slice is unknown.
     pub(crate) fn outside_time(&self) -> Option<u64> {
         let busy = u64::from(self.gpu?.utilization?) * 10;
         self.is_measured.then(|| busy.saturating_sub(self.used.unwrap_or(0)))

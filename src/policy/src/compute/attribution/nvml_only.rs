@@ -2,7 +2,7 @@
 //!
 //! Without events the start and the duration of a launch are unknown. So all launches of a process cost the same. For
 //! each window of NVML, the process settles the measured use against the time that it prepaid in the window. Over
-//! time it pays exactly what NVML measured. The cost of a launch is the ratio of both sums.
+//! time it pays exactly the use that NVML measured. The cost of a launch is the ratio of both sums.
 //!
 //! The result is less exact than with events. NVML's figures are late, in whole percents, and a mean of all launches;
 //! errors of events are microseconds. And nothing bounds the queued work: launches at a wrong cost run before the
@@ -156,7 +156,7 @@ impl NvmlCostModel {
     }
 }
 
-/// Returns what remains of a sum after a window.
+/// Returns the rest of a sum after a window.
 fn faded(sum: u64) -> u64 {
     let rest = u128::from(sum).saturating_mul(u128::from(DECAY)).checked_div(u128::from(WHOLE_FACTOR));
     rest.and_then(|rest| u64::try_from(rest).ok()).unwrap_or(u64::MAX)

@@ -129,8 +129,9 @@ impl SlicingReplay {
     /// same time. If this one went on with its own state, the slice would be charged or refunded twice. So all threads of the
     /// process renew the lease here, under the lock of the replays.
     ///
-    /// Another process takes over after 1.5 s without a step. An idle process does none. The silence is that long so that processes
-    /// that work by turns do not take the lease from each other: each would forget what the other has still to settle.
+    /// Another process takes over after 1.5 s without a step. An idle process does none. The silence is that long so that
+    /// processes that work by turns do not take the lease from each other: each would forget time that the other has still to
+    /// settle.
     pub(super) fn renew_lease(&mut self, slice: &Slice, gpu: SliceDevice, now: Monotonic) -> bool {
         let lease = slice.member().renew_sampler_lease(gpu.device, now, SAMPLER_SILENCE);
         if lease != SamplerLease::Kept {

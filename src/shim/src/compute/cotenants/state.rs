@@ -77,7 +77,7 @@ impl CotenantState {
         replay.is_none_or(|replay| replay.tick(usage, &usage.sources, limiter.gpu, &self.slices))
     }
 
-    /// Asks NVML which programs use the GPUs, and what launches cost that events do not measure, if that is due.
+    /// Asks NVML which programs use the GPUs, and how long launches take that events do not measure, if that is due.
     ///
     /// Called by the thread that asks NVML, and by a ticking thread where that one does not run. The lock of the replays is held
     /// only between questions. If it were held during one, the worker could publish and replay nothing.
@@ -109,7 +109,8 @@ impl CotenantState {
             }
             let renew_lease = || {
                 let mut replays = self.replays.lock();
-                // The clock is read under the lock: by an older reading, a lease that was renewed meanwhile would seem to be wrong.
+                // The clock is read under the lock. With an earlier time, a lease that another thread has renewed would look
+                // invalid.
                 replays.get_mut(at).is_some_and(|replay| replay.renew_lease(usage, limiter.gpu, clock::now()))
             };
             if let Some(measured) = sampler.tick(usage, limiter.gpu, clock::now(), renew_lease) {
@@ -118,7 +119,7 @@ impl CotenantState {
         }
     }
 
-    /// Tells the slice what NVML says of programs on a device that publish nothing. Beside co-tenants the replay writes the
+    /// Tells the slice whether NVML names programs on a device that publish nothing. Beside co-tenants the replay writes the
     /// source of the time, so this function writes it only without them.
     fn tell_programs(&self, usage: &UsageState, at: usize, measured: Measured, has_cotenants: bool) {
         let are_there = measured.source.is_beside_programs();

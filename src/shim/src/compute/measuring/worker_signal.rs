@@ -59,7 +59,7 @@ impl WorkerSignal {
     }
 
     /// Returns the completions so far. A thread reads them before it checks whether it has to [wait](Self::wait_for_completion),
-    /// so that it misses none. Acquire: a thread that sees the number also sees what the poll has changed, such as the estimates.
+    /// so that it misses none. Acquire: a thread that sees the number also sees the poll's changes, such as the estimates.
     pub(crate) fn completions(&self) -> u32 {
         self.completions.load(Ordering::Acquire)
     }

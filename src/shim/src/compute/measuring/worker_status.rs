@@ -1,5 +1,5 @@
-//! Status of a thread of the library: of the worker, or of the thread that asks NVML. While the worker does not run, launches that
-//! wait poll the timing events themselves. While the other does not run, the worker asks NVML.
+//! Status of a thread of the library: of the worker, or of the thread that asks NVML. While the worker does not run, launches
+//! that wait poll the timing events themselves. While the other does not run, the worker asks NVML.
 #![allow(
     clippy::disallowed_types,
     reason = "words of this process alone: `region::sync` is for words shared between processes"

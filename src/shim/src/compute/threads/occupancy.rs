@@ -44,7 +44,7 @@ impl Occupancy {
 
     /// Notes that the owner ends.
     pub(super) fn end(&self) {
-        // Release: the worker reads what the thread wrote.
+        // Release: the worker reads the thread's writes.
         self.has_ended.store(true, Ordering::Release);
     }
 

@@ -263,7 +263,7 @@ impl StreamState {
     ///
     /// An empty batch gets no closing event: its launch has failed or was never made. Its opening event goes back to the pool.
     ///
-    /// Without a measurement the slice keeps what it has paid by the estimate, and launches that wait for an unknown one go on.
+    /// Without a measurement the payment by the estimate stands, and launches that wait for an unknown one go on.
     /// Otherwise they would wait for 50 ms for a measurement that never comes.
     pub(crate) fn submit(
         &mut self,

@@ -50,7 +50,8 @@ fn start(compute: &'static Compute) {
         );
         messages::say(LogLevel::Warn, &text);
     }
-    // Also without a worker, because threads that wait for a batch then do its ticks. They stop when the process ends.
+    // The end of the process is registered even if no worker runs: threads that wait for a batch then do its ticks, and must stop
+    // at the end.
     end_with_process(compute);
 }
 
