@@ -1,8 +1,8 @@
 //! Figures that NVML reports, and drivers whose NVML hangs or comes late.
 
-use crate::support::artefacts;
 use crate::support::command::{GIB, OwnSlice, PROGRAM, end, gpuslice, name};
 use crate::support::timed::within;
+use crate::support::{artefacts, compiler};
 use serde_json::Value;
 use std::fs;
 use std::io::{BufRead as _, BufReader};
@@ -92,7 +92,8 @@ fn gpus_have_the_numbers_that_nvidia_smi_shows_and_their_products_names() {
     }
 }
 
-/// Example: the driver is loaded anew, and NVML is not there meanwhile.
+/// Example: the driver is loaded anew, and NVML is not there meanwhile. The command asks again after half a minute, which its
+/// clock jumps over.
 #[test]
 fn status_that_goes_on_asks_nvml_again() {
     let machine = Machine::with(&[]);
@@ -102,9 +103,10 @@ fn status_that_goes_on_asks_nvml_again() {
     let mut ready = BufReader::new(run.stdout.take().expect("it is piped"));
     ready.read_line(&mut String::new()).expect("it is text");
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder can be made");
-    let mut watching = machine.command(&["status", &name, "--watch", "1", "--json"]);
+    let mut watching = machine.command(&["status", &name, "--watch", "0.2", "--json"]);
     let watching = watching.env("LD_LIBRARY_PATH", folder.path()).stdout(Stdio::piped());
-    let mut watching = watching.spawn().expect("it can be started");
+    let watching = watching.env("LD_PRELOAD", compiler::wrapper("wrap_ahead"));
+    let mut watching = watching.env("AHEAD", folder.path().join("ahead")).spawn().expect("it can be started");
     let out = BufReader::new(watching.stdout.take().expect("it is piped"));
     let mut reports = serde_json::Deserializer::from_reader(out).into_iter::<Value>();
     let mut index = || {
@@ -114,7 +116,9 @@ fn status_that_goes_on_asks_nvml_again() {
     assert_eq!(index(), Value::Null);
     let library = "libnvidia-ml.so.1";
     fs::copy(artefacts::simulated_driver().join(library), folder.path().join(library)).expect("it is built");
-    assert!((0..90).any(|_| index() == 0), "it does not ask NVML again");
+    assert!((0..5).all(|_| index().is_null()), "it asks NVML for each report");
+    fs::write(folder.path().join("ahead"), "").expect("it can be written");
+    assert!((0..50).any(|_| index() == 0), "it does not ask NVML again");
     drop(reports);
     assert!(watching.wait().expect("it is our child").success());
     drop(run.stdin.take());
