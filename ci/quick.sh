@@ -26,7 +26,7 @@ failed=0
 [ $units = no ] || cargo test --workspace --lib --bins --quiet || failed=1
 for name in "$@"; do
     file=()
-    [ "${name%%/*}" = "$name" ] || file=("${name#*/}::")
+    [ "${name%%/*}" = "$name" ] || { path=${name#*/} && file=("${path//\//::}::"); }
     cargo test --package gpuslice-cli --quiet --test "${name%%/*}" -- ${file[@]+"${file[@]}"} || failed=1
 done
 exit $failed

@@ -91,7 +91,7 @@ impl Case {
             }
             Err(text) => assert!(!text.is_empty() && text.len() < 64 << 10, "{text:?}"),
         }
-        assert!(u64::try_from(self.line.len()).is_ok_and(|bytes| bytes <= request::MOST_BYTES));
+        assert!(u64::try_from(self.line.len()).is_ok_and(|bytes| bytes <= request::MOST_REQUEST_BYTES));
     }
 }
 

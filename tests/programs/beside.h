@@ -1,4 +1,4 @@
-// A driver call that a second thread makes, and that a fault delays, while the first thread goes on.
+// A driver call that a second thread makes, and that a fault delays or holds back, while the first thread goes on.
 #pragma once
 #include "host.h"
 #include <pthread.h>
@@ -30,9 +30,15 @@ static int begin_beside(int (*call)(void)) {
     return in == -2 ? -2 : 0;
 }
 
-// Waits for the call and returns its status, or 1000 if the call was over before this wait began.
-static int end_beside(void) {
-    int was_over = beside.is_over;
+// Waits for the call and returns its status.
+static int join_beside(void) {
     pthread_join(beside.thread, NULL);
-    return was_over ? 1000 : beside.status;
+    return beside.status;
+}
+
+// Does the same for a call that the driver only delays. Returns 1000 if the call was over before this wait began.
+static inline int end_beside(void) {
+    int was_over = beside.is_over;
+    int status = join_beside();
+    return was_over ? 1000 : status;
 }

@@ -204,7 +204,7 @@ static int obey_later(void);
 
 #define ORDERS(X) \
     X("beside", begin_beside(obey_later)) \
-    X("join", end_beside()) \
+    X("join", join_beside()) \
     X("leave", cu.cuDevicePrimaryCtxRelease_v2(0)) \
     X("wait", cu.cuStreamSynchronize(NULL)) \
     X("defaultpool", cu.cuDeviceGetDefaultMemPool((void **)&value[a], 0)) \

@@ -19,7 +19,7 @@ const WHOLE: u32 = 100;
 /// Time after which the agent starts a part again that has failed.
 const AGAIN: Duration = Duration::from_secs(10);
 /// Longest wait for the apiserver's answer whether a claim exists.
-const PATIENCE: Duration = Duration::from_secs(5);
+const LONGEST_CLAIM_ANSWER: Duration = Duration::from_secs(5);
 
 /// Serves the kubelet until the sender of `alive` is dropped, and counts its calls in `calls`. After a failure it starts
 /// again. The slices of the configuration do not depend on it.
@@ -62,7 +62,7 @@ async fn try_serve(
     let Cluster { node, kubelet, .. } = cluster;
     match cluster.mode {
         Mode::DevicePlugin => {
-            dra::sweep::clear(&places, &client, &node, PATIENCE).await?;
+            dra::sweep::clear(&places, &client, &node, LONGEST_CLAIM_ANSWER).await?;
             let mut plugin = plugin::PluginConfig::usual(node, kubelet, places, library);
             (plugin.slots_per_gpu, plugin.auto_alloc) = (cluster.slots_per_gpu, cluster.auto_alloc);
             plugin.resize = cluster.resize;
@@ -98,7 +98,7 @@ impl Obstacles {
 }
 
 fn inventory(driver: Option<String>, gpus: &[Gpu]) -> Inventory {
-    Inventory { v: objects::VERSION, driver: driver.unwrap_or_default(), gpus: listed(gpus) }
+    Inventory { v: objects::ANNOTATION_VERSION, driver: driver.unwrap_or_default(), gpus: listed(gpus) }
 }
 
 /// Returns GPUs as the cluster sees them.

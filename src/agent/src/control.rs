@@ -2,7 +2,7 @@
 //!
 //! `{"op":"set","slice":"a","memMiB":8192,"core":40}` is answered by `{"ok":true,"gen":2}`, or by `{"ok":false,"error":"…"}`.
 
-use crate::request::{MOST_BYTES, parse};
+use crate::request::{MOST_REQUEST_BYTES, parse};
 use crate::watch::Watch;
 use serde::Serialize;
 use std::fs::{File, OpenOptions, TryLockError};
@@ -21,7 +21,7 @@ use tracing::{info, warn};
 /// Most connections at a time.
 const CONNECTIONS: usize = 16;
 /// Longest wait for a line, and for the writing of an answer.
-const PATIENCE: Duration = Duration::from_secs(30);
+const LONGEST_LINE_WAIT: Duration = Duration::from_secs(30);
 
 /// The answer to a request.
 #[derive(Debug, PartialEq, Eq, Serialize)]
@@ -113,8 +113,9 @@ async fn converse(mut stream: UnixStream, watch: Arc<Mutex<Watch>>) -> io::Resul
     loop {
         let mut line = Vec::new();
         let late = |_| io::Error::new(io::ErrorKind::TimedOut, "no line came in time");
-        let mut limited = (&mut read).take(MOST_BYTES);
-        let count = timeout(PATIENCE, limited.read_until(b'\n', &mut line)).await.map_err(late)??;
+        let mut limited = (&mut read).take(MOST_REQUEST_BYTES);
+        let count =
+            timeout(LONGEST_LINE_WAIT, limited.read_until(b'\n', &mut line)).await.map_err(late)??;
         if count == 0 {
             return Ok(());
         }
@@ -123,7 +124,7 @@ async fn converse(mut stream: UnixStream, watch: Arc<Mutex<Watch>>) -> io::Resul
         let answer = tokio::task::spawn_blocking(move || answer(&line, is_whole, user, &watch));
         let answer = answer.await.map_err(io::Error::other)?;
         let text = format!("{}\n", serde_json::to_string(&answer)?);
-        timeout(PATIENCE, write.write_all(text.as_bytes())).await.map_err(late)??;
+        timeout(LONGEST_LINE_WAIT, write.write_all(text.as_bytes())).await.map_err(late)??;
         if !is_whole {
             return Ok(());
         }

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use tracing::warn;
 
 /// Time between two questions.
-const INTERVAL: Duration = Duration::from_secs(1);
+const QUESTION_PERIOD: Duration = Duration::from_secs(1);
 /// Time between two questions for the processes of GPUs.
 const LISTS: Duration = Duration::from_secs(5);
 /// Age from which an answer is too old to be shown.
@@ -148,7 +148,7 @@ impl Gpus {
             }
             self.take(machine.driver, gpus);
             asked();
-            if stop.recv_timeout(INTERVAL) != Err(RecvTimeoutError::Timeout) {
+            if stop.recv_timeout(QUESTION_PERIOD) != Err(RecvTimeoutError::Timeout) {
                 return;
             }
         }

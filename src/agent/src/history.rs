@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 /// Time between two points.
-pub(crate) const INTERVAL: Duration = Duration::from_secs(2);
+pub(crate) const POINT_PERIOD: Duration = Duration::from_secs(2);
 /// Points of a line: ten minutes.
 const POINTS: usize = 300;
 /// Most lines: a tenant can enter any number of GPUs in its region. 1024 lines take 4 MiB.
@@ -52,7 +52,7 @@ impl History {
         }
     }
 
-    /// Returns all lines, each with its oldest point first. The last point is of the last [`INTERVAL`].
+    /// Returns all lines, each with its oldest point first. The last point is of the last [`POINT_PERIOD`].
     pub(crate) fn lines(&self) -> impl Iterator<Item = (&SeriesKey, &VecDeque<Point>)> {
         self.0.iter()
     }

@@ -4,7 +4,7 @@ use gpuslice_policy::units::Permille;
 use serde::Deserialize;
 
 /// Most bytes of a line.
-pub(crate) const MOST_BYTES: u64 = 16 << 10;
+pub(crate) const MOST_REQUEST_BYTES: u64 = 16 << 10;
 
 /// A request.
 #[derive(Debug, PartialEq, Eq, Deserialize)]
@@ -37,7 +37,7 @@ pub(crate) struct Change {
 /// The line is no request. The text tells how to write one.
 pub(crate) fn parse(line: &[u8], is_whole: bool) -> Result<(String, Change), String> {
     if !is_whole {
-        return Err(format!("a request is one line of JSON of at most {MOST_BYTES} bytes"));
+        return Err(format!("a request is one line of JSON of at most {MOST_REQUEST_BYTES} bytes"));
     }
     let example = "{\"op\":\"set\",\"slice\":\"a\",\"memMiB\":8192,\"core\":40}";
     let request =

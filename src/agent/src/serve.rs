@@ -99,7 +99,7 @@ fn serve_on(
 
 /// Adds points to the history, and lowers limits that tenants have raised.
 fn tick(watch: &Mutex<Watch>, stop: &Receiver<()>) {
-    while stop.recv_timeout(history::INTERVAL) == Err(RecvTimeoutError::Timeout) {
+    while stop.recv_timeout(history::POINT_PERIOD) == Err(RecvTimeoutError::Timeout) {
         watch.lock().unwrap_or_else(PoisonError::into_inner).tick();
     }
 }

@@ -215,7 +215,7 @@ struct Line {
 }
 
 async fn history(State(shared): State<Shared>) -> Result<Response, StatusCode> {
-    let interval_seconds = history::INTERVAL.as_secs();
+    let interval_seconds = history::POINT_PERIOD.as_secs();
     let write = move |lines| Json(Lines { version: VERSION, interval_seconds, lines }).into_response();
     with(shared, |watch| lines(&watch.history), write).await
 }

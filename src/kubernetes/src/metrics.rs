@@ -1,5 +1,6 @@
 //! Metrics of the calls of kubelets and schedulers, and of the extender's ledger.
 
+use crate::files::MIB;
 use prometheus_client::encoding::text;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -17,7 +18,6 @@ pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; cha
 const SHORTEST: Duration = Duration::from_millis(1);
 const GROWTH: u32 = 2;
 const BUCKETS: usize = 15;
-const MIB: u64 = 1 << 20;
 
 /// One label with a value that the code names, so that tenants cannot make series.
 type Label = [(&'static str, &'static str); 1];

@@ -15,7 +15,7 @@ use tokio::task::{AbortHandle, JoinSet};
 use tracing::warn;
 
 /// Most bytes of a request line with its headers.
-const MOST_BYTES: usize = 16 << 10;
+const MOST_HEADER_BYTES: usize = 16 << 10;
 /// Time in which a client must send the headers of its request.
 const SENDING: Duration = Duration::from_secs(10);
 /// Longest time of a connection. A client may send further requests on it.
@@ -24,7 +24,11 @@ const CONNECTION: Duration = Duration::from_secs(120);
 /// Serves until the future is dropped. `most`: the number of connections at the same time.
 pub async fn serve(listener: TcpListener, routes: Router, most: usize) {
     let mut server = http1::Builder::new();
-    server.timer(TokioTimer::new()).header_read_timeout(SENDING).max_buf_size(MOST_BYTES).keep_alive(true);
+    server
+        .timer(TokioTimer::new())
+        .header_read_timeout(SENDING)
+        .max_buf_size(MOST_HEADER_BYTES)
+        .keep_alive(true);
     let (mut tasks, mut connections) = (JoinSet::new(), Connections::default());
     loop {
         match listener.accept().await {

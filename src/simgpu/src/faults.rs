@@ -4,7 +4,8 @@
 //! allocation with status 2.
 //!
 //! - Actions: a status number, `delay:500ms` (also `us`, `s`), `kill`, or `kill-after`. With `kill` the process dies
-//!   by SIGKILL before the call does anything. With `kill-after` it dies when the call has done its work.
+//!   by SIGKILL before the call does anything. With `kill-after` it dies when the call has done its work. With `hold`
+//!   the call waits before its work until the faults of the state file are set anew.
 //! - When: `3` is the third call, `3+` the third and all later ones. Without `@when` it is every call.
 //!
 //! Faults of the environment (`SIMGPU_FAULTS`) count the calls of their process. Faults of the state file count the
@@ -28,6 +29,8 @@ pub enum Action {
     Fail(Status),
     /// The call takes this many nanoseconds longer.
     Delay(u64),
+    /// The call waits before its work until the faults of the state file are set anew.
+    Hold,
     /// The process dies before the call.
     Kill,
     /// The process dies after the call.
@@ -67,6 +70,8 @@ pub struct FaultTable {
     entries: [FaultEntry; FAULTS],
     /// Number of entries that may hold a fault.
     used: AtomicU64,
+    /// How often the faults were set. Calls that wait read it.
+    sets: AtomicU64,
 }
 
 /// A text that is not a fault.
@@ -93,6 +98,7 @@ fn fault(text: &str) -> Option<Fault> {
     let (what, when) = rest.split_once('@').unwrap_or((rest, "1+"));
     let (from, stays) = when.strip_suffix('+').map_or((when, false), |from| (from, true));
     let action = match what {
+        "hold" => Action::Hold,
         "kill" => Action::Kill,
         "kill-after" => Action::KillAfter,
         _ => match what.strip_prefix("delay:") {
@@ -123,6 +129,7 @@ impl Action {
             Self::Delay(nanos) => (1, nanos),
             Self::Kill => (2, 0),
             Self::KillAfter => (3, 0),
+            Self::Hold => (4, 0),
         }
     }
 
@@ -131,7 +138,8 @@ impl Action {
             0 => Self::Fail(Status::try_from(value).unwrap_or(999)),
             1 => Self::Delay(value),
             2 => Self::Kill,
-            _ => Self::KillAfter,
+            3 => Self::KillAfter,
+            _ => Self::Hold,
         }
     }
 }
@@ -154,6 +162,15 @@ impl FaultTable {
             entry.symbol.store(number + 1, Ordering::Release);
         }
         self.used.store(faults.len().min(FAULTS) as u64, Ordering::Release);
+        self.sets.fetch_add(1, Ordering::Release);
+    }
+
+    /// Waits until the faults are set anew.
+    fn wait_for_others(&self) {
+        let sets = self.sets.load(Ordering::Acquire);
+        while self.sets.load(Ordering::Acquire) == sets {
+            clock::sleep_until(clock::now().saturating_add(clock::MS));
+        }
     }
 
     /// Counts a call, and passes the effects of its faults to `act`.
@@ -199,7 +216,11 @@ fn own() -> Option<&'static FaultTable> {
 
 impl Default for FaultTable {
     fn default() -> Self {
-        Self { entries: core::array::from_fn(|_| FaultEntry::default()), used: AtomicU64::new(0) }
+        Self {
+            entries: core::array::from_fn(|_| FaultEntry::default()),
+            used: AtomicU64::new(0),
+            sets: AtomicU64::new(0),
+        }
     }
 }
 
@@ -217,18 +238,20 @@ pub struct Verdict {
 pub fn before(symbol: Symbol, shared: Option<&FaultTable>) -> Verdict {
     let mut verdict = Verdict::default();
     for table in own().into_iter().chain(shared) {
-        verdict = verdict.after(symbol, table);
+        verdict = verdict.with(symbol, table, shared);
     }
     verdict
 }
 
 impl Verdict {
-    /// Applies the faults of one table that act before a call.
-    pub(crate) fn after(self, symbol: Symbol, table: &FaultTable) -> Self {
+    /// Applies the faults of one table that act before a call. A call that waits looks at `shared`, the faults of the state
+    /// file.
+    pub(crate) fn with(self, symbol: Symbol, table: &FaultTable, shared: Option<&FaultTable>) -> Self {
         let mut verdict = self;
         table.apply(symbol, |action| match action {
             Action::Fail(status) => verdict.status = Some(status),
             Action::Delay(nanos) => clock::sleep_until(clock::now().saturating_add(nanos)),
+            Action::Hold => shared.into_iter().for_each(FaultTable::wait_for_others),
             Action::Kill => die(),
             Action::KillAfter => verdict.last = true,
         });
@@ -270,6 +293,24 @@ mod tests {
         table.set(&parse("cuInit=100@2+").unwrap());
         let seen: Vec<_> = (0..3).map(|_| applied(&table, Symbol::cuInit).len()).collect();
         assert_eq!(seen, [0, 1, 1]);
+    }
+
+    #[test]
+    fn a_held_call_waits_until_the_faults_are_set_anew() {
+        let table = FaultTable::default();
+        table.set(&parse("cuInit=hold@1").unwrap());
+        std::thread::scope(|scope| {
+            let call = scope.spawn(|| before(Symbol::cuInit, Some(&table)));
+            while table.entries[0].calls.load(Ordering::Relaxed) == 0 {
+                std::thread::yield_now();
+            }
+            clock::sleep_until(clock::now() + 20 * clock::MS);
+            assert!(!call.is_finished());
+            while !call.is_finished() {
+                table.set(&[]);
+            }
+        });
+        assert_eq!(before(Symbol::cuInit, Some(&table)), Verdict::default());
     }
 
     #[test]

@@ -26,17 +26,17 @@ pub extern "C" fn unheard_of() -> Status {
 }
 
 /// Number of words of the private table.
-const WORDS: usize = 12;
+const PRIVATE_WORDS: usize = 12;
 
 #[repr(C)]
 struct PrivateTable {
     /// Bytes of the whole table.
     size: usize,
-    functions: [extern "C" fn() -> Status; WORDS - 1],
+    functions: [extern "C" fn() -> Status; PRIVATE_WORDS - 1],
 }
 
 static TABLE: PrivateTable =
-    PrivateTable { size: size_of::<PrivateTable>(), functions: [private; WORDS - 1] };
+    PrivateTable { size: size_of::<PrivateTable>(), functions: [private; PRIVATE_WORDS - 1] };
 
 fn names(variable: &'static str) -> Vec<String> {
     let text = std::env::var(variable).unwrap_or_default();

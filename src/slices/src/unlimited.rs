@@ -9,7 +9,7 @@ use std::fs::File;
 use std::io::{BufRead, BufReader};
 
 /// The file name of the library, under which every process has it mapped.
-const LIBRARY: &str = "/libgpuslice.so";
+const LIBRARY_FILE: &str = "/libgpuslice.so";
 
 /// A process without the library.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -44,7 +44,7 @@ fn lacks_library(maps: impl BufRead) -> Option<bool> {
         bytes = bytes.saturating_add(line.len() as u64).saturating_add(1);
         let line = String::from_utf8_lossy(&line);
         // The agent never replaces a library, but a package may. The kernel then marks the mapped file as deleted.
-        if line.trim_end_matches(" (deleted)").ends_with(LIBRARY) {
+        if line.trim_end_matches(" (deleted)").ends_with(LIBRARY_FILE) {
             return Some(false);
         }
     }

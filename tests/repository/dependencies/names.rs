@@ -66,6 +66,14 @@ fn no_two_types_of_the_library_have_the_same_name() {
 }
 
 #[test]
+fn no_two_constants_of_a_crate_have_the_same_name() {
+    for name in crates() {
+        let shared = shared_constants(&sources(&name));
+        assert!(shared.is_empty(), "src/{name}/src: {shared:#?}");
+    }
+}
+
+#[test]
 fn no_two_constants_of_the_library_have_the_same_name() {
     let sources = joined(&LIBRARY.map(|name| (name, sources(name))));
     let shared = shared_constants(&sources);

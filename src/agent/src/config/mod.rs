@@ -23,7 +23,7 @@ pub(crate) use reading::Mistake;
 pub(crate) use slices::SliceConfig;
 
 /// Most bytes of a configuration.
-const MOST_BYTES: u64 = 1 << 20;
+const MOST_CONFIG_BYTES: u64 = 1 << 20;
 /// Address of the figures unless the file has another.
 const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9454);
 
@@ -66,13 +66,13 @@ impl Config {
         let unreadable = |what: String| vec![Mistake::of(&file, what)];
         let mut text = String::new();
         std::fs::File::open(&file)
-            .and_then(|opened| opened.take(MOST_BYTES.saturating_add(1)).read_to_string(&mut text))
+            .and_then(|opened| opened.take(MOST_CONFIG_BYTES.saturating_add(1)).read_to_string(&mut text))
             .map_err(|error| {
                 unreadable(format!("cannot be read: {error}; write it, or name another with --config"))
             })?;
-        if u64::try_from(text.len()).is_ok_and(|bytes| bytes > MOST_BYTES) {
+        if u64::try_from(text.len()).is_ok_and(|bytes| bytes > MOST_CONFIG_BYTES) {
             return Err(unreadable(format!(
-                "is larger than {MOST_BYTES} bytes; name a configuration with --config"
+                "is larger than {MOST_CONFIG_BYTES} bytes; name a configuration with --config"
             )));
         }
         Self::parse(&file, &text, &place.root)

@@ -11,7 +11,7 @@ use std::io::Read as _;
 use std::path::Path;
 
 /// Most bytes that the agent reads of the file.
-const MOST_BYTES: u64 = 64 << 10;
+const MOST_RECORD_BYTES: u64 = 64 << 10;
 
 /// Contents of the file of a slice.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,7 +30,7 @@ pub(super) struct SliceRecord {
 
 pub(super) fn read(path: &Path) -> Option<SliceRecord> {
     let mut text = String::new();
-    fs::File::open(path).ok()?.take(MOST_BYTES).read_to_string(&mut text).ok()?;
+    fs::File::open(path).ok()?.take(MOST_RECORD_BYTES).read_to_string(&mut text).ok()?;
     let kept: SliceRecord = serde_json::from_str(&text).ok()?;
     let is_right = |terms: &Terms| {
         terms.policy.parse::<CorePolicy>().is_ok()

@@ -1,7 +1,7 @@
 //! `gpuslice list`: one table of slices, a row for each GPU of each.
 
 use crate::arguments::List;
-use crate::commands::status::VERSION;
+use crate::commands::status::STATUS_VERSION;
 use crate::output::ending::Ending;
 use crate::output::failure::{self, Failure};
 use crate::slices::{self, OpenRegion, Survey, too_many};
@@ -73,7 +73,8 @@ pub(crate) fn list(wish: &List) -> Result<Ending, Failure> {
     let gpus = report::gpus(&slices);
     let warnings = report::warnings(&gpus);
     if wish.json {
-        let listing = Listing { version: VERSION, slices: slices.iter().map(Listed::of).collect(), gpus };
+        let listing =
+            Listing { version: STATUS_VERSION, slices: slices.iter().map(Listed::of).collect(), gpus };
         failure::print_json(&listing)?;
     } else {
         // A program that reads the JSON can tell unused slices apart. A person sees them only on request.
@@ -116,13 +117,13 @@ impl<'a> Listed<'a> {
 
 /// Columns of the table. Those of [`NUMBERS`] are aligned to the right. [`CONTAINER`] is left out if no slice is in a
 /// container.
-const COLUMNS: [&str; 12] =
+const TABLE_COLUMNS: [&str; 12] =
     ["NAME", "GPU", "UUID", "USED", "LIMIT", "TIME", "SHARE", "PROCS", "USER", "AGE", "CONTAINER", "PRODUCT"];
 const NUMBERS: [usize; 5] = [3, 4, 5, 6, 7];
 const CONTAINER: usize = 10;
 
 fn table(slices: &[&Slice]) -> String {
-    let mut rows = vec![COLUMNS.map(str::to_owned).to_vec()];
+    let mut rows = vec![TABLE_COLUMNS.map(str::to_owned).to_vec()];
     for slice in slices {
         let dash = || "-".to_owned();
         let user = slice.user.clone().or_else(|| slice.uid.map(|uid| uid.to_string())).unwrap_or_else(dash);

@@ -12,7 +12,7 @@ use std::io::{self, Write};
 use std::path::Path;
 
 /// First line of the examples in the help of a command.
-const EXAMPLES: &str = "Examples:\n";
+const EXAMPLES_HEADING: &str = "Examples:\n";
 
 /// Returns the commands that people type: all but the hidden ones.
 fn typed() -> clap::Command {
@@ -150,13 +150,16 @@ fn page(command: &clap::Command) -> io::Result<Vec<u8>> {
         man.render_subcommands_section(&mut page)?;
     }
     let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
-    let (notes, examples): (Vec<&str>, Vec<&str>) =
-        help.split("\n\n").filter(|part| !part.is_empty()).partition(|part| !part.starts_with(EXAMPLES));
+    let (notes, examples): (Vec<&str>, Vec<&str>) = help
+        .split("\n\n")
+        .filter(|part| !part.is_empty())
+        .partition(|part| !part.starts_with(EXAMPLES_HEADING));
     if !notes.is_empty() {
         writeln!(page, ".SH NOTES\n{}", roff(&notes, "\n.PP\n"))?;
     }
     if !examples.is_empty() {
-        let examples: Vec<&str> = examples.iter().filter_map(|part| part.strip_prefix(EXAMPLES)).collect();
+        let examples: Vec<&str> =
+            examples.iter().filter_map(|part| part.strip_prefix(EXAMPLES_HEADING)).collect();
         writeln!(page, ".SH EXAMPLES\n.nf\n{}\n.fi", roff(&examples, "\n\n"))?;
     }
     Ok(page)

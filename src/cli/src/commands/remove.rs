@@ -11,7 +11,7 @@ use std::ffi::OsString;
 use std::fs;
 
 /// Most process numbers that a refusal names.
-const TOLD: usize = 10;
+const MOST_PIDS_TOLD: usize = 10;
 
 /// Removes slices in which no process lives: `gpuslice remove`.
 pub(crate) fn remove(wish: &Remove) -> Result<Ending, Failure> {
@@ -83,7 +83,7 @@ pub(crate) fn take_away(
 fn in_use(name: &str, machine: &Machine, reader: Option<&Reader>, living: usize) -> Failure {
     let processes = reader.and_then(|reader| reader.processes().ok()).unwrap_or_default();
     let numbers = processes.iter().filter_map(|process| machine.number_of(process));
-    let pids: Vec<String> = numbers.map(|number| number.to_string()).take(TOLD).collect();
+    let pids: Vec<String> = numbers.map(|number| number.to_string()).take(MOST_PIDS_TOLD).collect();
     let lives = if living == 1 { "1 process lives" } else { &format!("{living} processes live") };
     let which = match (pids.as_slice(), living > pids.len()) {
         ([], _) => String::new(),

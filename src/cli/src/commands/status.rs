@@ -31,16 +31,16 @@ struct StatusReport {
 }
 
 /// Version of the printed document.
-pub(crate) const VERSION: u32 = 2;
+pub(crate) const STATUS_VERSION: u32 = 2;
 
 /// Sent to a terminal before the next report: moves the cursor home and erases the screen.
-const CLEAR: &str = "\x1b[H\x1b[2J";
+const CLEAR_SCREEN: &str = "\x1b[H\x1b[2J";
 
 /// Prints the use of slices: `gpuslice status`.
 pub(crate) fn status(wish: &Status) -> Result<Ending, Failure> {
     let mut nvml = NvmlRetry::new(failure::note);
     let Some(Interval(interval)) = wish.watch else { return show(wish, &mut nvml, "") };
-    let clear = if io::stdout().is_terminal() { CLEAR } else { "" };
+    let clear = if io::stdout().is_terminal() { CLEAR_SCREEN } else { "" };
     let mut between = clear;
     loop {
         let start = Instant::now();
@@ -81,7 +81,7 @@ fn show(wish: &Status, nvml: &mut NvmlRetry, before: &str) -> Result<Ending, Fai
     let warnings = report::warnings(&gpus);
     failure::print(before)?;
     if wish.json {
-        failure::print_json(&StatusReport { version: VERSION, slices, gpus })?;
+        failure::print_json(&StatusReport { version: STATUS_VERSION, slices, gpus })?;
     } else if slices.is_empty() {
         failure::print("no slices\n")?;
     } else {

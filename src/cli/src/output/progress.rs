@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 /// Longest wait without a progress line.
 pub(crate) const SHORT: Duration = Duration::from_secs(1);
 /// Time between two updates of the line.
-const STEP: Duration = Duration::from_secs(1);
+const UPDATE_PERIOD: Duration = Duration::from_secs(1);
 
 /// The line. Dropping it erases the line.
 #[derive(Debug, Default)]
@@ -50,6 +50,6 @@ pub(crate) fn wait(what: &str, long: Duration) {
             break;
         }
         line.show(format!("{what}: {} s left", left.as_secs_f64().ceil()));
-        thread::sleep(left.min(STEP));
+        thread::sleep(left.min(UPDATE_PERIOD));
     }
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 /// The usual path of the control socket.
 pub(crate) const SOCKET: &str = "/run/gpuslice/agent.sock";
 /// Longest wait for an answer. The agent writes two files and the region before it answers.
-const PATIENCE: Duration = Duration::from_secs(10);
+const LONGEST_ANSWER: Duration = Duration::from_secs(10);
 /// Most bytes of an answer.
 const MOST_BYTES: u64 = 16 << 10;
 const MIB: u64 = 1 << 20;
@@ -70,8 +70,8 @@ struct Answer {
 }
 
 fn exchange(mut stream: UnixStream, line: &str) -> io::Result<Answer> {
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(LONGEST_ANSWER))?;
+    stream.set_write_timeout(Some(LONGEST_ANSWER))?;
     stream.write_all(line.as_bytes())?;
     let mut answer = String::new();
     BufReader::new(stream.take(MOST_BYTES)).read_line(&mut answer)?;

@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 pub(crate) use survey::{OpenRegion, Survey};
 
 /// Inode of the initial process-number namespace of a machine.
-const FIRST_PID_NAMESPACE: u64 = 0xEFFF_FFFC;
+pub(crate) const FIRST_PID_NAMESPACE: u64 = 0xEFFF_FFFC;
 
 /// Returns the region of a slice that `run` starts under a name.
 ///

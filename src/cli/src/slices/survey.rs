@@ -10,7 +10,7 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf, absolute};
 
 /// Most names that a message lists.
-const TOLD: usize = 20;
+const MOST_NAMES_TOLD: usize = 20;
 
 /// The regions that this process sees at one moment.
 #[derive(Debug, Default)]
@@ -187,8 +187,8 @@ impl Survey {
             return Failure::new(removed.to_string());
         }
         let mut names: Vec<String> = self.readable().map(|(region, _)| self.label(region)).collect();
-        let more = names.len().saturating_sub(TOLD);
-        names.truncate(TOLD);
+        let more = names.len().saturating_sub(MOST_NAMES_TOLD);
+        names.truncate(MOST_NAMES_TOLD);
         let there = match (names.as_slice(), more) {
             ([], _) => "there is none at all".to_owned(),
             (names, 0) => format!("there are: {}", names.join(", ")),

@@ -21,9 +21,9 @@ use std::time::Duration;
 /// Folder in which every pod finds the certificate of its apiserver, and its token.
 const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 /// Most bytes of an answer: 100,000 pods of 10 KiB.
-const MOST_BYTES: usize = 1 << 30;
+const MOST_ANSWER_BYTES: usize = 1 << 30;
 /// Longest time of a request that is no watch.
-const PATIENCE: Duration = Duration::from_secs(30);
+const LONGEST_REQUEST: Duration = Duration::from_secs(30);
 
 /// Time without traffic after which TCP checks that the other end of a connection is there.
 const KEEPALIVE: Duration = Duration::from_secs(30);
@@ -204,17 +204,17 @@ impl Client {
     /// # Errors
     /// See [`Failure`]; 410 if the version is too old.
     pub async fn changes(&self, path: &str) -> Result<Changes, Failure> {
-        let answer = tokio::time::timeout(PATIENCE, self.send(Method::GET, path, None)).await;
+        let answer = tokio::time::timeout(LONGEST_REQUEST, self.send(Method::GET, path, None)).await;
         Ok(Changes { body: answer.map_err(silent)??, text: Vec::new() })
     }
 
     async fn ask(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Bytes, Failure> {
         let asked = async {
             let answer = self.send(method, path, body).await?;
-            let whole = Limited::new(answer, MOST_BYTES).collect().await;
+            let whole = Limited::new(answer, MOST_ANSWER_BYTES).collect().await;
             whole.map(http_body_util::Collected::to_bytes).map_err(silent)
         };
-        tokio::time::timeout(PATIENCE, asked).await.map_err(silent)?
+        tokio::time::timeout(LONGEST_REQUEST, asked).await.map_err(silent)?
     }
 
     async fn send(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Incoming, Failure> {

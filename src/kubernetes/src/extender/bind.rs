@@ -6,7 +6,7 @@ use super::{Extender, ExtenderState};
 use crate::api::{Failure, Metadata, Pod, timestamp};
 use crate::lease::Term;
 use crate::metrics::Verb;
-use crate::objects::{ALLOC, Alloc, Part, VERSION, requests};
+use crate::objects::{ALLOC, ANNOTATION_VERSION, Alloc, Part, requests};
 use axum::Json;
 use axum::extract::State as Shared;
 use serde_json::{Value, json};
@@ -106,7 +106,7 @@ impl Extender {
     ) -> Result<(), Unbound> {
         let Binding { pod: name, namespace, uid, node } = binding;
         let alloc = Alloc {
-            v: VERSION,
+            v: ANNOTATION_VERSION,
             uid: uid.clone(),
             node: node.clone(),
             generation: 1,

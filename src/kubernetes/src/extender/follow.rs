@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use tracing::warn;
 
 /// Time after which the extender asks the apiserver again after the end or the refusal of a watch.
-const AGAIN: Duration = Duration::from_secs(1);
+const WATCH_RETRY_PERIOD: Duration = Duration::from_secs(1);
 /// Objects of a page of a list. `kubectl` asks for the same number.
 const PAGE: u32 = 500;
 /// Time after which the apiserver ends a watch.
@@ -119,7 +119,7 @@ async fn kind<T: DeserializeOwned>(extender: &Extender, kind: Kind<T>) {
     let mut version = None;
     loop {
         match once(extender, &kind, &mut version).await {
-            Ok(Ended::ByApiserver) => tokio::time::sleep(AGAIN).await,
+            Ok(Ended::ByApiserver) => tokio::time::sleep(WATCH_RETRY_PERIOD).await,
             Ok(Ended::ForAList) => version = None,
             Err(failure) => {
                 warn!("{}: {failure}", kind.path);
@@ -127,7 +127,7 @@ async fn kind<T: DeserializeOwned>(extender: &Extender, kind: Kind<T>) {
                 if !matches!(failure, Failure::Silent(_)) {
                     version = None;
                 }
-                tokio::time::sleep(AGAIN).await;
+                tokio::time::sleep(WATCH_RETRY_PERIOD).await;
             }
         }
     }

@@ -41,13 +41,13 @@ use tracing::warn;
 use waiting::Waiting;
 
 /// Most bytes of a request: 10,000 whole nodes.
-const MOST_BYTES: usize = 256 << 20;
+const MOST_BODY_BYTES: usize = 256 << 20;
 
 /// Most connections at the same time to the port of the state and the metrics.
 const MOST_CONNECTIONS: usize = 32;
 
 /// Time in which the pods must be listed again: a part of the 5 s that a scheduler waits.
-const PATIENCE: Duration = Duration::from_secs(3);
+const LONGEST_LIST_WAIT: Duration = Duration::from_secs(3);
 const UNLISTED: &str = "the nodes and pods of the cluster are not listed yet";
 
 /// State of an extender, which follows the cluster.
@@ -135,7 +135,7 @@ pub async fn serve(
         .route("/prioritize", post(prioritize))
         .route("/preempt", post(preempt))
         .route("/bind", post(bind::bind))
-        .layer(DefaultBodyLimit::max(MOST_BYTES))
+        .layer(DefaultBodyLimit::max(MOST_BODY_BYTES))
         .merge(state.clone())
         .with_state(Arc::clone(&extender));
     let state = state.with_state(Arc::clone(&extender));
@@ -173,7 +173,7 @@ impl Extender {
         let mut listed = self.listed.subscribe();
         if !is_new(&listed.borrow()) {
             self.again.notify_one();
-            let waited = tokio::time::timeout(PATIENCE, listed.wait_for(is_new)).await;
+            let waited = tokio::time::timeout(LONGEST_LIST_WAIT, listed.wait_for(is_new)).await;
             waited.map_err(|_| UNLISTED)?.map_err(|error| error.to_string())?;
         }
         Ok(Some(term))

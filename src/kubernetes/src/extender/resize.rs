@@ -10,12 +10,12 @@ use std::time::Duration;
 use tracing::{info, warn};
 
 /// Time after which the extender tries a refused wish again.
-const AGAIN: Duration = Duration::from_secs(10);
+const RESIZE_RETRY_PERIOD: Duration = Duration::from_secs(10);
 
 /// Serves wishes until the future is dropped.
 pub(super) async fn serve(extender: &Extender) {
     loop {
-        let _new_or_late = tokio::time::timeout(AGAIN, extender.wish.notified()).await;
+        let _new_or_late = tokio::time::timeout(RESIZE_RETRY_PERIOD, extender.wish.notified()).await;
         let wishes: Vec<PodChange> = extender.with(|state| state.wishes.all());
         for wish in wishes {
             let Err(why) = extender.resize(&wish).await else { continue };

@@ -35,7 +35,7 @@ impl Part {
 /// Parts of a pod's containers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Alloc {
-    /// [`VERSION`](annotation::VERSION).
+    /// [`ANNOTATION_VERSION`](annotation::ANNOTATION_VERSION).
     pub v: u32,
     /// UID of the pod: a later pod with the pod's name does not have these parts.
     pub uid: String,

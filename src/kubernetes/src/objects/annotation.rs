@@ -3,7 +3,7 @@
 use serde::de::DeserializeOwned;
 
 /// Version of these annotations.
-pub const VERSION: u32 = 1;
+pub const ANNOTATION_VERSION: u32 = 1;
 
 /// Reads the text of an annotation. Unknown keys are ignored.
 ///
@@ -17,7 +17,7 @@ pub(super) fn parse<T: DeserializeOwned>(
     let wrong = |why: String| format!("the annotation {name} {why}: {text:?}");
     let read: T = serde_json::from_str(text).map_err(|error| wrong(format!("cannot be read ({error})")))?;
     match version(&read) {
-        VERSION => Ok(read),
-        other => Err(wrong(format!("has the version {other}, and {VERSION} is known here"))),
+        ANNOTATION_VERSION => Ok(read),
+        other => Err(wrong(format!("has the version {other}, and {ANNOTATION_VERSION} is known here"))),
     }
 }

@@ -34,7 +34,7 @@ pub struct Gpu {
 /// The GPUs of a node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Inventory {
-    /// [`VERSION`](annotation::VERSION).
+    /// [`ANNOTATION_VERSION`](annotation::ANNOTATION_VERSION).
     pub v: u32,
     /// Version of the driver; empty if NVML does not tell it.
     pub driver: String,

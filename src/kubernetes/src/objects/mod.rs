@@ -11,7 +11,7 @@ mod request;
 mod resize;
 
 pub use alloc::{ALLOC, Alloc, Part};
-pub use annotation::VERSION;
+pub use annotation::ANNOTATION_VERSION;
 pub use budget::{Budget, Labels};
 pub use constraints::{Constraints, GPU_MODEL, GPU_TOPOLOGY, Topology};
 pub use foreign::foreign;

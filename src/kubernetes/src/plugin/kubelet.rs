@@ -16,9 +16,9 @@ use tracing::{info, warn};
 /// Socket of the plugin in the kubelet's folder.
 const SOCKET: &str = "gpuslice.sock";
 /// Version of the interface.
-const VERSION: &str = "v1beta1";
+const PLUGIN_VERSION: &str = "v1beta1";
 /// Time in which the kubelet must accept a registration, and then ask for the devices.
-const PATIENCE: Duration = Duration::from_secs(5);
+const LONGEST_REGISTRATION: Duration = Duration::from_secs(5);
 
 /// Serves one kubelet after another.
 ///
@@ -38,7 +38,7 @@ pub(super) async fn serve(plugin: &Arc<Plugin>) {
                     let mut had_stream = false;
                     while (identity(&ours), identity(&kubelets)) == served {
                         let has_stream = Arc::strong_count(&streams) > 2;
-                        if !has_stream && (had_stream || begun.elapsed() >= PATIENCE) {
+                        if !has_stream && (had_stream || begun.elapsed() >= LONGEST_REGISTRATION) {
                             break;
                         }
                         had_stream = has_stream;
@@ -72,12 +72,12 @@ async fn begin(
             warn!("the device plugin's socket: {error}");
         }
     });
-    match tokio::time::timeout(PATIENCE, register(kubelets)).await {
+    match tokio::time::timeout(LONGEST_REGISTRATION, register(kubelets)).await {
         Ok(Ok(())) => Ok((streams, server)),
         other => {
             server.abort();
             Err(other.map_or_else(
-                |_| format!("not within {PATIENCE:?}"),
+                |_| format!("not within {LONGEST_REGISTRATION:?}"),
                 |failed| failed.err().unwrap_or_default(),
             ))
         }
@@ -89,7 +89,7 @@ async fn register(kubelets: &Path) -> Result<(), String> {
     let channel = endpoint.map_err(|error| error.to_string())?.connect().await;
     let mut client = RegistrationClient::new(channel.map_err(|error| error.to_string())?);
     let request = RegisterRequest {
-        version: VERSION.to_owned(),
+        version: PLUGIN_VERSION.to_owned(),
         endpoint: SOCKET.to_owned(),
         resource_name: SLICE.to_owned(),
         options: Some(OPTIONS),

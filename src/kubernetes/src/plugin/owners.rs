@@ -9,9 +9,9 @@ use std::time::Duration;
 use tonic::transport::Endpoint;
 
 /// Most bytes of the kubelet's answer, which names every device of every container of the node.
-const MOST_BYTES: usize = 64 << 20;
+const MOST_OWNERS_BYTES: usize = 64 << 20;
 /// Time in which the kubelet must answer; it takes 1 to 18 ms.
-const PATIENCE: Duration = Duration::from_secs(5);
+const LONGEST_OWNERS_ANSWER: Duration = Duration::from_secs(5);
 
 /// Container, with its slots.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,9 +30,12 @@ pub(crate) async fn holders(socket: &Path) -> Result<Vec<Holder>, String> {
         format!("the kubelet's list of devices ({}): {error}{cause}", socket.display())
     };
     let endpoint = Endpoint::from_shared(format!("unix://{}", socket.display()));
-    let endpoint = endpoint.map_err(|error| told(&error))?.connect_timeout(PATIENCE).timeout(PATIENCE);
+    let endpoint = endpoint
+        .map_err(|error| told(&error))?
+        .connect_timeout(LONGEST_OWNERS_ANSWER)
+        .timeout(LONGEST_OWNERS_ANSWER);
     let channel = endpoint.connect().await.map_err(|error| told(&error))?;
-    let mut client = PodResourcesListerClient::new(channel).max_decoding_message_size(MOST_BYTES);
+    let mut client = PodResourcesListerClient::new(channel).max_decoding_message_size(MOST_OWNERS_BYTES);
     let listed = client.list(crate::grpc::pod_resources::ListPodResourcesRequest {}).await;
     Ok(read(listed.map_err(|error| told(&error))?.into_inner()))
 }

@@ -1,24 +1,25 @@
 //! Test apiserver with pods, nodes, disruption budgets, claims and lists of devices, over real HTTP.
 
-#[path = "resources.rs"]
+mod leases;
+mod lists;
+mod pods;
 mod resources;
 
-use axum::body::Body;
-use axum::extract::{Path, Query, Request, State};
+pub(crate) use pods::Mishap;
+
+use axum::extract::{Path, Request, State};
 use axum::http::{Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
-use axum::routing::{MethodRouter, get};
+use axum::routing::get;
 use axum::{Json, Router};
+use lists::list;
+use pods::{bind_pod, get_pod, patch_pod};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use tokio::sync::mpsc;
-use tokio_stream::StreamExt as _;
-use tokio_stream::wrappers::UnboundedReceiverStream;
-
-mod leases;
 
 type Objects = BTreeMap<String, Value>;
 type Answer = (StatusCode, Json<Value>);
@@ -68,25 +69,6 @@ struct Stored {
     events: Vec<Value>,
     /// Process whose writes of Leases wait while it is set.
     stopped: Option<String>,
-}
-
-/// Mishap of a binding, or of a patch of a pod.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Mishap {
-    /// The binding is refused.
-    Refused,
-    /// The pod is bound, and the answer is lost.
-    Unheard,
-    /// The answer is lost, and the pod is bound a while later.
-    Late,
-    /// The answer is 500, and the write is done a while later, as by an etcd that is late.
-    Unsure,
-    /// Neither the write nor its answer arrives.
-    Lost,
-    /// The answer is lost, and the pod is bound just after its next patch.
-    Overtaken,
-    /// The pod is deleted just before.
-    Deleted,
 }
 
 /// The apiserver; its clones share one state.
@@ -309,10 +291,6 @@ async fn count_writes(State(server): State<Apiserver>, request: Request, next: N
     next.run(request).await
 }
 
-async fn get_pod(State(server): State<Apiserver>, Path((namespace, name)): Path<(String, String)>) -> Answer {
-    server.answer(|stored| stored.pods.get(&format!("{namespace}/{name}")).cloned())
-}
-
 impl Stored {
     fn objects(&mut self, kind: &str) -> &mut Objects {
         match kind {
@@ -345,157 +323,6 @@ fn key(object: &Value) -> String {
 
 fn conflict(why: &str) -> Response {
     (StatusCode::CONFLICT, Json(json!({"kind": "Status", "message": why}))).into_response()
-}
-
-async fn patch_pod(
-    State(server): State<Apiserver>,
-    Path((namespace, name)): Path<(String, String)>,
-    Json(patch): Json<Value>,
-) -> Response {
-    let key = format!("{namespace}/{name}");
-    match server.with(|stored| stored.patch_mishap.take()) {
-        Some(Mishap::Lost) => cut_off(),
-        Some(Mishap::Unsure) => {
-            tokio::spawn(async move { patched(&server, &key, &patch).await });
-            late()
-        }
-        _ => patched(&server, &key, &patch).await,
-    }
-}
-
-/// Patches a pod, once its patches are not held.
-async fn patched(server: &Apiserver, key: &str, patch: &Value) -> Response {
-    while server.with(|stored| stored.held.as_deref() == Some(key)) {
-        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-    }
-    let is_same = |pod: &Value| {
-        let of = |field: &str| [patch, pod].map(|object| object["metadata"][field].clone());
-        ["uid", "resourceVersion"].into_iter().map(of).all(|[said, is]| said.is_null() || said == is)
-    };
-    if server.with(|stored| stored.pods.get(key).is_some_and(|pod| !is_same(pod))) {
-        return conflict("the object has been modified");
-    }
-    let patched = server.answer(|stored| {
-        merge(stored.pods.get_mut(key)?, patch);
-        stored.changed(PODS, key, "MODIFIED");
-        stored.pods.get(key).cloned()
-    });
-    let overtaken = server.with(|stored| stored.overtaken.take_if(|(pod, _)| pod == key));
-    if let Some((_, binding)) = overtaken {
-        bound(server, key, &binding);
-    }
-    patched.into_response()
-}
-
-async fn bind_pod(
-    State(server): State<Apiserver>,
-    Path((namespace, name)): Path<(String, String)>,
-    Json(binding): Json<Value>,
-) -> Response {
-    let key = format!("{namespace}/{name}");
-    let mishap = server.with(|stored| stored.mishap.take());
-    match mishap {
-        Some(Mishap::Refused) => return conflict("the binding is refused"),
-        Some(Mishap::Deleted) => server.delete(&key),
-        Some(Mishap::Late | Mishap::Unsure) => {
-            tokio::spawn(async move {
-                tokio::time::sleep(std::time::Duration::from_millis(200)).await;
-                bound(&server, &key, &binding);
-            });
-            return if mishap == Some(Mishap::Late) { cut_off() } else { late() };
-        }
-        Some(Mishap::Lost) => return cut_off(),
-        Some(Mishap::Overtaken) => {
-            server.with(|stored| stored.overtaken = Some((key, binding)));
-            return cut_off();
-        }
-        Some(Mishap::Unheard) | None => {}
-    }
-    let bound = bound(&server, &key, &binding);
-    if mishap == Some(Mishap::Unheard) { cut_off() } else { bound }
-}
-
-fn bound(server: &Apiserver, key: &str, binding: &Value) -> Response {
-    if server.with(|stored| stored.pods.get(key).is_some_and(|pod| !pod["spec"]["nodeName"].is_null())) {
-        return conflict("the pod is already assigned to a node");
-    }
-    let version = &binding["metadata"]["resourceVersion"];
-    let is_other = |pod: &Value| !version.is_null() && pod["metadata"]["resourceVersion"] != *version;
-    if server.with(|stored| stored.pods.get(key).is_some_and(is_other)) {
-        return conflict("the object has been modified");
-    }
-    let bound = server.answer(|stored| {
-        let pod = stored.pods.get_mut(key)?;
-        assert_eq!(pod["metadata"]["uid"], binding["metadata"]["uid"]);
-        pod["spec"]["nodeName"] = binding["target"]["name"].clone();
-        stored.changed(PODS, key, "MODIFIED");
-        Some(json!({"kind": "Status"}))
-    });
-    bound.into_response()
-}
-
-/// Returns the answer of an apiserver whose etcd is late.
-fn late() -> Response {
-    let status = json!({"kind": "Status", "message": "etcdserver: request timed out"});
-    (StatusCode::INTERNAL_SERVER_ERROR, Json(status)).into_response()
-}
-
-/// Returns an answer in whose middle the connection ends.
-fn cut_off() -> Response {
-    let cut = tokio_stream::once(Err::<String, _>(std::io::Error::other("cut off")));
-    Body::from_stream(cut).into_response()
-}
-
-/// Sends the changes of one kind from a version on, one JSON object a line, until the watch is ended.
-fn watch(server: &Apiserver, kind: &'static str, query: &HashMap<String, String>) -> Response {
-    let (sender, receiver) = mpsc::unbounded_channel();
-    let from: u64 = query["resourceVersion"].parse().unwrap();
-    server.with(|stored| {
-        if from < stored.forgotten {
-            let status = json!({"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"});
-            sender.send(json!({"type": "ERROR", "object": status})).unwrap();
-            return;
-        }
-        for (.., change) in stored.history.iter().filter(|(version, of, _)| *version > from && *of == kind) {
-            sender.send(change.clone()).unwrap();
-        }
-        stored.watchers.push((kind, sender));
-    });
-    let lines =
-        UnboundedReceiverStream::new(receiver).map(|change| Ok::<_, std::io::Error>(format!("{change}\n")));
-    Body::from_stream(lines).into_response()
-}
-
-/// Lists or watches the objects of a kind.
-fn list(kind: &'static str) -> MethodRouter<Apiserver> {
-    get(move |State(server): State<Apiserver>, Query(query): Query<HashMap<String, String>>| async move {
-        if kind == PODS {
-            server.with(|stored| stored.queries.push(query.clone()));
-        }
-        if query.contains_key("watch") {
-            return watch(&server, kind, &query);
-        }
-        server.answer(|stored| page(stored, kind, &query)).into_response()
-    })
-}
-
-/// Returns a page of the objects of a kind. None if such lists are to fail.
-fn page(stored: &mut Stored, kind: &'static str, query: &HashMap<String, String>) -> Option<Value> {
-    let node = query.get("fieldSelector").and_then(|fields| fields.strip_prefix("spec.nodeName="));
-    let is_on = |object: &&Value| node.is_none_or(|node| object["spec"]["nodeName"] == json!(node));
-    if stored.unlisted == Some(kind) {
-        return None;
-    }
-    let after = query.get("continue").map_or("", String::as_str);
-    let asked = query.get("limit").map(|limit| limit.parse().unwrap());
-    let most = asked.map_or(usize::MAX, |asked: usize| asked.min(stored.page.unwrap_or(asked)));
-    let version = stored.version.to_string();
-    let later = stored.objects(kind).iter().filter(|(key, _)| key.as_str() > after);
-    let shown: Vec<_> = later.filter(|(_, object)| is_on(object)).take(most).collect();
-    let next = shown.last().filter(|_| shown.len() == most).map(|(key, _)| key.as_str());
-    let items: Vec<&Value> = shown.iter().map(|(_, object)| *object).collect();
-    let metadata = json!({"resourceVersion": version, "continue": next});
-    Some(json!({"kind": "List", "apiVersion": "v1", "metadata": metadata, "items": items}))
 }
 
 async fn tell(State(server): State<Apiserver>, Json(event): Json<Value>) -> Answer {

@@ -235,32 +235,39 @@ fn use_time(member: &Member, device: Device) {
     member.withdraw_request(device);
 }
 
+/// Overwrites all words of a region behind its prefix, each byte with `seed`, or with noise for a seed of 1 to 3. Then calls every
+/// function of a member that has joined before, and of one that joins afterwards.
+fn use_all_words(seed: u8) {
+    let directory = directory();
+    let path = directory.path().join("region");
+    let (member, device) = join(&path, 1000);
+    let after_the_prefix = 24;
+    let size = usize::try_from(figure("size") - after_the_prefix).unwrap();
+    let mut random = u64::from(seed);
+    let noise: Vec<u8> = (0..size)
+        .map(|_| match seed {
+            1..=3 => {
+                random =
+                    random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                random.to_be_bytes()[0]
+            }
+            _ => seed,
+        })
+        .collect();
+    open(&path).write_all_at(&noise, after_the_prefix).unwrap();
+    let _ = (member.held(device), member.limits(device));
+    use_all(&member);
+    // A process that joins later either has a slot or an error.
+    if let Ok((other, _)) = Member::join(&path, Trust::OwnerOnly, &[request(1)]) {
+        use_all(&other);
+    }
+}
+
 #[test]
 fn words_of_any_value_cause_no_panic() {
-    for seed in [0xff_u8, 0x00, 0x80, 0x5a, 1, 2, 3] {
-        let directory = directory();
-        let path = directory.path().join("region");
-        let (member, device) = join(&path, 1000);
-        let after_the_prefix = 24;
-        let size = usize::try_from(figure("size") - after_the_prefix).unwrap();
-        let mut random = u64::from(seed);
-        let noise: Vec<u8> = (0..size)
-            .map(|_| match seed {
-                1..=3 => {
-                    random = random
-                        .wrapping_mul(6_364_136_223_846_793_005)
-                        .wrapping_add(1_442_695_040_888_963_407);
-                    random.to_be_bytes()[0]
-                }
-                _ => seed,
-            })
-            .collect();
-        open(&path).write_all_at(&noise, after_the_prefix).unwrap();
-        let _ = (member.held(device), member.limits(device));
-        use_all(&member);
-        // A process that joins later either has a slot or an error.
-        if let Ok((other, _)) = Member::join(&path, Trust::OwnerOnly, &[request(1)]) {
-            use_all(&other);
+    std::thread::scope(|scope| {
+        for seed in [0xff_u8, 0x00, 0x80, 0x5a, 1, 2, 3] {
+            scope.spawn(move || use_all_words(seed));
         }
-    }
+    });
 }

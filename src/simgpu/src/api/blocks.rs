@@ -3,7 +3,7 @@
 use gpuslice_driver::types::*;
 
 use crate::call::DriverCall;
-use crate::model::managed::HOST;
+use crate::model::managed::HOST_LOCATION;
 use crate::model::regions::{HostBlock, Origin};
 use crate::os::clock;
 use crate::process::memory::{PITCH, map_host};
@@ -13,7 +13,7 @@ use crate::status::{Outcome, statuses};
 pub(super) fn ordinal_of(place: CUmemLocation) -> Result<i32, Status> {
     match place.kind {
         1 => Ok(place.id),
-        2..=4 => Ok(HOST),
+        2..=4 => Ok(HOST_LOCATION),
         _ => Err(status::INVALID_VALUE),
     }
 }

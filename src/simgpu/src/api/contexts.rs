@@ -12,11 +12,11 @@ use crate::state::layout::MemoryKind;
 use crate::status::{Outcome, statuses};
 
 /// All flags of `cuCtxCreate`.
-const FLAGS: u32 = 0xff;
+const CONTEXT_FLAGS: u32 = 0xff;
 
 impl DriverCall {
     fn create(&self, to: *mut CUcontext, flags: u32, device: CUdevice, version: u32) -> Outcome {
-        if to.is_null() || flags & !FLAGS != 0 {
+        if to.is_null() || flags & !CONTEXT_FLAGS != 0 {
             return Err(status::INVALID_VALUE);
         }
         let simulation = self.simulation()?;
@@ -66,7 +66,7 @@ impl DriverCall {
     fn primary_flags(&self, device: CUdevice, flags: u32) -> Outcome {
         let simulation = self.simulation()?;
         simulation.device(device)?;
-        if flags & !FLAGS != 0 {
+        if flags & !CONTEXT_FLAGS != 0 {
             return Err(status::INVALID_VALUE);
         }
         let mut objects = simulation.objects();

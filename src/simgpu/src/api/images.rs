@@ -4,7 +4,7 @@ use gpuslice_driver::types::*;
 
 use crate::call::DriverCall;
 use crate::model::fat_binary;
-use crate::model::image::{ELF, FAT, Image, WRAPPER, elf_length};
+use crate::model::image::{ELF_MAGIC, FAT, Image, WRAPPER, elf_length};
 use crate::model::objects::{handle, pointer};
 use crate::status::{Outcome, statuses};
 
@@ -15,7 +15,7 @@ impl DriverCall {
     /// Returns the image behind a pointer.
     pub(super) fn image(&self, code: *const c_void) -> Result<Image, Status> {
         let start: [u8; 4] = self.read_start(code)?;
-        if start == ELF {
+        if start == ELF_MAGIC {
             let length = elf_length(self.bytes(code, ELF_HEADER)?).ok_or(statuses::INVALID_IMAGE)?;
             return Ok(Image::of_elf(self.bytes(code, length)?));
         }
@@ -54,7 +54,7 @@ impl DriverCall {
         use std::os::unix::ffi::OsStrExt;
         let name = std::ffi::OsStr::from_bytes(self.text(name)?.to_bytes());
         let content = std::fs::read(name).map_err(|_| statuses::FILE_NOT_FOUND)?;
-        if content.starts_with(&ELF) {
+        if content.starts_with(&ELF_MAGIC) {
             return Ok(Image::of_elf(&content));
         }
         match content.first_chunk() {

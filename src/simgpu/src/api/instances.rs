@@ -14,7 +14,7 @@ use crate::process::host_queue::HostTask;
 use crate::status::Outcome;
 
 /// All flags of instantiation: free on launch, upload, on the device, by priority.
-const FLAGS: u64 = 0xf;
+const INSTANTIATION_FLAGS: u64 = 0xf;
 /// The executable's work is uploaded to the device at once.
 const UPLOAD: u64 = 2;
 /// The executable can be launched from the device.
@@ -91,7 +91,7 @@ impl DriverCall {
         upload: StreamArgument,
     ) -> Outcome {
         if to.is_null()
-            || flags & !FLAGS != 0
+            || flags & !INSTANTIATION_FLAGS != 0
             || flags & (AUTO_FREE | DEVICE_LAUNCH) == AUTO_FREE | DEVICE_LAUNCH
         {
             return Err(status::INVALID_VALUE);

@@ -30,8 +30,8 @@ mod attribute {
     pub(super) const IS_DECOMPRESS_CAPABLE: u32 = 21;
 }
 
-const HOST: u64 = 1;
-const DEVICE: u64 = 2;
+const HOST_MEMORY: u64 = 1;
+const DEVICE_MEMORY: u64 = 2;
 
 /// The facts behind all attributes.
 struct Facts {
@@ -53,7 +53,7 @@ impl DriverCall {
         if let Some((base, region)) = objects.regions.around(address) {
             let managed = region.origin == Origin::Managed;
             let pool = if let Origin::Pool(pool) = region.origin { pool } else { 0 };
-            let kind = if region.device.is_some() { DEVICE } else { HOST };
+            let kind = if region.device.is_some() { DEVICE_MEMORY } else { HOST_MEMORY };
             let ordinal = region.device.map_or(0, |device| simulation.ordinal(device));
             let host = if managed { address } else { 0 };
             let (size, context, number) = (region.size, region.context, region.number);
@@ -66,7 +66,7 @@ impl DriverCall {
             base,
             size: block.size,
             context: block.context,
-            kind: HOST,
+            kind: HOST_MEMORY,
             managed: false,
             pool: 0,
             ordinal,
@@ -87,11 +87,11 @@ impl DriverCall {
             attribute::BUFFER_ID | attribute::MEMORY_BLOCK_ID => facts.number,
             attribute::IS_MANAGED => u64::from(facts.managed),
             attribute::DEVICE_ORDINAL => facts.ordinal as u64,
-            attribute::IS_LEGACY_IPC_CAPABLE => u64::from(facts.kind == DEVICE && !facts.managed),
+            attribute::IS_LEGACY_IPC_CAPABLE => u64::from(facts.kind == DEVICE_MEMORY && !facts.managed),
             attribute::RANGE_START | attribute::MAPPING_BASE => facts.base,
             attribute::RANGE_SIZE | attribute::MAPPING_SIZE => facts.size,
             attribute::MAPPED => 1,
-            attribute::IS_RDMA_CAPABLE => u64::from(facts.kind == DEVICE),
+            attribute::IS_RDMA_CAPABLE => u64::from(facts.kind == DEVICE_MEMORY),
             attribute::ACCESS_FLAGS => 3,
             attribute::POOL => facts.pool,
             _ => return Err(status::INVALID_VALUE),

@@ -10,7 +10,7 @@ use crate::engine::{Completion, Target, Work};
 use crate::model::graphs::Op;
 use crate::model::ipc_handles::{self, Label, Purpose};
 use crate::model::objects::{handle, pointer};
-use crate::model::pools::{Freed, MANAGED, PINNED, Pool, PoolPlace, on_device};
+use crate::model::pools::{Freed, MANAGED_TYPE, PINNED_TYPE, Pool, PoolPlace, on_device};
 use crate::model::regions::Origin;
 use crate::model::streams::Stream;
 use crate::model::virtual_memory::{FILE_DESCRIPTOR, location};
@@ -41,9 +41,9 @@ fn place_of(
     location: CUmemLocation,
 ) -> Result<(Option<usize>, PoolPlace), Status> {
     let device = match (allocation_type, location.kind) {
-        (MANAGED, location::NONE) => None,
-        (MANAGED, location::PART_OF_DEVICE) => return Err(status::INVALID_VALUE),
-        (PINNED | MANAGED, kind) => device_of(simulation, (kind, location.id))?,
+        (MANAGED_TYPE, location::NONE) => None,
+        (MANAGED_TYPE, location::PART_OF_DEVICE) => return Err(status::INVALID_VALUE),
+        (PINNED_TYPE | MANAGED_TYPE, kind) => device_of(simulation, (kind, location.id))?,
         _ => return Err(status::INVALID_VALUE),
     };
     Ok((device, (allocation_type, location.kind, location.id)))
@@ -252,7 +252,7 @@ impl DriverCall {
 
     fn pool_of(&self, device: CUdevice, is_default: bool, to: *mut CUmemoryPool) -> Outcome {
         let mut location = CUmemLocation { kind: 1, id: device };
-        let pool = self.location_pool(&raw mut location, PINNED, is_default)?;
+        let pool = self.location_pool(&raw mut location, PINNED_TYPE, is_default)?;
         self.write(to, pointer(pool))
     }
 }

@@ -3,7 +3,7 @@
 use gpuslice_driver::Symbol;
 
 use crate::engine::EngineState;
-use crate::os::clock;
+use crate::os::clock::{self, MS};
 use crate::os::messages;
 use crate::state::file::Locked;
 use crate::state::layout::{Process, State, name_bytes};
@@ -186,7 +186,6 @@ impl NvmlView {
     }
 }
 
-const MS: u64 = 1_000_000;
 /// Duration of `nvmlInit` on machines with several GPUs (measured).
 const INIT_NS: u64 = 300 * MS;
 /// Median duration of a list of processes (measured).

@@ -59,19 +59,20 @@ impl Managing {
     /// Returns the attribute of a device, if this setting changes it.
     pub(crate) fn attribute(self, number: u32) -> Option<i32> {
         match (self, number) {
-            (Self::Never, MANAGED) | (Self::Never | Self::Exclusive, CONCURRENT_MANAGED) => Some(0),
+            (Self::Never, MANAGED_ATTRIBUTE)
+            | (Self::Never | Self::Exclusive, CONCURRENT_MANAGED_ATTRIBUTE) => Some(0),
             _ => None,
         }
     }
 }
 
 /// `CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY`.
-const MANAGED: u32 = 83;
+const MANAGED_ATTRIBUTE: u32 = 83;
 /// `CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS`.
-const CONCURRENT_MANAGED: u32 = 89;
+const CONCURRENT_MANAGED_ATTRIBUTE: u32 = 89;
 
 /// Version of the driver API unless the environment sets another.
-const VERSION: i32 = 13_000;
+const USUAL_DRIVER_VERSION: i32 = 13_000;
 /// The first version that loads code late by default.
 const FIRST_LAZY: i32 = 12_020;
 /// Duration of a kernel whose name does not tell it, in nanoseconds: 10 us.
@@ -87,7 +88,7 @@ pub(crate) fn version() -> i32 {
     static WANTED: OnceLock<i32> = OnceLock::new();
     *WANTED.get_or_init(|| {
         let wanted = std::env::var("SIMGPU_CUDA_VERSION").ok();
-        wanted.and_then(|text| text.trim().parse().ok()).unwrap_or(VERSION)
+        wanted.and_then(|text| text.trim().parse().ok()).unwrap_or(USUAL_DRIVER_VERSION)
     })
 }
 

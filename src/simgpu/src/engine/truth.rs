@@ -3,8 +3,7 @@
 use super::ids::{ClientId, UnknownId};
 use super::layout::{BusySpan, ClientTruth, EngineState, RETIRED, SPANS};
 use super::sample::{newest, place};
-
-const MS: u64 = 1_000_000;
+use crate::os::clock::MS;
 
 /// The figures of the device since its first use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

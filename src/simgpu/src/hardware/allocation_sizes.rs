@@ -5,13 +5,17 @@ pub(crate) const ALIGNMENT: u64 = 512;
 /// Unit of mappings, in bytes.
 pub(crate) const PAGE: u64 = 64 << 10;
 /// Unit in which memory is taken from the device, in bytes.
-pub(crate) const BLOCK: u64 = 2 << 20;
+pub(crate) const DEVICE_BLOCK_BYTES: u64 = 2 << 20;
 /// Largest allocation that shares a block, in bytes.
 pub(crate) const LARGEST_SLOT: u64 = 1 << 20;
 
 /// Returns the bytes that an allocation of `size` takes of the device if it shares no block. `None`: more than there can be.
 pub(crate) fn whole(size: u64) -> Option<u64> {
-    if size > LARGEST_SLOT { size.checked_next_multiple_of(BLOCK) } else { Some(slot(size, ALIGNMENT)) }
+    if size > LARGEST_SLOT {
+        size.checked_next_multiple_of(DEVICE_BLOCK_BYTES)
+    } else {
+        Some(slot(size, ALIGNMENT))
+    }
 }
 
 pub(crate) fn slot(size: u64, least: u64) -> u64 {

@@ -27,7 +27,7 @@ pub(crate) struct Shape {
 }
 
 /// Unit to which every array is rounded up, in bytes.
-pub(crate) const GRANULE: u64 = 512;
+pub(crate) const ARRAY_GRANULE_BYTES: u64 = 512;
 
 /// Storage of texels: bytes of one texel, or of a block of four by four.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,7 +86,7 @@ impl Shape {
     /// Returns the bytes of a mip level.
     fn level_size(&self, level: u32) -> Option<u64> {
         let (row, rows, slices) = self.rows(level)?;
-        row.checked_mul(rows)?.checked_mul(slices)?.checked_next_multiple_of(GRANULE)
+        row.checked_mul(rows)?.checked_mul(slices)?.checked_next_multiple_of(ARRAY_GRANULE_BYTES)
     }
 
     /// Returns the bytes of `levels` mip levels.

@@ -10,16 +10,16 @@ use crate::status::statuses;
 
 /// Number of multiprocessors of each group. Devices of this kind have eight groups of up to 18, with some
 /// multiprocessors switched off.
-const GROUPS: [u32; 8] = [18, 18, 16, 16, 16, 16, 16, 16];
+const GROUP_PROCESSORS: [u32; 8] = [18, 18, 16, 16, 16, 16, 16, 16];
 const _: () = {
-    let [a, b, c, d, e, f, g, h] = GROUPS;
+    let [a, b, c, d, e, f, g, h] = GROUP_PROCESSORS;
     assert!(a + b + c + d + e + f + g + h == PROCESSORS);
 };
 
 /// Largest cluster, in blocks, that every device with clusters runs.
 const PORTABLE: u32 = 8;
 /// Largest cluster, in blocks, that this device runs for a function with non-portable size.
-const LARGEST: u32 = 16;
+const LARGEST_CLUSTER_BLOCKS: u32 = 16;
 
 /// A function's cluster attributes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -35,7 +35,7 @@ pub(crate) struct Clusters {
 impl Clusters {
     /// Returns the largest cluster, in blocks, that a launch of the function can choose.
     pub(crate) fn largest(&self) -> u32 {
-        if self.beyond_portable { LARGEST } else { PORTABLE }
+        if self.beyond_portable { LARGEST_CLUSTER_BLOCKS } else { PORTABLE }
     }
 
     /// Returns the required cluster, if there is one.
@@ -87,7 +87,7 @@ fn blocks(cluster: [u32; 3]) -> u32 {
 
 /// Returns the number of clusters of `size` blocks that run at once, if a multiprocessor holds `resident` blocks.
 pub(crate) fn active(size: u32, resident: u32) -> u32 {
-    GROUPS.iter().map(|processors| (processors * resident).checked_div(size).unwrap_or(0)).sum()
+    GROUP_PROCESSORS.iter().map(|processors| (processors * resident).checked_div(size).unwrap_or(0)).sum()
 }
 
 #[cfg(test)]

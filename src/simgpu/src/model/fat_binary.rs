@@ -9,8 +9,8 @@ use crate::model::image::{Image, word};
 pub(crate) const HEADER: usize = 16;
 
 /// Kinds of entries.
-const PTX: u64 = 1;
-const ELF: u64 = 2;
+const PTX_KIND: u64 = 1;
+const ELF_KIND: u64 = 2;
 /// Flag of an entry with an LZ4-compressed image.
 const LZ4: u64 = 0x2000;
 /// Flag of an entry with a Zstandard-compressed image. Such images are not read.
@@ -18,7 +18,7 @@ const ZSTANDARD: u64 = 0x8000;
 /// The device's compute capability, without the point.
 const CAPABILITY: u64 = 90;
 /// Largest unpacked image, in bytes.
-const LARGEST: usize = 256 << 20;
+const LARGEST_IMAGE_BYTES: usize = 256 << 20;
 
 /// Returns the length in bytes of a fat binary with this header.
 pub(crate) fn length(header: &[u8]) -> Option<usize> {
@@ -57,8 +57,8 @@ impl FatImage<'_> {
     fn rank(&self) -> Option<(bool, u64)> {
         let older = self.capability <= CAPABILITY;
         match self.kind {
-            ELF if older && self.capability / 10 == CAPABILITY / 10 => Some((true, self.capability)),
-            PTX if older => Some((false, self.capability)),
+            ELF_KIND if older && self.capability / 10 == CAPABILITY / 10 => Some((true, self.capability)),
+            PTX_KIND if older => Some((false, self.capability)),
             _ => None,
         }
     }
@@ -70,7 +70,7 @@ impl FatImage<'_> {
             _ => return None,
         };
         let bytes = unpacked.as_deref().unwrap_or(self.content);
-        if self.kind == ELF {
+        if self.kind == ELF_KIND {
             Some(Image::of_elf(bytes))
         } else {
             Image::of_text(&String::from_utf8_lossy(bytes))
@@ -93,7 +93,7 @@ pub(crate) fn image(bytes: &[u8]) -> Image {
 
 /// Unpacks an LZ4 block. `None`: it is damaged, or of another size.
 fn unpack(packed: &[u8], size: usize) -> Option<Vec<u8>> {
-    if size > LARGEST {
+    if size > LARGEST_IMAGE_BYTES {
         return None;
     }
     let mut out = Vec::with_capacity(size);

@@ -72,11 +72,11 @@ pub(crate) struct Allocation {
 }
 
 /// Unit of addresses, in bytes. No two allocations share a page.
-pub(crate) const GRANULE: u64 = 2 << 20;
+pub(crate) const GRAPH_GRANULE_BYTES: u64 = 2 << 20;
 
 /// Returns the bytes rounded up to whole pages.
 pub(crate) fn pages(bytes: u64) -> u64 {
-    bytes.checked_next_multiple_of(GRANULE).unwrap_or(u64::MAX)
+    bytes.checked_next_multiple_of(GRAPH_GRANULE_BYTES).unwrap_or(u64::MAX)
 }
 
 /// Returns the `CUgraphNodeType` of an operation.

@@ -27,7 +27,7 @@ pub(crate) struct Symbol {
 }
 
 /// The first bytes of an ELF image.
-pub(crate) const ELF: [u8; 4] = *b"\x7fELF";
+pub(crate) const ELF_MAGIC: [u8; 4] = *b"\x7fELF";
 /// The first bytes of a fat binary.
 pub(crate) const FAT: [u8; 4] = 0xba55_ed50_u32.to_le_bytes();
 /// The first bytes of the wrapper that a compiler puts around a fat binary.
@@ -301,7 +301,7 @@ mod tests {
         last[0x18..0x20].copy_from_slice(&((HEADER + content.len()) as u64).to_le_bytes());
         heads.push(last);
         content.extend(names);
-        let mut file = ELF.to_vec();
+        let mut file = ELF_MAGIC.to_vec();
         file.resize(HEADER, 0);
         file[0x28..0x30].copy_from_slice(&((HEADER + content.len()) as u64).to_le_bytes());
         for (at, value) in [(0x3a, HEADER), (0x3c, heads.len()), (0x3e, heads.len() - 1)] {

@@ -1,7 +1,7 @@
 //! Managed memory.
 
 /// `CU_DEVICE_CPU`: the host as a location.
-pub(crate) const HOST: i32 = -1;
+pub(crate) const HOST_LOCATION: i32 = -1;
 
 /// Location of an allocation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

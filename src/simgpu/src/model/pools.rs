@@ -11,11 +11,11 @@ use super::virtual_memory::location;
 use crate::engine::Ticket;
 
 /// `CU_MEM_ALLOCATION_TYPE_PINNED` and `CU_MEM_ALLOCATION_TYPE_MANAGED`.
-pub(crate) const PINNED: u32 = 1;
-pub(crate) const MANAGED: u32 = 2;
+pub(crate) const PINNED_TYPE: u32 = 1;
+pub(crate) const MANAGED_TYPE: u32 = 2;
 
 /// Unit of blocks, in bytes.
-pub(crate) const BLOCK: u64 = 512;
+pub(crate) const POOL_BLOCK_BYTES: u64 = 512;
 
 /// The device, stream and ticket of a free.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -235,7 +235,7 @@ pub(crate) type PoolPlace = (u32, u32, i32);
 
 /// Returns the place of a device's ordinary pools, by the number of the device in this process.
 pub(crate) const fn on_device(ordinal: i32) -> PoolPlace {
-    (PINNED, location::DEVICE, ordinal)
+    (PINNED_TYPE, location::DEVICE, ordinal)
 }
 
 /// All pools.

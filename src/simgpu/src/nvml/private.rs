@@ -12,20 +12,21 @@ use super::statuses;
 use crate::status::Outcome;
 
 /// Number of words. Known callers use entries up to the six hundreds.
-const WORDS: usize = 640;
+const NVML_PRIVATE_WORDS: usize = 640;
 
 #[repr(C)]
 struct NvmlTable {
     /// Bytes of the whole table.
     size: usize,
-    functions: [extern "C" fn() -> Status; WORDS - 1],
+    functions: [extern "C" fn() -> Status; NVML_PRIVATE_WORDS - 1],
 }
 
 extern "C" fn unsupported() -> Status {
     statuses::NOT_SUPPORTED
 }
 
-static TABLE: NvmlTable = NvmlTable { size: size_of::<NvmlTable>(), functions: [unsupported; WORDS - 1] };
+static TABLE: NvmlTable =
+    NvmlTable { size: size_of::<NvmlTable>(), functions: [unsupported; NVML_PRIVATE_WORDS - 1] };
 
 /// Writes the address of the table, whatever table is requested.
 ///

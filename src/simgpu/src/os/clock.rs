@@ -1,5 +1,8 @@
 //! The monotonic clock.
 
+/// Nanoseconds of a millisecond.
+pub(crate) const MS: u64 = 1_000_000;
+
 /// Returns the nanoseconds of the monotonic clock, which all processes of the machine share.
 #[must_use]
 pub(crate) fn now() -> u64 {

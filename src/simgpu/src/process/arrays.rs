@@ -5,7 +5,7 @@ use gpuslice_driver::types::{Status, status};
 use super::objects::ProcessObjects;
 use super::simulation::Simulation;
 use crate::hardware::allocation_sizes;
-use crate::model::arrays::{Array, GRANULE, MipLevel, Mipmap, Shape};
+use crate::model::arrays::{ARRAY_GRANULE_BYTES, Array, MipLevel, Mipmap, Shape};
 use crate::state::layout::MemoryKind;
 use crate::status::Outcome;
 
@@ -27,7 +27,7 @@ impl ProcessObjects {
             || if simulation.settings.has_blocks() { allocation_sizes::whole(bytes) } else { Some(bytes) };
         let charged = if is_own && shape.is_backed() { taken().ok_or(status::OUT_OF_MEMORY)? } else { 0 };
         simulation.allocate(device, MemoryKind::Array, charged)?;
-        match simulation.arena.take(bytes, GRANULE) {
+        match simulation.arena.take(bytes, ARRAY_GRANULE_BYTES) {
             Some(start) => Ok((start, bytes, charged)),
             None => {
                 simulation.release(device, MemoryKind::Array, charged);

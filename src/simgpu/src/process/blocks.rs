@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use gpuslice_driver::types::{Status, status};
 
 use super::simulation::Simulation;
-use crate::hardware::allocation_sizes::BLOCK;
+use crate::hardware::allocation_sizes::DEVICE_BLOCK_BYTES;
 use crate::model::blocks::{Block, Blocks, Family, Slot};
 use crate::model::regions::{Origin, Region};
 use crate::state::layout::MemoryKind;
@@ -43,10 +43,11 @@ impl Blocks {
     fn begin(&mut self, simulation: &Simulation, family: Family, device: usize) -> Result<u64, Status> {
         let (_, is_managed, is_low, _) = family;
         let arena = &simulation.arena;
-        let backing = arena.take(BLOCK, BLOCK).ok_or(status::OUT_OF_MEMORY)?;
-        let start = if is_low { arena.take_low(BLOCK, BLOCK) } else { Some(backing) };
+        let backing = arena.take(DEVICE_BLOCK_BYTES, DEVICE_BLOCK_BYTES).ok_or(status::OUT_OF_MEMORY)?;
+        let start =
+            if is_low { arena.take_low(DEVICE_BLOCK_BYTES, DEVICE_BLOCK_BYTES) } else { Some(backing) };
         let Some(start) = start else {
-            arena.give(backing, BLOCK);
+            arena.give(backing, DEVICE_BLOCK_BYTES);
             return Err(status::OUT_OF_MEMORY);
         };
         let kind = if is_managed { MemoryKind::Managed } else { MemoryKind::Linear };
@@ -68,7 +69,7 @@ impl Blocks {
             block.fresh - bytes
         });
         block.live += 1;
-        if block.live * bytes == BLOCK
+        if block.live * bytes == DEVICE_BLOCK_BYTES
             && let Some(open) = self.open.get_mut(&block.family)
         {
             open.remove(&start);
@@ -78,7 +79,7 @@ impl Blocks {
 
     /// Gives a slot back. `on_device`: its memory is on the device.
     pub(crate) fn give_slot(&mut self, simulation: &Simulation, address: u64, on_device: bool) {
-        let start = address & !(BLOCK - 1);
+        let start = address & !(DEVICE_BLOCK_BYTES - 1);
         let Some(block) = self.all.get_mut(&start) else { return };
         if on_device {
             block.leave_device(simulation);
@@ -99,26 +100,26 @@ impl Blocks {
                 self.open.remove(&family);
             }
         }
-        simulation.arena.give(backing, BLOCK);
+        simulation.arena.give(backing, DEVICE_BLOCK_BYTES);
         if backing != start {
-            simulation.arena.give_low(start, BLOCK);
+            simulation.arena.give_low(start, DEVICE_BLOCK_BYTES);
         }
     }
 
     /// Returns true if a region is a slot of one of the blocks.
     pub(crate) fn holds(&self, address: u64, region: &Region) -> bool {
         matches!(region.origin, Origin::Linear | Origin::Low | Origin::Managed)
-            && self.all.contains_key(&(address & !(BLOCK - 1)))
+            && self.all.contains_key(&(address & !(DEVICE_BLOCK_BYTES - 1)))
     }
 
     /// Moves the memory of a slot to the device. `None`: the device is full.
     pub(crate) fn move_to_device(&mut self, simulation: &Simulation, address: u64) -> Option<()> {
-        self.all.get_mut(&(address & !(BLOCK - 1)))?.move_to_device(simulation)
+        self.all.get_mut(&(address & !(DEVICE_BLOCK_BYTES - 1)))?.move_to_device(simulation)
     }
 
     /// Moves the memory of a slot away from the device.
     pub(crate) fn leave_device(&mut self, simulation: &Simulation, address: u64) {
-        if let Some(block) = self.all.get_mut(&(address & !(BLOCK - 1))) {
+        if let Some(block) = self.all.get_mut(&(address & !(DEVICE_BLOCK_BYTES - 1))) {
             block.leave_device(simulation);
         }
     }
@@ -127,7 +128,7 @@ impl Blocks {
 impl Block {
     fn move_to_device(&mut self, simulation: &Simulation) -> Option<()> {
         if self.resident == 0 {
-            simulation.grow(self.device, self.kind, BLOCK).ok()?;
+            simulation.grow(self.device, self.kind, DEVICE_BLOCK_BYTES).ok()?;
         }
         self.resident += 1;
         Some(())
@@ -136,7 +137,7 @@ impl Block {
     fn leave_device(&mut self, simulation: &Simulation) {
         self.resident -= 1;
         if self.resident == 0 {
-            simulation.shrink(self.device, self.kind, BLOCK);
+            simulation.shrink(self.device, self.kind, DEVICE_BLOCK_BYTES);
         }
     }
 }

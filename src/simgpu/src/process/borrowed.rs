@@ -13,7 +13,7 @@ use super::simulation::Simulation;
 use crate::hardware::allocation_sizes::PAGE;
 use crate::model::borrowed::Opened;
 use crate::model::ipc_handles::{IpcHandle, Label, Purpose};
-use crate::model::pools::BLOCK;
+use crate::model::pools::POOL_BLOCK_BYTES;
 use crate::model::regions::{Origin, Region};
 use crate::state::layout::MemoryKind;
 use crate::status::{Outcome, statuses};
@@ -30,7 +30,7 @@ impl ProcessObjects {
         let (kind, bytes) = match (region.origin, purpose) {
             (Origin::Linear, Purpose::Ipc) => (MemoryKind::Linear, region.charged),
             (Origin::Pool(pool), Purpose::PoolPointer) if self.pools.get(pool)?.handle_types != 0 => {
-                (MemoryKind::Pool, region.size.next_multiple_of(BLOCK))
+                (MemoryKind::Pool, region.size.next_multiple_of(POOL_BLOCK_BYTES))
             }
             _ => return Err(status::INVALID_VALUE),
         };

@@ -12,7 +12,7 @@ use super::objects::ProcessObjects;
 use super::simulation::Simulation;
 use crate::engine::{Completion, Target, Ticket};
 use crate::model::executables::AUTO_FREE;
-use crate::model::graphs::{Allocation, GRANULE, Graph, pages};
+use crate::model::graphs::{Allocation, GRAPH_GRANULE_BYTES, Graph, pages};
 use crate::model::regions::{Origin, Region};
 use crate::model::streams::StreamPlace;
 use crate::state::layout::MemoryKind;
@@ -24,7 +24,7 @@ impl ProcessObjects {
         if size == 0 {
             return Err(status::INVALID_VALUE);
         }
-        simulation.arena.take(pages(size), GRANULE).ok_or(status::OUT_OF_MEMORY)
+        simulation.arena.take(pages(size), GRAPH_GRANULE_BYTES).ok_or(status::OUT_OF_MEMORY)
     }
 
     /// Returns the bytes that the pool of a device needs now: living allocations, and for each stream the largest graph that runs

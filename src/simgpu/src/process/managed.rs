@@ -9,7 +9,7 @@ use gpuslice_driver::types::{Status, status};
 use super::objects::ProcessObjects;
 use super::simulation::Simulation;
 use crate::config::Managing;
-use crate::model::managed::{HOST, Managed, Residence};
+use crate::model::managed::{HOST_LOCATION, Managed, Residence};
 use crate::model::movement::{Movement, Side};
 use crate::model::regions::{Origin, Region};
 use crate::state::layout::MemoryKind;
@@ -96,7 +96,7 @@ impl ProcessObjects {
             let Some((base, _, managed)) = self.managed_around(address) else { continue };
             // The device reaches memory that prefers the host, or is on the host, where it is.
             match (managed.place, managed.prefers) {
-                (_, Some(HOST)) => self.move_to(simulation, base, Residence::Host),
+                (_, Some(HOST_LOCATION)) => self.move_to(simulation, base, Residence::Host),
                 (Residence::Nowhere | Residence::Host, _) => {
                     self.move_to(simulation, base, Residence::Device);
                 }
@@ -108,7 +108,7 @@ impl ProcessObjects {
     /// Implements `cuMemAdvise`.
     pub(crate) fn advise(&mut self, simulation: &Simulation, address: u64, what: u32, to: i32) -> Outcome {
         let (base, _, _) = self.managed_around(address).ok_or(status::INVALID_VALUE)?;
-        if to != HOST {
+        if to != HOST_LOCATION {
             simulation.device(to)?;
         }
         // A device that cannot share an allocation with the host takes all of it, so no advice is possible.
@@ -127,7 +127,7 @@ impl ProcessObjects {
         // A preferred location moves nothing by itself. The exception is memory that counts as on the device from the
         // start.
         let (prefers, unseen) = (known.prefers, simulation.config.managing == Managing::AtOnce);
-        if unseen && prefers == Some(HOST) {
+        if unseen && prefers == Some(HOST_LOCATION) {
             self.move_to(simulation, base, Residence::Host);
         }
         Ok(())
@@ -135,11 +135,11 @@ impl ProcessObjects {
 
     /// Prefetches managed memory.
     pub(crate) fn prefetch(&mut self, simulation: &Simulation, address: u64, to: i32) -> Outcome {
-        if to != HOST {
+        if to != HOST_LOCATION {
             simulation.device(to)?;
         }
         let Some((base, _, _)) = self.managed_around(address) else { return Ok(()) };
-        self.move_to(simulation, base, if to == HOST { Residence::Host } else { Residence::Device });
+        self.move_to(simulation, base, if to == HOST_LOCATION { Residence::Host } else { Residence::Device });
         if let Some(known) = self.managed.get_mut(&base) {
             known.last = Some(to);
         }

@@ -4,7 +4,7 @@ use gpuslice_driver::types::{Status, status};
 
 use super::objects::ProcessObjects;
 use super::simulation::Simulation;
-use crate::hardware::allocation_sizes::{ALIGNMENT, BLOCK, PAGE};
+use crate::hardware::allocation_sizes::{ALIGNMENT, DEVICE_BLOCK_BYTES, PAGE};
 use crate::model::blocks;
 use crate::model::managed::Managed;
 use crate::model::regions::{HostBlock, Origin, Region};
@@ -141,7 +141,7 @@ fn spread(simulation: &Simulation, region: &Region) -> Option<(u64, u64)> {
     match region.origin {
         // The region has whole blocks for itself.
         Origin::Linear | Origin::Low | Origin::Managed if simulation.settings.has_blocks() => {
-            Some((simulation.settings.taken(region.size)?, BLOCK))
+            Some((simulation.settings.taken(region.size)?, DEVICE_BLOCK_BYTES))
         }
         Origin::Managed => Some((region.size.checked_next_multiple_of(PAGE)?, PAGE)),
         _ => Some((region.size, ALIGNMENT)),

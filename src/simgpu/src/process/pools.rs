@@ -10,7 +10,7 @@ use gpuslice_driver::types::{Status, status};
 use super::objects::ProcessObjects;
 use super::simulation::Simulation;
 use crate::engine::{Completion, Target};
-use crate::model::pools::{BLOCK, Freed, Pool};
+use crate::model::pools::{Freed, POOL_BLOCK_BYTES, Pool};
 use crate::model::regions::{Origin, Region};
 use crate::state::layout::MemoryKind;
 use crate::status::Outcome;
@@ -30,7 +30,7 @@ impl ProcessObjects {
         if size == 0 {
             return Err(status::INVALID_VALUE);
         }
-        let block = size.checked_next_multiple_of(BLOCK).ok_or(status::OUT_OF_MEMORY)?;
+        let block = size.checked_next_multiple_of(POOL_BLOCK_BYTES).ok_or(status::OUT_OF_MEMORY)?;
         self.settle_pool(simulation, handle);
         let pool = self.pools.get_mut(handle)?;
         if pool.is_imported {

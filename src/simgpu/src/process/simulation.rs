@@ -101,7 +101,7 @@ impl Simulation {
             statuses::UNKNOWN
         })?;
         // The call began before the file was open, so its faults act only now.
-        let verdict = Verdict::default().after(Symbol::cuInit, shared.faults());
+        let verdict = Verdict::default().with(Symbol::cuInit, shared.faults(), None);
         verdict.status.map_or(Ok(()), Err)?;
         let life = LifeThread::start().ok_or(status::OUT_OF_MEMORY)?;
         let mut state = shared.lock();

@@ -12,7 +12,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
-use super::layout::{ENGINE_STRIDE, ENGINES_AT, MAGIC, State, VERSION};
+use super::layout::{ENGINE_STRIDE, ENGINES_AT, LAYOUT_VERSION, MAGIC, State};
 use super::settings::Settings;
 use super::sizes::{DEVICES, PROCESSES};
 use crate::engine::EngineState;
@@ -107,7 +107,7 @@ impl Shared {
         // SAFETY: the read needs mapped memory that no process writes: the mapping covers the state, and the word is written
         // before the file gets its name.
         let version = unsafe { (*state).version };
-        if magic != MAGIC || version != VERSION || shared.ready().load(Ordering::Acquire) != 1 {
+        if magic != MAGIC || version != LAYOUT_VERSION || shared.ready().load(Ordering::Acquire) != 1 {
             return Ok(None);
         }
         Ok(Some(shared))
@@ -284,7 +284,7 @@ fn fill(file: &File, settings: &Settings) -> io::Result<()> {
     // SAFETY: no other process knows the new file, and zeroed memory is a valid state.
     let state = unsafe { &mut *base.as_ptr() };
     state.magic = MAGIC;
-    state.version = VERSION;
+    state.version = LAYOUT_VERSION;
     state.mutex.init();
     state.manager.init();
     state.found(settings);

@@ -11,7 +11,7 @@ use crate::os::robust_mutex::RobustMutex;
 /// `SIMGPU` and a number that belongs to the layout.
 pub const MAGIC: u64 = 0x0055_5047_4d49_5300;
 /// Changes with the layout.
-pub const VERSION: u32 = 11;
+pub const LAYOUT_VERSION: u32 = 12;
 
 /// Use of device memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -209,7 +209,7 @@ pub const LEAVING: usize = 256;
 pub struct State {
     /// [`MAGIC`].
     pub magic: u64,
-    /// [`VERSION`].
+    /// [`LAYOUT_VERSION`].
     pub version: u32,
     /// 1 once everything else is set.
     pub ready: AtomicU32,

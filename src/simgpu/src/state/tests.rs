@@ -194,5 +194,5 @@ fn a_file_of_another_version_is_made_anew() {
     assert!(Shared::open_existing(&file.0).is_err());
     assert_eq!(file.open().lock().settings, SETTINGS);
     file.open().lock().version += 1;
-    assert_eq!(file.open().lock().version, super::layout::VERSION);
+    assert_eq!(file.open().lock().version, super::layout::LAYOUT_VERSION);
 }

@@ -1,6 +1,6 @@
 //! The first part of the demo: the two tenants share the GPU without gpuslice.
 
-use super::context::{DemoContext, DemoEnd, PATIENCE};
+use super::context::{DemoContext, DemoEnd, LONGEST_START_OR_END};
 use super::programs::{Programs, RED_PROGRAMS, Work};
 use crate::output::failure::Failure;
 use gpuslice_slices::figures::{percent, size};
@@ -111,7 +111,7 @@ fn last_words(context: DemoContext<'_>, programs: &mut Programs) -> Result<Strin
 
 fn until_they_end(context: DemoContext<'_>, programs: &mut Programs) -> Result<(), DemoEnd> {
     let began = Instant::now();
-    while programs.running() > 0 && began.elapsed() < PATIENCE {
+    while programs.running() > 0 && began.elapsed() < LONGEST_START_OR_END {
         context.wait()?;
         programs.look()?;
     }

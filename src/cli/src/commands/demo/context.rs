@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 /// Time between two looks.
 pub(super) const LOOK: Duration = Duration::from_millis(10);
 /// Longest time that programs may take to start, and to end.
-pub(super) const PATIENCE: Duration = Duration::from_secs(30);
+pub(super) const LONGEST_START_OR_END: Duration = Duration::from_secs(30);
 
 /// Reason for which the demo did not come to its end.
 pub(super) enum DemoEnd {
@@ -38,9 +38,9 @@ impl DemoContext<'_> {
         }
     }
 
-    /// Waits for one look. Fails if programs that began to start at `began` have had [`PATIENCE`].
+    /// Waits for one look. Fails if programs that began to start at `began` have had [`LONGEST_START_OR_END`].
     pub(super) fn patiently(self, began: Instant) -> Result<(), DemoEnd> {
-        if began.elapsed() > PATIENCE {
+        if began.elapsed() > LONGEST_START_OR_END {
             let why = "the programs of the demo do not start; look whether the GPU works";
             return Err(Failure::new(why).into());
         }

@@ -22,7 +22,7 @@ use crate::output::ending::Ending;
 use crate::output::failure::{self, Failure};
 use crate::system::{self, Signals};
 use before::WithoutLimits;
-use context::{DemoContext, DemoEnd, LOOK, PATIENCE};
+use context::{DemoContext, DemoEnd, LONGEST_START_OR_END, LOOK};
 use gpuslice_policy::units::{Bytes, Permille};
 use gpuslice_region::Uuid;
 use gpuslice_slices::figures::size;
@@ -43,7 +43,7 @@ const RED: Bytes = Bytes::new(4 << 30);
 /// Largest quota of blue, which otherwise gets a quarter of the free memory.
 const BLUE: Bytes = Bytes::new(2 << 30);
 /// Shares of red and of blue, in thousandths. Together they are all of the GPU's time.
-const SHARES: [u16; 2] = [300, 700];
+const DEMO_SHARES_PERMILLE: [u16; 2] = [300, 700];
 /// Longest time before the demo begins to measure the shares. Until then the slices may not know of each other yet.
 const SETTLING: Duration = Duration::from_secs(2);
 
@@ -100,7 +100,7 @@ fn next(stage: &Stage) -> String {
         program = example(&simulation.driver).map_or(program, |path| shell(&path));
     }
     let run = "  gpuslice run --mem 4GiB --cores 30 -- python3";
-    let gap = if run.len() + program.len() < screen::COLUMNS { " " } else { " \\\n    " };
+    let gap = if run.len() + program.len() < screen::TERMINAL_COLUMNS { " " } else { " \\\n    " };
     lines.push(format!("{run}{gap}{program}"));
     lines.extend(
         [
@@ -185,7 +185,7 @@ impl<'a> RunningDemo<'a> {
 
     /// Starts the slices, and shows commands with the same effect.
     fn begin(&mut self) -> Result<(), DemoEnd> {
-        let [red, blue] = SHARES.map(|share| Permille::new(share).unwrap_or(Permille::FULL));
+        let [red, blue] = DEMO_SHARES_PERMILLE.map(|share| Permille::new(share).unwrap_or(Permille::FULL));
         let context = self.context;
         let limits = (part(context.stage, 50, RED), red);
         self.slices.push(DemoSlice::start("red", limits, &[Work::Greedy; RED_PROGRAMS], context)?);
@@ -332,11 +332,13 @@ impl<'a> RunningDemo<'a> {
         Ok((before, after))
     }
 
-    /// Closes the input of all programs, and waits until they have ended, for [`PATIENCE`] at most.
+    /// Closes the input of all programs, and waits until they have ended, for [`LONGEST_START_OR_END`] at most.
     fn finish(&mut self) -> Result<(), DemoEnd> {
         self.slices.iter_mut().for_each(|slice| slice.programs.finish());
         let began = Instant::now();
-        while self.slices.iter().any(|slice| slice.programs.running() > 0) && began.elapsed() < PATIENCE {
+        while self.slices.iter().any(|slice| slice.programs.running() > 0)
+            && began.elapsed() < LONGEST_START_OR_END
+        {
             self.context.wait()?;
             self.look()?;
         }

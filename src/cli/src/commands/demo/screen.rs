@@ -2,22 +2,21 @@
 
 use super::slice::DemoSlice;
 use crate::output::failure::{self, Failure};
+use gpuslice_policy::units::Permille;
 use gpuslice_slices::figures;
 use std::io::{self, IsTerminal as _};
 use std::time::{Duration, Instant};
 
 /// Columns of the narrowest usual terminal.
-pub(super) const COLUMNS: usize = 80;
+pub(super) const TERMINAL_COLUMNS: usize = 80;
 /// Time between two drawings of the figures on a terminal.
 const REDRAW: Duration = Duration::from_millis(100);
 /// Time between two lines of figures elsewhere.
 const LINE: Duration = Duration::from_secs(1);
 /// Characters of a bar.
 const BAR: usize = 8;
-/// All of the GPU's time, in thousandths.
-const WHOLE: u64 = 1000;
 /// Escape sequence that erases from the cursor to the end of the screen.
-const CLEAR: &str = "\x1b[J";
+const CLEAR_BELOW: &str = "\x1b[J";
 /// Escape sequences: the terminal cuts long lines off instead of wrapping them, and wraps them again.
 const NO_WRAP: (&str, &str) = ("\x1b[?7l", "\x1b[?7h");
 
@@ -72,19 +71,19 @@ impl Screen {
     fn erase(&mut self) -> String {
         match std::mem::take(&mut self.drawn) {
             0 => String::new(),
-            lines => format!("\x1b[{lines}A\r{CLEAR}"),
+            lines => format!("\x1b[{lines}A\r{CLEAR_BELOW}"),
         }
     }
 }
 
-/// Breaks text at spaces into lines of at most [`COLUMNS`]. A continued line begins two columns to the right of the
+/// Breaks text at spaces into lines of at most [`TERMINAL_COLUMNS`]. A continued line begins two columns to the right of the
 /// first. A longer word stays whole.
 fn fold(text: &str) -> String {
     text.split('\n').map(fold_line).collect::<Vec<_>>().join("\n")
 }
 
 fn fold_line(line: &str) -> String {
-    if line.chars().count() <= COLUMNS {
+    if line.chars().count() <= TERMINAL_COLUMNS {
         return line.to_owned();
     }
     let indent = line.chars().take_while(|letter| *letter == ' ').count();
@@ -93,7 +92,7 @@ fn fold_line(line: &str) -> String {
     let mut is_first = true;
     for word in line.split_whitespace() {
         let length = word.chars().count();
-        if !is_first && column + 1 + length > COLUMNS {
+        if !is_first && column + 1 + length > TERMINAL_COLUMNS {
             folded.push('\n');
             folded.push_str(&" ".repeat(indent + 2));
             column = indent + 2;
@@ -131,7 +130,7 @@ fn table(slices: &[DemoSlice]) -> String {
             figures::bar(slice.account.held, slice.account.limit, BAR),
             figures::size(slice.account.held),
             format!("of {}", figures::size(slice.account.limit)),
-            figures::bar(slice.used_lately(), WHOLE, BAR),
+            figures::bar(slice.used_lately(), Permille::FULL.get().into(), BAR),
             figures::percent(slice.used_lately()),
             format!("of {}", figures::percent(slice.account.share)),
             slice.programs.running().to_string(),
@@ -150,7 +149,10 @@ mod tests {
         let folded = fold(&text);
         let lines: Vec<&str> = folded.lines().collect();
         assert_eq!(lines.first(), Some(&"short"));
-        assert!(lines.iter().all(|line| line.chars().count() <= COLUMNS || !line.contains(' ')), "{folded}");
+        assert!(
+            lines.iter().all(|line| line.chars().count() <= TERMINAL_COLUMNS || !line.contains(' ')),
+            "{folded}"
+        );
         assert!(lines.get(2).is_some_and(|line| line.starts_with("    word")), "{folded}");
         assert_eq!(folded.split_whitespace().count(), 42);
     }

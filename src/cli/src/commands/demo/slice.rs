@@ -19,7 +19,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// Time over which the demo shows the used GPU time.
-const LATELY: Duration = Duration::from_secs(1);
+const SHOWN_SPAN: Duration = Duration::from_secs(1);
 /// Number of times that the demo reads a figure above the quota again, once a millisecond. The held bytes contain
 /// pending reservations, and a process withdraws a pending reservation that does not fit.
 const SECOND_LOOKS: u32 = 50;
@@ -114,7 +114,7 @@ impl DemoSlice {
             account.exceeded |= account.held > account.limit;
             let (now, used) = (Instant::now(), monitor.time_used(*device).used.nanos());
             self.charged.push_back((now, used));
-            while self.charged.get(1).is_some_and(|(at, _)| now.duration_since(*at) >= LATELY) {
+            while self.charged.get(1).is_some_and(|(at, _)| now.duration_since(*at) >= SHOWN_SPAN) {
                 self.charged.pop_front();
             }
         }

@@ -12,7 +12,7 @@ use std::thread;
 use std::time::Duration;
 
 /// Time between two steps.
-const STEP: Duration = Duration::from_millis(2);
+const STEP_PERIOD: Duration = Duration::from_millis(2);
 /// Steps between two reports.
 const REPORT_EVERY: u64 = 10;
 /// Steps between two requests for more than the whole device.
@@ -132,7 +132,7 @@ fn take_memory(driver: Driver, seed: u64) -> Result<Ending, Failure> {
         if step % REPORT_EVERY == 1 {
             failure::print(&worker.counts.line())?;
         }
-        match end.recv_timeout(STEP) {
+        match end.recv_timeout(STEP_PERIOD) {
             Err(RecvTimeoutError::Timeout) => {}
             Ok(()) | Err(RecvTimeoutError::Disconnected) => break,
         }

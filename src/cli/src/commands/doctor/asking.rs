@@ -1,6 +1,6 @@
 //! Puts a question to a child process that may never answer.
 
-use super::lines::{ANSWER, STEP};
+use super::lines::{ANSWER_PREFIX, STEP_PREFIX};
 use crate::arguments::Probe;
 use crate::output::progress::{ProgressLine, SHORT};
 use serde::de::DeserializeOwned;
@@ -15,9 +15,9 @@ use std::time::{Duration, Instant};
 /// for the output of a child that has ended.
 const FAREWELL: Duration = Duration::from_secs(1);
 /// Most bytes that the doctor keeps of a child's output on one pipe.
-const MOST: usize = 1 << 20;
+const MOST_OUTPUT_BYTES: usize = 1 << 20;
 /// Time between two looks whether a child has ended.
-const PAUSE: Duration = Duration::from_millis(2);
+const CHILD_LOOK_PERIOD: Duration = Duration::from_millis(2);
 
 /// Outcome of a question.
 #[derive(Debug)]
@@ -86,7 +86,7 @@ pub(super) fn ask_under<T: DeserializeOwned>(
         return ProbeOutcome::Hangs(last_step(&heard(&out)));
     };
     let (out, err) = (heard(&out), heard(&err));
-    let answer = out.lines().find_map(|line| line.strip_prefix(ANSWER));
+    let answer = out.lines().find_map(|line| line.strip_prefix(ANSWER_PREFIX));
     match answer.and_then(|answer| serde_json::from_str(answer).ok()) {
         Some(answer) => ProbeOutcome::Answer(answer, err),
         None => ProbeOutcome::Failed { how: status.to_string(), step: last_step(&out), said: err },
@@ -94,7 +94,7 @@ pub(super) fn ask_under<T: DeserializeOwned>(
 }
 
 fn last_step(out: &str) -> String {
-    let step = out.lines().filter_map(|line| line.strip_prefix(STEP)).next_back();
+    let step = out.lines().filter_map(|line| line.strip_prefix(STEP_PREFIX)).next_back();
     step.unwrap_or("starting").to_owned()
 }
 
@@ -112,17 +112,17 @@ fn end_within(child: &mut Child, patience: Duration, mut tell: impl FnMut(Durati
         if waited > SHORT {
             tell(patience.saturating_sub(waited));
         }
-        thread::sleep(PAUSE);
+        thread::sleep(CHILD_LOOK_PERIOD);
     }
 }
 
 /// Starts a thread that reads a pipe piece by piece, so that the output of a child that hangs is known too. Beyond
-/// [`MOST`] bytes it reads on, so that the child does not wait for its pipe, and drops them.
+/// [`MOST_OUTPUT_BYTES`] bytes it reads on, so that the child does not wait for its pipe, and drops them.
 fn listen(pipe: Option<impl Read + Send + 'static>) -> Receiver<Vec<u8>> {
     let (tell, told) = channel();
     thread::spawn(move || {
         let Some(mut pipe) = pipe else { return };
-        let (mut room, mut left) = ([0; 4096], MOST);
+        let (mut room, mut left) = ([0; 4096], MOST_OUTPUT_BYTES);
         while let Ok(length @ 1..) = pipe.read(&mut room) {
             let piece = room.get(..length.min(left)).unwrap_or_default().to_vec();
             left = left.saturating_sub(piece.len());
@@ -177,6 +177,6 @@ mod tests {
     #[test]
     fn of_much_only_so_much_is_kept() {
         let talker = Talker { times: 1000, piece: 4000, pause: Duration::ZERO };
-        assert_eq!(heard(&listen(Some(talker))).len(), MOST);
+        assert_eq!(heard(&listen(Some(talker))).len(), MOST_OUTPUT_BYTES);
     }
 }

@@ -14,7 +14,7 @@ const OUR_MACHINE: u16 = elf::EM_X86_64;
 /// Name of the note that the preload library carries.
 const NOTE: &[u8] = b"gpuslice";
 /// Most bytes that the doctor reads of a file. The start of a program of some gigabytes is enough.
-const MOST: u64 = 1 << 30;
+const MOST_FILE_BYTES: u64 = 1 << 30;
 
 /// Facts about an ELF file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -48,7 +48,7 @@ impl Elf {
             return Err(std::io::ErrorKind::InvalidInput.into());
         }
         let mut bytes = Vec::new();
-        let mut file = std::fs::File::open(path)?.take(MOST);
+        let mut file = std::fs::File::open(path)?.take(MOST_FILE_BYTES);
         // A file that is no ELF file is not read further: it may be of any size.
         (&mut file).take(64).read_to_end(&mut bytes)?;
         if !bytes.starts_with(&elf::ELFMAG) {

@@ -94,14 +94,14 @@ pub(super) struct DoctorReport {
 }
 
 /// Version of the printed form.
-const VERSION: u32 = 1;
+const DOCTOR_VERSION: u32 = 1;
 
 impl DoctorReport {
     /// Makes a report of findings, which the caller lists group by group.
     pub(super) fn of(findings: Vec<Finding>) -> Self {
         let count = |level| findings.iter().filter(|finding| finding.level == level).count();
         Self {
-            version: VERSION,
+            version: DOCTOR_VERSION,
             errors: count(Level::Error),
             warnings: count(Level::Warning),
             notes: count(Level::Note),

@@ -8,7 +8,7 @@ use super::probe::Preloaded;
 use std::path::{Path, PathBuf};
 
 /// Name of the check.
-const CHECK: &str = "preload.inherited";
+const INHERITED_CHECK: &str = "preload.inherited";
 
 /// Returns the preload library among a program's objects: the installed one, or else another copy.
 pub(super) fn ours<'a>(objects: &'a [PathBuf], library: Option<&Path>) -> Option<&'a Path> {
@@ -36,10 +36,10 @@ pub(super) fn examine(
     let path = ours.display();
     match &seen.dlsym {
         Some(owner) if is_same(owner, ours) => {
-            Finding::ok(CHECK, format!("a program that is started from here has {path} in it"))
+            Finding::ok(INHERITED_CHECK, format!("a program that is started from here has {path} in it"))
         }
         _ => Finding::error(
-            CHECK,
+            INHERITED_CHECK,
             format!(
                 "a program that is started from here has {path} in it, but calls another library's dlsym"
             ),
@@ -50,7 +50,7 @@ pub(super) fn examine(
 
 fn fails(how: &str) -> Finding {
     Finding::error(
-        CHECK,
+        INHERITED_CHECK,
         format!("a program that is started from here {how}"),
         "see what is preloaded: LD_PRELOAD and /etc/ld.so.preload",
     )
@@ -67,7 +67,7 @@ fn missing(said: &str, preloaded: Option<&str>, library: Option<&Path>) -> Findi
     let kept = if preloaded.is_some() && complaint.is_none() { ":$LD_PRELOAD" } else { "" };
     let library = library.map_or_else(|| "/path/of/libgpuslice.so".into(), Path::to_string_lossy);
     Finding::error(
-        CHECK,
+        INHERITED_CHECK,
         format!(
             "a limit is set, and a program that is started from here has no libgpuslice.so in it and no limit: {why}"
         ),

@@ -3,11 +3,11 @@
 use crate::output::failure;
 
 /// Prefix of the line with the answer.
-pub(super) const ANSWER: &str = "gpuslice-probe answer ";
+pub(super) const ANSWER_PREFIX: &str = "gpuslice-probe answer ";
 /// Prefix of the line before a step that may hang.
-pub(super) const STEP: &str = "gpuslice-probe step ";
+pub(super) const STEP_PREFIX: &str = "gpuslice-probe step ";
 
 /// Announces the next step, so that the doctor knows which step hangs.
 pub(super) fn step(name: &str) {
-    let _nobody_listens = failure::print(&format!("{STEP}{name}\n"));
+    let _nobody_listens = failure::print(&format!("{STEP_PREFIX}{name}\n"));
 }

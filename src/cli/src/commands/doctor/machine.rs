@@ -2,14 +2,13 @@
 
 use super::calls::{self, Room};
 use super::finding::Finding;
+use crate::slices::FIRST_PID_NAMESPACE;
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 /// Inode of the IPC namespace that the machine starts with.
 const FIRST_IPC_NAMESPACE: u64 = 0xEFFF_FFFF;
-/// Inode of the process-number namespace that the machine starts with.
-const FIRST_PID_NAMESPACE: u64 = 0xEFFF_FFFC;
 /// Least free bytes that `/dev/shm` should have, for some regions and for the programs' own files.
 const LITTLE: u64 = 16 << 20;
 

@@ -5,7 +5,7 @@
 #![allow(unsafe_code, reason = "calls the driver API and NVML")]
 
 use super::elf::Elf;
-use super::lines::{ANSWER, step};
+use super::lines::{ANSWER_PREFIX, step};
 use super::{calls, runtime};
 use crate::arguments::Probe;
 use crate::output::failure::{self, Failure};
@@ -100,7 +100,7 @@ pub(crate) fn answer(probe: Probe) -> Result<(), Failure> {
         Probe::Runtime => serde_json::to_string(&runtime::start()),
     };
     let answer = answer.map_err(|error| Failure::new(error.to_string()))?;
-    failure::print(&format!("{ANSWER}{answer}\n"))
+    failure::print(&format!("{ANSWER_PREFIX}{answer}\n"))
 }
 
 /// Returns the files whose code is mapped into this process.

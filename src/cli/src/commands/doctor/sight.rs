@@ -9,7 +9,7 @@ use gpuslice_region::names::MOUNTED;
 use std::path::Path;
 
 /// Name of the check.
-const CHECK: &str = "region.sight";
+const SIGHT_CHECK: &str = "region.sight";
 /// Folders that each container has for itself, unless it shares the host's.
 const PRIVATE: [&str; 2] = ["/dev/shm", "/tmp"];
 
@@ -19,7 +19,7 @@ pub(super) fn examine(config: &Config, regions: &Regions, machine: &Machine) -> 
     let folder = regions.path.parent()?;
     if folder == Path::new(MOUNTED) {
         return Some(Finding::note(
-            CHECK,
+            SIGHT_CHECK,
             format!(
                 "the folder {MOUNTED} has this slice alone: {asked} divides the GPU while gpuslice-agent runs on the node"
             ),
@@ -32,7 +32,7 @@ pub(super) fn examine(config: &Config, regions: &Regions, machine: &Machine) -> 
     (is_container && !machine.host_ipc && is_private && is_alone).then(|| {
         let folder = folder.display();
         Finding::warning(
-            CHECK,
+            SIGHT_CHECK,
             format!(
                 "no other slice has its region in {folder}, and each container has a {folder} of its own: without \
                  gpuslice-agent {asked} has no effect between containers"

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// Time between two looks for an answer, while one is expected.
-const PAUSE: Duration = Duration::from_millis(100);
+const ANSWER_LOOK_PERIOD: Duration = Duration::from_millis(100);
 
 /// Devices with NVML's figures.
 pub(crate) type GpuFigures = Vec<(Uuid, NvmlDevice)>;
@@ -46,7 +46,7 @@ impl Gpus {
 
     /// Returns the time of the next look for the answer, `due` at the latest.
     pub(crate) fn due(&self, due: Instant) -> Instant {
-        if self.is_asked { due.min(Instant::now() + PAUSE) } else { due }
+        if self.is_asked { due.min(Instant::now() + ANSWER_LOOK_PERIOD) } else { due }
     }
 }
 

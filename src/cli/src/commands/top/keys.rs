@@ -4,7 +4,7 @@
 //! of a sequence it waits without seeing signals.
 
 /// Most bytes of a sequence. A longer one is none.
-const MOST: usize = 32;
+const MOST_KEY_BYTES: usize = 32;
 
 /// A key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,7 +87,7 @@ fn first(bytes: &[u8]) -> First {
                     (rest.get(..end).unwrap_or(&[]), rest.get(end).copied().unwrap_or(0));
                 First::Bytes(end.saturating_add(3), of_sequence(parameters, last))
             }
-            None if bytes.len() < MOST => First::Unfinished,
+            None if bytes.len() < MOST_KEY_BYTES => First::Unfinished,
             None => First::Bytes(bytes.len(), None),
         },
         // A letter with Alt.

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// Time over which recent use is measured, less the time that a look may come too early.
-const LATELY: Duration = Duration::from_millis(950);
+const RECENT_SPAN: Duration = Duration::from_millis(950);
 /// Number of seconds of the past that are kept.
 pub(crate) const MINUTE: usize = 60;
 
@@ -148,13 +148,13 @@ impl Track {
     fn take(&mut self, sample: Sample) {
         let now = sample.at;
         self.samples.push_back(sample);
-        let is_old = |sample: &Sample| now.saturating_duration_since(sample.at) >= LATELY;
+        let is_old = |sample: &Sample| now.saturating_duration_since(sample.at) >= RECENT_SPAN;
         while self.samples.get(1).is_some_and(is_old) {
             self.samples.pop_front();
         }
         let Some(used) = self.used() else { return };
         // A second that is nearly over counts, because its look may come early or late.
-        while now + (Duration::from_secs(1) - LATELY) >= self.due {
+        while now + (Duration::from_secs(1) - RECENT_SPAN) >= self.due {
             self.due += Duration::from_secs(1);
             self.seconds.push_back(used);
             if self.seconds.len() > MINUTE {

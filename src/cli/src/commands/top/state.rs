@@ -6,7 +6,7 @@ use super::observation::SliceIdentity;
 use std::path::PathBuf;
 
 /// Most letters of a value.
-const MOST: usize = 128;
+const MOST_VALUE_LETTERS: usize = 128;
 
 /// A page that fills the screen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -194,7 +194,9 @@ impl TopState {
             Press::Backspace => {
                 self.filter.pop();
             }
-            Press::Letter(letter) if self.filter.chars().count() < MOST => self.filter.push(letter),
+            Press::Letter(letter) if self.filter.chars().count() < MOST_VALUE_LETTERS => {
+                self.filter.push(letter)
+            }
             _ => {}
         }
         self.keep_in_sight(model);
@@ -219,7 +221,9 @@ impl TopState {
             Press::Backspace => {
                 prompt.text.pop();
             }
-            Press::Letter(letter) if prompt.text.chars().count() < MOST => prompt.text.push(letter),
+            Press::Letter(letter) if prompt.text.chars().count() < MOST_VALUE_LETTERS => {
+                prompt.text.push(letter)
+            }
             _ => {}
         }
         self.prompt = Some(prompt);

@@ -10,7 +10,7 @@ use ratatui::text::{Line, Span};
 use std::ops::Range;
 
 /// Columns from which on a process has all its figures.
-const BROAD: usize = 72;
+const ALL_FIGURES_COLUMNS: usize = 72;
 
 const HELP: &str = "\
 up, k / down, j   select a slice; also PgUp, PgDn, Home, End
@@ -97,7 +97,7 @@ fn gpu(view: &ViewSettings, group: &Group<'_>, width: usize) -> Vec<Line<'static
     let (outside, seen) = (outside(group), figures_of(group));
     let short = format!("{name}  {held}/{total}, {used}");
     let mut texts = match group.gpu {
-        Some(gpu) if width >= BROAD => {
+        Some(gpu) if width >= ALL_FIGURES_COLUMNS => {
             let product = gpu.product.as_deref().map_or_else(String::new, figures::printable);
             let names = [
                 format!("{name}  {product}  {whole}{seen}"),
@@ -180,7 +180,7 @@ pub(super) fn processes(
 fn names(width: usize) -> String {
     let mut text =
         format!("{} {} {}", marks::right("PID", 8), marks::right("USED", 11), marks::right("GPU", 6));
-    if width >= BROAD {
+    if width >= ALL_FIGURES_COLUMNS {
         text.push_str(&format!(
             " {} {} {}",
             marks::right("TIME", 9),
@@ -199,7 +199,7 @@ fn process_line(row: &ProcessRow<'_>, width: usize) -> Line<'static> {
         marks::right(&figures::size(row.held), 11),
         marks::right(&used, 6)
     );
-    if width >= BROAD {
+    if width >= ALL_FIGURES_COLUMNS {
         text.push_str(&format!(
             " {} {} {}",
             marks::right(&figures::span(row.total), 9),

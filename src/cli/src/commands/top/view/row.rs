@@ -4,21 +4,19 @@ use super::ViewSettings;
 use crate::commands::top::marks;
 use crate::commands::top::model::Row;
 use crate::commands::top::observation::Device;
-use gpuslice_policy::units::Setting as _;
+use gpuslice_policy::units::{Permille, Setting as _};
 use gpuslice_slices::figures;
 use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 
 /// Columns from which on memory and time are beside each other.
-const BROAD: usize = 72;
+const SIDE_BY_SIDE_COLUMNS: usize = 72;
 /// Columns of `1023.99 MiB/1536MiB`.
-const SIZES: usize = 19;
+const SIZE_COLUMNS: usize = 19;
 /// Columns of `100.5%/12.5%`.
-const SHARES: usize = 12;
+const SHARE_COLUMNS: usize = 12;
 /// Columns of a history in the second line (half of them on a narrow screen), and the least of one in the first line.
-const HISTORY: usize = 20;
-/// The whole of a GPU's time, in thousandths.
-const WHOLE: u64 = 1000;
+const HISTORY_COLUMNS: usize = 20;
 /// Columns before text that belongs to the line above.
 const INDENT: usize = 4;
 
@@ -33,18 +31,18 @@ struct Widths {
 
 impl Widths {
     fn of(width: usize) -> Self {
-        if width < BROAD {
+        if width < SIDE_BY_SIDE_COLUMNS {
             // Two columns for the mark, and a space on each side of the bar.
-            let room = width.saturating_sub(SIZES + 4);
+            let room = width.saturating_sub(SIZE_COLUMNS + 4);
             let name = (room / 2).clamp(7, 20).min(width.saturating_sub(2));
             let memory = room.saturating_sub(name);
             return Self { name, memory: if memory < 4 { 0 } else { memory }, time: 0, history: 0 };
         }
-        let room = width.saturating_sub(2 + 1 + 1 + SIZES + 2 + 1 + SHARES);
+        let room = width.saturating_sub(2 + 1 + 1 + SIZE_COLUMNS + 2 + 1 + SHARE_COLUMNS);
         let name = (room * 2 / 5).clamp(8, 32);
         let bar = (room.saturating_sub(name) / 2).min(40);
         let left = room.saturating_sub(name + 2 * bar + 2);
-        Self { name, memory: bar, time: bar, history: if left < HISTORY { 0 } else { left.min(60) } }
+        Self { name, memory: bar, time: bar, history: if left < HISTORY_COLUMNS { 0 } else { left.min(60) } }
     }
 }
 
@@ -55,12 +53,12 @@ pub(super) fn names(view: &ViewSettings, width: usize) -> Line<'static> {
     if widths.memory > 0 {
         text.push_str(&format!("{} ", marks::left("MEMORY", widths.memory)));
     }
-    text.push_str(&marks::right("USED/LIMIT", SIZES));
+    text.push_str(&marks::right("USED/LIMIT", SIZE_COLUMNS));
     if widths.time > 0 {
         text.push_str(&format!(
             "  {} {}",
             marks::left("TIME", widths.time),
-            marks::right("USED/SHARE", SHARES)
+            marks::right("USED/SHARE", SHARE_COLUMNS)
         ));
     }
     if widths.history > 0 {
@@ -93,7 +91,7 @@ pub(super) fn lines(
     if widths.time > 0 {
         first.push(Span::raw("  "));
         first.push(Span::styled(time_bar(row, device, widths.time), view.paint.time()));
-        first.push(Span::raw(format!(" {}", marks::right(&time, SHARES))));
+        first.push(Span::raw(format!(" {}", marks::right(&time, SHARE_COLUMNS))));
     }
     if widths.history > 0 {
         first.push(Span::raw("  "));
@@ -104,7 +102,12 @@ pub(super) fn lines(
         second.push(Span::raw(format!("{time}  ")));
     }
     if widths.history == 0 {
-        second.push(history(view, row, device, if widths.time == 0 { HISTORY / 2 } else { HISTORY }));
+        second.push(history(
+            view,
+            row,
+            device,
+            if widths.time == 0 { HISTORY_COLUMNS / 2 } else { HISTORY_COLUMNS },
+        ));
         second.push(Span::raw("  "));
     }
     let mut lines = vec![Line::from(first)];
@@ -137,7 +140,7 @@ fn memory(view: &ViewSettings, device: &Device, widths: Widths) -> Vec<Span<'sta
         spans.push(Span::raw(" "));
     }
     let sizes = format!("{}/{}", figures::size(device.held), figures::limit(device.limits.memory));
-    spans.push(Span::raw(marks::right(&sizes, SIZES)));
+    spans.push(Span::raw(marks::right(&sizes, SIZE_COLUMNS)));
     spans
 }
 
@@ -148,7 +151,12 @@ fn time(row: &Row<'_>, device: &Device) -> String {
 }
 
 fn time_bar(row: &Row<'_>, device: &Device, width: usize) -> String {
-    marks::bar(row.used.unwrap_or(0), WHOLE, Some(device.limits.cores_permille.into()), width)
+    marks::bar(
+        row.used.unwrap_or(0),
+        Permille::FULL.get().into(),
+        Some(device.limits.cores_permille.into()),
+        width,
+    )
 }
 
 /// Draws the last minute against the share.
