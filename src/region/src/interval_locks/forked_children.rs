@@ -100,15 +100,17 @@ fn register(in_child: extern "C" fn()) -> Option<c_int> {
     type OfGlibc = unsafe extern "C" fn(Handler, Handler, Handler, *mut c_void) -> c_int;
     type OfMusl = unsafe extern "C" fn(Handler, Handler, Handler) -> c_int;
     if let Some(address) = exported(c"__register_atfork") {
-        // SAFETY: glibc's function has this type. It needs a function that may run in a forked child: `close_files` only reads
-        // and writes atomics and makes system calls. The last argument names no library, because this one is never unloaded.
-        return Some(unsafe {
-            mem::transmute::<NonNull<c_void>, OfGlibc>(address)(None, None, Some(in_child), ptr::null_mut())
-        });
+        // SAFETY: glibc's function of this name has this type.
+        let register = unsafe { mem::transmute::<NonNull<c_void>, OfGlibc>(address) };
+        // SAFETY: the function may run in a forked child: `close_files` only reads and writes atomics and makes system calls. The
+        // last argument names no library, because this one is never unloaded.
+        return Some(unsafe { register(None, None, Some(in_child), ptr::null_mut()) });
     }
     let address = exported(c"pthread_atfork")?;
-    // SAFETY: POSIX defines this type. The handler may run in a forked child, as above.
-    Some(unsafe { mem::transmute::<NonNull<c_void>, OfMusl>(address)(None, None, Some(in_child)) })
+    // SAFETY: POSIX defines this type.
+    let register = unsafe { mem::transmute::<NonNull<c_void>, OfMusl>(address) };
+    // SAFETY: the function may run in a forked child, as above.
+    Some(unsafe { register(None, None, Some(in_child)) })
 }
 
 /// Returns the address of a function that a loaded library exports.

@@ -95,7 +95,7 @@ fn fulfil(simulation: &Simulation, device: usize, call: HostCall) {
             return;
         }
         Some(HostTask::Free(address, region)) => {
-            simulation.objects().free_region(simulation, address, region)
+            simulation.objects().free_region(simulation, address, region);
         }
         _ => {}
     }

@@ -195,7 +195,7 @@ impl TopState {
                 self.filter.pop();
             }
             Press::Letter(letter) if self.filter.chars().count() < MOST_VALUE_LETTERS => {
-                self.filter.push(letter)
+                self.filter.push(letter);
             }
             _ => {}
         }
@@ -222,7 +222,7 @@ impl TopState {
                 prompt.text.pop();
             }
             Press::Letter(letter) if prompt.text.chars().count() < MOST_VALUE_LETTERS => {
-                prompt.text.push(letter)
+                prompt.text.push(letter);
             }
             _ => {}
         }
