@@ -32,13 +32,13 @@ volcano_jobs() { # folder
 }
 
 have go || missing "there is no Go"
-mark=$(cat "$0" tests/charts/go.mod tests/charts/go.sum tests/kube/queues/go.sum | sha256sum)
+mark=$(cat "$0" tests/packages/charts/go.mod tests/packages/charts/go.sum tests/kube/queues/go.sum | sha256sum)
 if [ "$(cat "$OUT/mark" 2>/dev/null)" = "$mark" ]; then
     echo "ok charts: built before"
     exit 0
 fi
 kubernetes=$(module "$KUBERNETES" "$KUBERNETES_SUM") && kueue=$(kueue_module) || missing "modules cannot be had"
-(cd tests/charts && go mod download) || missing "modules cannot be had"
+(cd tests/packages/charts && go mod download) || missing "modules cannot be had"
 for ((i = 0; i < ${#KUBELETS[@]}; i += 3)); do
     kubelet=$(module "${KUBELETS[i + 1]}" "${KUBELETS[i + 2]}") || missing "modules cannot be had"
     mkdir -p "$OUT/kubelet"
@@ -52,9 +52,9 @@ rm -rf "$OUT/kueue"
 cp -r --no-preserve=mode "$kueue/charts/kueue" "$OUT/kueue"
 (volcano_jobs "$OUT") || missing "modules cannot be had"
 # The version of the cluster that helm assumes if there is no cluster.
-helm=$(sed -n 's/^\thelm.sh\/helm\/v3 \(v[0-9.]*\).*/\1/p' tests/charts/go.mod)
+helm=$(sed -n 's/^\thelm.sh\/helm\/v3 \(v[0-9.]*\).*/\1/p' tests/packages/charts/go.mod)
 minor=$(cut -d. -f2 <<<"${KUBERNETES#*@}")
-(cd tests/charts && go build -trimpath -o "$OUT/" -ldflags "-s -w -X helm.sh/helm/v3/internal/version.version=$helm \
+(cd tests/packages/charts && go build -trimpath -o "$OUT/" -ldflags "-s -w -X helm.sh/helm/v3/internal/version.version=$helm \
     -X helm.sh/helm/v3/pkg/chartutil.k8sVersionMajor=1 -X helm.sh/helm/v3/pkg/chartutil.k8sVersionMinor=$minor" \
     helm.sh/helm/v3/cmd/helm github.com/yannh/kubeconform/cmd/kubeconform)
 printf '%s' "$mark" >"$OUT/mark"

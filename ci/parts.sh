@@ -85,10 +85,10 @@ long_parts() {
     part "headers" ci/headers.sh
     part "clients" ci/clients.sh # before the tests: some use the packages that it installs
     part "charts" ci/charts.sh   # before the tests, which use its tools
-    part "kubernetes cluster" kube_cluster # before the tests: tests/charts starts the apiserver that it builds
+    part "kubernetes cluster" kube_cluster # before the tests: tests/packages/charts starts the apiserver that it builds
     part "docker" ci/docker.sh   # the daemon that tests/agent starts
     part "bases" ci/bases.sh     # the file systems of its containers
-    part "release" ci/dist.sh    # the files that tests/dist installs
+    part "release" ci/dist.sh    # the files that tests/packages/dist installs
     part "long tests" long_tests
     part "models" ci/loom.sh
     part "instructions" ci/instructions.sh

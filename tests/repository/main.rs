@@ -5,6 +5,7 @@
 mod dependencies;
 mod documents;
 mod examples;
+mod hooks_page;
 mod runs;
 mod staged;
 #[path = "../support/mod.rs"]

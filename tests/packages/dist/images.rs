@@ -1,6 +1,6 @@
 //! The container images: they are built without any registry, and the agent starts in its own.
 
-use crate::release::{VERSION, file, files_below, release, run, said};
+use super::release::{VERSION, file, files_below, release, run, said};
 use crate::support::{artefacts, skip};
 use std::fs;
 use std::path::{Path, PathBuf};

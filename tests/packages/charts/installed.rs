@@ -1,9 +1,9 @@
 //! Installs the chart in a real apiserver, which takes its objects, evaluates its policies, and grants its rights.
 
-use crate::IMAGE;
-use crate::cluster::{Cluster, TIMEOUT, User, kubeconfig_argument};
+use super::IMAGE;
+use super::cluster::{Cluster, TIMEOUT, User, kubeconfig_argument};
+use super::tools::{Tools, told};
 use crate::support::artefacts;
-use crate::tools::{Tools, told};
 use serde_json::{Value, json};
 use std::fmt::Debug;
 use std::fs;

@@ -1,6 +1,6 @@
 //! The wheel: `pip` installs it in a virtual environment, where the command finds its library.
 
-use crate::release::{VERSION, release, run};
+use super::release::{VERSION, release, run};
 use crate::support::bench::Bench;
 use crate::support::{artefacts, compiler, skip};
 use std::fs;

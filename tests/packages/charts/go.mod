@@ -1,5 +1,5 @@
 // Tools of the chart's tests. There is no source of Go here.
-module gpuslice.dev/tests/charts
+module gpuslice.dev/tests/packages/charts
 
 go 1.26.0
 

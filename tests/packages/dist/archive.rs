@@ -1,6 +1,6 @@
 //! The archive: each file is there and works, its checksum holds, and it is packed again byte by byte.
 
-use crate::release::{VERSION, file, files_below, release, run, said, script, unpacked};
+use super::release::{VERSION, file, files_below, release, run, said, script, unpacked};
 use crate::support::{artefacts, skip};
 use serde_json::Value;
 use std::collections::BTreeSet;

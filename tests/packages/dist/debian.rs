@@ -1,7 +1,7 @@
 //! The Debian packages: their files, and an upgrade while a slice runs.
 
-use crate::archive::expected;
-use crate::release::{VERSION, files_below, release, run, said, script, unpacked};
+use super::archive::expected;
+use super::release::{VERSION, files_below, release, run, said, script, unpacked};
 use crate::support::bench::Bench;
 use crate::support::other_user::is_root;
 use crate::support::skip;

@@ -1,28 +1,18 @@
 //! Checks the chart with the real helm. Its objects fit the schemas of Kubernetes, give no unused right, and are those of the
 //! manifests that need no helm.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::print_stdout,
-    reason = "a test"
-)]
 
 mod cluster;
 mod installed;
 mod protocols;
-#[path = "../support/mod.rs"]
-mod support;
 mod tools;
 
+use crate::support::repository::files_below;
+use crate::support::{artefacts, skip};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
-use support::repository::files_below;
-use support::{artefacts, skip};
 use tools::{Tools, objects, told};
 
 const IMAGE: &str = "image.repository=with-gpuslice";
@@ -95,7 +85,7 @@ fn the_manifests_without_helm_are_those_of_the_chart() {
     let Some(tools) = Tools::find("manifests that are rendered") else { return };
     let rendered = tools.render(&[IMAGE, "namespace.create=true", "scheduler.image.tag=v1.36.3"]);
     let text = format!(
-        "# Written from charts/gpuslice: GPUSLICE_TEST_BLESS=1 cargo test -p gpuslice-cli --test charts\n{rendered}"
+        "# Written from charts/gpuslice: GPUSLICE_TEST_BLESS=1 cargo test -p gpuslice-cli --test packages charts\n{rendered}"
     );
     let path = artefacts::repository().join("examples/kubernetes/slices/gpuslice.yaml");
     if std::env::var_os("GPUSLICE_TEST_BLESS").is_some() {

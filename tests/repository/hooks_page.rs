@@ -1,11 +1,5 @@
-//! Compares `docs/reference/hooks.md` with the table. `GPUSLICE_TEST_BLESS=1 cargo test -p gpuslice-driver --test hooks_page`
-//! writes the page.
-#![allow(
-    clippy::expect_used,
-    clippy::panic,
-    clippy::print_stdout,
-    reason = "a test may fail, and says what it skips"
-)]
+//! Compares `docs/reference/hooks.md` with the table. `GPUSLICE_TEST_BLESS=1 cargo test -p gpuslice-cli --test repository
+//! hooks_page` writes the page.
 
 use gpuslice_driver::symbols::NOT_EXPORTED;
 use gpuslice_driver::table::{ALL, Row};
@@ -105,6 +99,6 @@ fn the_page_of_hooks_agrees_with_the_table() {
     let written = fs::read_to_string(PAGE).unwrap_or_default();
     assert!(
         written == page(),
-        "docs/reference/hooks.md is stale: GPUSLICE_TEST_BLESS=1 cargo test -p gpuslice-driver --test hooks_page"
+        "docs/reference/hooks.md is stale: GPUSLICE_TEST_BLESS=1 cargo test -p gpuslice-cli --test repository hooks_page"
     );
 }

@@ -1,7 +1,7 @@
 //! A real apiserver with its store, without nodes that run anything.
 
+use super::tools::told;
 use crate::support::{artefacts, skip};
-use crate::tools::told;
 use serde_json::{Value, json};
 use std::fs::{self, File};
 use std::io::Write as _;

@@ -1,7 +1,7 @@
 //! Compares the protocols of `src/kubernetes/proto` with the kubelet's own: services, calls, numbers and types of fields.
 
+use super::tools::Tools;
 use crate::support::artefacts;
-use crate::tools::Tools;
 use prost_types::{DescriptorProto, EnumDescriptorProto, FileDescriptorSet};
 use std::collections::BTreeMap;
 use std::path::Path;
