@@ -15,7 +15,7 @@ ROWS = Fact(
 )
 GROWS = Fact(
     "a pool grows by no more than the request rounded up to 32 MiB",
-    "POOL_GROWTH in src/policy/src/pool/ledger.rs",
+    "POOL_GROWTH in src/policy/src/pool/holes.rs",
     "a slice could pass its quota by the difference until the next reservation",
 )
 EMPTIES = Fact(

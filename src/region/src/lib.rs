@@ -94,5 +94,9 @@ pub use {
         remove::{Removal, remove_for_good, remove_if_unused},
     },
     interval_locks::IntervalLocks,
-    sync::{clock::now, pause::pause},
+    sync::{
+        backoff::{Backoff, RESERVING},
+        clock::now,
+        pause::pause,
+    },
 };

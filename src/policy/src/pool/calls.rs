@@ -1,7 +1,7 @@
 //! The steps of an allocation from a pool and of a free, in the order of the calls around the driver.
 
-use super::holes::{ALIGNMENT, FreeFor};
-use super::ledger::{Calm, LedgerEntry, POOL_GROWTH, PendingFree, PoolChange, PoolLedger};
+use super::holes::{ALIGNMENT, FreeFor, POOL_GROWTH};
+use super::ledger::{Calm, LedgerEntry, PendingFree, PoolChange, PoolLedger};
 
 /// Repetitions of a reading that another thread disturbed.
 const POOL_READINGS: u32 = 64;
@@ -28,6 +28,9 @@ pub trait PoolDriver {
 
     /// Refunds bytes.
     fn refund(&self, bytes: u64);
+
+    /// Returns a series of waits for calls of other threads. Each is short, and returns false when there was enough waiting.
+    fn waits(&self) -> impl FnMut() -> bool;
 }
 
 /// An allocation in flight. It must [`finish`].
@@ -62,36 +65,57 @@ pub struct PendingEnd {
 
 /// Begins an allocation: reserves the largest growth of the pool. `None`: the allocation does not fit.
 ///
-/// If the reservation fails, a hole in the pool suffices. Without a hole, the pool releases its unused memory, as the
-/// driver does when the device is full. Then the reservation is tried once more.
+/// If the reservation fails, a hole in the pool suffices. Other allocations in flight may hold a reservation that they will not
+/// use, and may hide where the pool has a hole. So without a hole the thread tries again until it has tried alone. Then the pool
+/// releases its unused memory, as the driver does when the device is full, and the reservation is tried once more.
 ///
 /// Risk: between two steps another thread may use the hole or the memory. Each step therefore checks
 /// the ledger again under its lock.
 pub fn begin(driver: &impl PoolDriver, bytes: u64, stream: usize) -> Option<PendingAllocation> {
     let most = bytes.checked_next_multiple_of(POOL_GROWTH)?;
     let bytes = bytes.checked_next_multiple_of(ALIGNMENT)?;
+    match reserve(driver, bytes, most) {
+        Ok(pending) => Some(pending),
+        Err(asked) => begin_without_room(driver, asked, most, stream),
+    }
+}
+
+/// Reserves the largest growth of the pool for an allocation. Otherwise returns the allocation, which is not in flight any more.
+fn reserve(driver: &impl PoolDriver, bytes: u64, most: u64) -> Result<PendingAllocation, LedgerEntry> {
     let entry = driver.step(|ledger| ledger.begin(bytes));
-    let reserve = || {
-        let is_granted = driver.reserve(most);
-        if is_granted {
-            driver.step(|ledger| ledger.reserved(most));
-        }
-        is_granted
-    };
-    if reserve() {
-        return Some(PendingAllocation { entry, reserved: Some(most) });
-    }
-    if take_hole(driver, bytes, stream) {
-        return Some(PendingAllocation { entry, reserved: None });
-    }
-    if let Some(held) = driver.held() {
-        releasing(driver, || driver.trim(held.saturating_sub(most)));
-        if reserve() {
-            return Some(PendingAllocation { entry, reserved: Some(most) });
-        }
+    if driver.reserve(most) {
+        driver.step(|ledger| ledger.reserved(entry, most));
+        return Ok(PendingAllocation { entry, reserved: Some(most) });
     }
     driver.step(|ledger| apply(driver, ledger.abandon()));
-    None
+    Err(entry)
+}
+
+/// Begins an allocation for which the quota had no room.
+#[cold]
+fn begin_without_room(
+    driver: &impl PoolDriver,
+    mut asked: LedgerEntry,
+    most: u64,
+    stream: usize,
+) -> Option<PendingAllocation> {
+    let bytes = asked.bytes();
+    let mut wait = driver.waits();
+    loop {
+        if take_hole(driver, asked, stream) {
+            return Some(PendingAllocation { entry: asked, reserved: None });
+        }
+        if driver.step(|ledger| ledger.was_alone(asked)) || !wait() {
+            break;
+        }
+        match reserve(driver, bytes, most) {
+            Ok(pending) => return Some(pending),
+            Err(again) => asked = again,
+        }
+    }
+    let held = driver.held()?;
+    releasing(driver, || driver.trim(held.saturating_sub(most)));
+    reserve(driver, bytes, most).ok()
 }
 
 /// Ends an allocation after the driver call, and updates the charge. `address` is the allocation's address, if the
@@ -151,9 +175,12 @@ pub fn begin_release(driver: &impl PoolDriver) {
 }
 
 /// Ends a call in which the driver may release memory of the pool.
+///
+/// The reading comes first: an allocation that begins after the end must not find holes in released memory. If the pool grew
+/// meanwhile, its size alone would not show the release.
 pub fn end_release(driver: &impl PoolDriver) {
-    driver.step(PoolLedger::end_release);
     reconcile(driver);
+    driver.step(PoolLedger::end_release);
 }
 
 /// Updates the charge to the bytes that the driver says the pool holds.
@@ -181,11 +208,11 @@ fn apply(driver: &impl PoolDriver, change: PoolChange) {
     }
 }
 
-fn take_hole(driver: &impl PoolDriver, bytes: u64, stream: usize) -> bool {
+fn take_hole(driver: &impl PoolDriver, asked: LedgerEntry, stream: usize) -> bool {
     for _ in 0..POOL_READINGS {
         let version = driver.step(|ledger| ledger.version());
         let (Some(held), Some(used)) = (driver.held(), driver.used()) else { return false };
-        if let Some(fits) = driver.step(|ledger| ledger.take_hole(version, (held, used), bytes, stream)) {
+        if let Some(fits) = driver.step(|ledger| ledger.take_hole(version, (held, used), asked, stream)) {
             return fits;
         }
     }

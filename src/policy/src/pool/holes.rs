@@ -12,6 +12,9 @@
 
 use std::collections::BTreeMap;
 
+/// Smallest growth of a pool, in bytes: drivers of the 12 and 13 series take 32 MiB at a time from the device.
+pub const POOL_GROWTH: u64 = 32 << 20;
+
 /// Alignment of allocations in a pool, in bytes.
 pub const ALIGNMENT: u64 = 512;
 
@@ -36,12 +39,23 @@ pub struct Holes {
 }
 
 impl Holes {
-    /// Returns the number of allocations of `size` bytes that surely fit for this stream.
+    /// Returns the number of allocations of `size` bytes that surely fit, for this stream. `None`: for any stream.
+    ///
+    /// A hole counts as if it were cut into pieces of [`POOL_GROWTH`]. Example: three allocations of 20 MiB fit into a hole of
+    /// 64 MiB, but need three new pieces of 32 MiB. They may lose their hole to an allocation with a reservation, or to a release
+    /// of the hole's piece. Then they must fit into as many new pieces as were reserved or released.
     #[must_use]
-    pub fn room(&self, size: u64, stream: usize) -> u64 {
-        let open = |free: &FreeFor| matches!(free, FreeFor::All) || *free == FreeFor::Stream(stream);
+    pub fn room(&self, size: u64, stream: Option<usize>) -> u64 {
+        let fit_in = |bytes: u64| bytes.checked_div(size).unwrap_or(0);
         let fits = |(start, (end, free)): (&u64, &(u64, FreeFor))| {
-            if open(free) { end.saturating_sub(*start).checked_div(size).unwrap_or(0) } else { 0 }
+            if *free != FreeFor::All && stream.is_none_or(|stream| *free != FreeFor::Stream(stream)) {
+                return 0;
+            }
+            let bytes = end.saturating_sub(*start);
+            let pieces = bytes.checked_div(POOL_GROWTH).unwrap_or(0);
+            fit_in(POOL_GROWTH)
+                .saturating_mul(pieces)
+                .saturating_add(fit_in(bytes.checked_rem(POOL_GROWTH).unwrap_or(0)))
         };
         self.known.iter().map(fits).fold(0, u64::saturating_add)
     }
@@ -94,15 +108,24 @@ impl Holes {
         self.known.insert(start, (end, free));
     }
 
-    /// Records an allocation. `growth` is the growth of the pool for it, if known.
-    pub fn allocated(&mut self, start: u64, bytes: u64, growth: u64) {
+    /// Records an allocation.
+    pub fn allocated(&mut self, start: u64, bytes: u64) {
         let end = start.saturating_add(bytes);
         self.being_freed.retain(|_, (from, until)| *until <= start || end <= *from);
-        let was_known = self.contain(start, bytes);
         self.occupy(start, end);
-        if !was_known && growth > bytes {
-            self.add(end, growth.saturating_sub(bytes), FreeFor::All);
+    }
+
+    /// Adds the rest of `growth` bytes that the pool took for a block.
+    pub fn add_rest(&mut self, start: u64, bytes: u64, growth: u64) {
+        if growth > bytes {
+            self.add(start.saturating_add(bytes), growth.saturating_sub(bytes), FreeFor::All);
         }
+    }
+
+    /// Returns the bytes of all holes.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.known.iter().fold(0, |sum, (start, (end, _))| sum.saturating_add(end.saturating_sub(*start)))
     }
 
     /// Removes a range from the holes. It may cross known holes and unknown memory.
@@ -142,6 +165,14 @@ impl Holes {
     pub fn refute(&mut self) {
         self.forget();
         self.is_wrong = true;
+    }
+}
+
+#[cfg(test)]
+impl Holes {
+    /// Returns the holes, from start to end.
+    pub(super) fn ranges(&self) -> Vec<(u64, u64)> {
+        self.known.iter().map(|(start, (end, _))| (*start, *end)).collect()
     }
 }
 
@@ -192,18 +223,26 @@ mod tests {
     #[test]
     fn the_rest_of_a_new_piece_is_free() {
         let mut holes = Holes::default();
-        holes.allocated(0, UNIT, PIECE);
-        assert_eq!(holes.room(UNIT, 1), PIECE / UNIT - 1);
-        assert_eq!(holes.room(PIECE, 1), 0);
+        holes.allocated(0, UNIT);
+        holes.add_rest(0, UNIT, PIECE);
+        assert_eq!(holes.room(UNIT, Some(1)), PIECE / UNIT - 1);
+        assert_eq!(holes.room(PIECE, Some(1)), 0);
     }
 
     #[test]
     fn a_hole_is_free_for_its_stream_alone_until_the_driver_has_counted_it() {
         let mut holes = Holes::default();
         holes.add(0, UNIT, FreeFor::Stream(1));
-        assert_eq!((holes.room(UNIT, 1), holes.room(UNIT, 2)), (1, 0));
+        assert_eq!((holes.room(UNIT, Some(1)), holes.room(UNIT, Some(2)), holes.room(UNIT, None)), (1, 0, 0));
         holes.settle();
-        assert_eq!((holes.room(UNIT, 1), holes.room(UNIT, 2)), (1, 1));
+        assert_eq!((holes.room(UNIT, Some(1)), holes.room(UNIT, Some(2))), (1, 1));
+    }
+
+    #[test]
+    fn a_hole_has_room_for_no_more_than_as_many_new_pieces_have() {
+        let mut holes = Holes::default();
+        holes.add(0, 2 * PIECE, FreeFor::All);
+        assert_eq!(holes.room(PIECE * 5 / 8, Some(1)), 2);
     }
 
     #[test]
@@ -212,16 +251,17 @@ mod tests {
         for block in [0, 2, 1] {
             holes.add(block * UNIT, UNIT, FreeFor::All);
         }
-        assert_eq!(holes.room(3 * UNIT, 1), 1);
+        assert_eq!(holes.room(3 * UNIT, Some(1)), 1);
     }
 
     #[test]
     fn a_model_that_was_refuted_knows_nothing_any_more() {
         let mut holes = Holes::default();
-        holes.allocated(0, UNIT, PIECE);
+        holes.allocated(0, UNIT);
+        holes.add_rest(0, UNIT, PIECE);
         holes.refute();
         holes.add(0, UNIT, FreeFor::All);
-        assert_eq!(holes.room(UNIT, 1), 0);
+        assert_eq!(holes.room(UNIT, Some(1)), 0);
     }
 
     proptest! {
@@ -239,12 +279,13 @@ mod tests {
                     holes.add(start, length, FreeFor::All);
                     continue;
                 }
-                let promised = holes.room(bytes, 1) > 0;
+                let promised = holes.room(bytes, Some(1)) > 0;
                 let (start, growth) = pool.allocate(bytes);
                 prop_assert!(!promised || growth == 0);
                 // The model of a first-fit pool that was observed from its start knows every hole.
                 prop_assert!(promised || growth > 0);
-                holes.allocated(start, bytes, growth);
+                holes.allocated(start, bytes);
+                holes.add_rest(start, bytes, growth);
             }
         }
     }

@@ -3,10 +3,8 @@
 //! Several threads use a pool at once, and the driver's counters are read outside of any lock. Each method is one
 //! step under the lock that guards the ledger. Between two steps other threads may do anything.
 
-use super::holes::{FreeFor, Holes};
-
-/// Smallest growth of a pool, in bytes: drivers of the 12 and 13 series take 32 MiB at a time from the device.
-pub const POOL_GROWTH: u64 = 32 << 20;
+use super::holes::{FreeFor, Holes, POOL_GROWTH};
+use super::overlap::OverlappingCalls;
 
 /// The ledger of one pool.
 #[derive(Debug, Default)]
@@ -18,21 +16,26 @@ pub struct PoolLedger {
     /// Number of readings, and the newest one that is included in `held`.
     readings: u64,
     last_reading: u64,
+    /// True if an allocation has ended and no reading since has seen its growth.
+    is_unread: bool,
     /// Number of changes. A reading that began before another change is not used after it.
     version: u64,
     /// Bytes of allocations that have not been freed. Less, if a context has ended.
     live: u64,
     /// Bytes of allocations for which no free has ended. More, if a context has ended.
     owned: u64,
-    /// Allocations in flight, and the largest of them since there was none.
+    /// Allocations in flight, from before they ask for a reservation. One that gets none is not in flight.
     calls: u64,
-    largest: u64,
+    /// Allocations in flight with a reservation, and their reserved bytes.
+    backed: u64,
+    reserved: u64,
     /// Allocations in flight without a reservation, because the pool surely had a hole for each.
     unbacked: u64,
-    /// Bytes that the other allocations have reserved.
-    reserved: u64,
+    overlap: OverlappingCalls,
     /// Allocations that ever began. The count numbers them.
     begun: u64,
+    /// Allocations whose driver call has ended.
+    finished: u64,
     /// Frees in flight, and frees that ever began.
     frees: u64,
     frees_begun: u64,
@@ -51,8 +54,8 @@ pub(super) struct LedgerEntry {
     /// Bytes that it takes of the pool.
     bytes: u64,
     number: u64,
-    /// True if no other allocation was in flight when it began.
-    began_alone: bool,
+    /// Number of allocations whose driver call had ended before.
+    finished: u64,
 }
 
 /// A reading of the driver's counter in progress.
@@ -87,13 +90,28 @@ impl PoolLedger {
     pub(super) fn begin(&mut self, bytes: u64) -> LedgerEntry {
         self.begun = self.begun.wrapping_add(1);
         self.calls = self.calls.saturating_add(1);
-        self.largest = self.largest.max(bytes);
-        LedgerEntry { bytes, number: self.begun, began_alone: self.calls == 1 }
+        LedgerEntry { bytes, number: self.begun, finished: self.finished }
     }
 
     /// Records the reservation of an allocation that began.
-    pub(super) fn reserved(&mut self, bytes: u64) {
+    pub(super) fn reserved(&mut self, entry: LedgerEntry, bytes: u64) {
+        self.enter(entry.bytes);
+        self.overlap.is_backed = true;
+        self.backed = self.backed.saturating_add(1);
         self.reserved = self.reserved.saturating_add(bytes);
+    }
+
+    /// Notes that an allocation is about to call the driver.
+    fn enter(&mut self, bytes: u64) {
+        if self.in_driver() == 0 {
+            self.overlap = OverlappingCalls::new((!self.is_unread).then_some(self.held));
+        }
+        self.overlap.largest = self.overlap.largest.max(bytes);
+    }
+
+    /// Returns the number of allocations that call the driver.
+    fn in_driver(&self) -> u64 {
+        self.backed.saturating_add(self.unbacked)
     }
 
     /// Ends an allocation without a call of the driver. If it was the last one in flight of a destroyed pool, the charge falls.
@@ -102,12 +120,15 @@ impl PoolLedger {
         self.settle(0, false)
     }
 
+    /// Returns true if no other allocation was in flight while this one asked for room in vain. Another one may hold a
+    /// reservation that ends, or make a hole known when it ends.
+    pub(super) fn was_alone(&self, entry: LedgerEntry) -> bool {
+        self.calls == 0 && self.finished == entry.finished
+    }
+
     fn withdraw(&mut self) {
         self.version = self.version.wrapping_add(1);
         self.calls = self.calls.saturating_sub(1);
-        if self.calls == 0 {
-            self.largest = 0;
-        }
     }
 
     /// Ends an allocation after the driver call. It reserved `reserved` bytes, or nothing because of a hole. Unless
@@ -121,30 +142,53 @@ impl PoolLedger {
         held: Option<u64>,
     ) -> PoolChange {
         self.unbacked = self.unbacked.saturating_sub(u64::from(reserved.is_none()));
+        self.backed = self.backed.saturating_sub(u64::from(reserved.is_some()));
         self.reserved = self.reserved.saturating_sub(reserved.unwrap_or(0));
-        let growth = self.note_reading(reading, held);
-        let was_alone = entry.began_alone && entry.number == self.begun;
+        self.finished = self.finished.wrapping_add(1);
+        self.note_reading(reading, held);
+        if self.last_reading < reading.number {
+            // The readings that have begun may be older than the growth for this allocation.
+            self.last_reading = self.readings;
+            self.is_unread = true;
+        }
         if let Some(address) = address {
             self.live = self.live.saturating_add(entry.bytes);
             self.owned = self.owned.saturating_add(entry.bytes);
-            self.place(entry, address, if was_alone { growth } else { 0 });
+            self.place(entry, address);
         }
-        if growth > 0 && was_alone && reserved.is_none() {
-            self.holes.refute();
+        if self.in_driver() == 0 {
+            self.learn();
         }
         self.withdraw();
         self.settle(reserved.unwrap_or(0), held.is_some())
     }
 
     /// Records the position of a block.
-    fn place(&mut self, entry: LedgerEntry, address: u64, growth: u64) {
+    fn place(&mut self, entry: LedgerEntry, address: u64) {
         // The pool may have released memory and taken other memory again, so its size tells nothing. A block in a
         // known hole is no sign of that.
         let is_doubted = self.releases > 0 || entry.number <= self.doubted;
-        if is_doubted && !self.holes.contain(address, entry.bytes) {
-            self.holes.forget();
+        if !self.holes.contain(address, entry.bytes) {
+            if is_doubted {
+                self.holes.forget();
+            }
+            self.overlap.place(address, entry.bytes, is_doubted);
         }
-        self.holes.allocated(address, entry.bytes, growth);
+        self.holes.allocated(address, entry.bytes);
+    }
+
+    /// Learns from calls that overlapped, when none is in flight any more.
+    fn learn(&mut self) {
+        let overlap = core::mem::take(&mut self.overlap);
+        let growth = if self.is_unread { 0 } else { overlap.growth(self.held) };
+        if growth == 0 {
+            return;
+        }
+        if !overlap.is_backed {
+            return self.holes.refute();
+        }
+        let unknown = self.held.checked_sub(self.live.saturating_add(self.holes.bytes()));
+        overlap.learn(growth, unknown, &mut self.holes);
     }
 
     pub(super) fn begin_reading(&mut self) -> PoolReading {
@@ -168,23 +212,22 @@ impl PoolLedger {
         self.settle(0, held.is_some())
     }
 
-    /// Includes a reading, unless a later one is included: that one saw everything that this one could see. Returns
-    /// the growth of the pool in bytes.
-    fn note_reading(&mut self, reading: PoolReading, held: Option<u64>) -> u64 {
+    /// Includes a reading, unless a later one is included: that one saw everything that this one could see.
+    fn note_reading(&mut self, reading: PoolReading, held: Option<u64>) {
         let is_newer = !self.ended && reading.number > self.last_reading;
-        let Some(held) = held.filter(|_| is_newer) else { return 0 };
-        self.last_reading = reading.number;
-        self.note_held(held)
+        if let Some(held) = held.filter(|_| is_newer) {
+            self.last_reading = reading.number;
+            self.is_unread = false;
+            self.note_held(held);
+        }
     }
 
-    fn note_held(&mut self, held: u64) -> u64 {
+    fn note_held(&mut self, held: u64) {
         self.version = self.version.wrapping_add(1);
         if held < self.held {
             self.holes.forget();
         }
-        let growth = held.saturating_sub(self.held);
         self.held = held;
-        growth
     }
 
     /// Updates the charge to the bytes that the pool holds. `reserved` bytes were reserved for this; the rest is
@@ -201,7 +244,7 @@ impl PoolLedger {
             // An allocation in flight may still get memory of the pool, and keeps its reservation until then.
             return self.owe(paid, if self.calls > 0 { self.owned.max(paid) } else { self.owned });
         }
-        let told = if is_told { self.held } else { paid };
+        let told = if is_told && !self.is_unread { self.held } else { paid };
         let owed = told.min(paid).max(told.saturating_sub(self.reserved));
         let owed = if self.unbacked > 0 { owed.max(paid) } else { owed };
         self.owe(paid, owed)
@@ -219,7 +262,7 @@ impl PoolLedger {
         self.version
     }
 
-    /// Admits an allocation without a reservation, if the pool surely has a hole for each request in flight, this one
+    /// Admits an allocation without a reservation, if the pool surely has a hole for each call of the driver in flight, this one
     /// included. `None`: the readings are out of date.
     ///
     /// A request is at most one piece. If a later call takes its hole, the pool grows by an amount that the later
@@ -228,7 +271,7 @@ impl PoolLedger {
         &mut self,
         version: u64,
         (held, used): (u64, u64),
-        bytes: u64,
+        asked: LedgerEntry,
         stream: usize,
     ) -> Option<bool> {
         if self.version != version {
@@ -238,9 +281,19 @@ impl PoolLedger {
         if used <= self.live {
             self.holes.settle();
         }
-        let fits = bytes <= POOL_GROWTH && self.holes.room(self.largest, stream) >= self.calls;
-        self.unbacked = self.unbacked.saturating_add(u64::from(fits));
-        Some(fits)
+        let (bytes, others) = (asked.bytes, self.in_driver());
+        let largest = if others > 0 { self.overlap.largest.max(bytes) } else { bytes };
+        // An allocation of another stream may take the only hole that this one can use. So all must fit where each may be.
+        let stream = Some(stream).filter(|stream| self.unbacked == 0 || self.overlap.stream == Some(*stream));
+        if bytes > POOL_GROWTH || self.holes.room(largest, stream) <= others {
+            return Some(false);
+        }
+        // The allocation keeps its number: a release may have ended between the readings and this step.
+        let _counted = self.begin(bytes);
+        self.enter(bytes);
+        self.overlap.stream = stream;
+        self.unbacked = self.unbacked.saturating_add(1);
+        Some(true)
     }
 
     /// Begins a free. It counts before the driver counts it, so `live` is never more than the driver's figure.
@@ -312,5 +365,27 @@ impl PoolLedger {
 impl LedgerEntry {
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_allocation_does_not_take_the_only_hole_of_another_stream_in_flight() {
+        const BYTES: u64 = 1 << 20;
+        let mut ledger = PoolLedger::default();
+        for (address, free) in [(0, FreeFor::All), (1 << 40, FreeFor::Stream(1))] {
+            let pending = ledger.begin_free(address, BYTES);
+            ledger.finish_free(&pending, free);
+        }
+        let mut fits = |stream| {
+            let asked = ledger.begin(BYTES);
+            let _refund = ledger.abandon();
+            ledger.take_hole(ledger.version(), (0, u64::MAX), asked, stream)
+        };
+        // The second one could be placed in the hole that is free for both.
+        assert_eq!([fits(2), fits(1)], [Some(true), Some(false)]);
     }
 }

@@ -5,7 +5,8 @@
 //! has three steps:
 //!
 //! 1. Reserve the largest possible growth of the pool ([`begin`]). If the quota has no room, the allocation goes
-//!    without a reservation if the pool surely has a hole for it ([`holes`]).
+//!    without a reservation if the pool surely has a hole for it ([`holes`]). Before it is refused, it waits for
+//!    allocations in flight: their reservations end, and the rests of the pool's new pieces become known.
 //! 2. Call the driver.
 //! 3. Update the charge to the driver's counter ([`finish`]).
 //!
@@ -15,10 +16,12 @@
 mod calls;
 pub mod holes;
 mod ledger;
+mod overlap;
 
 pub use calls::{
     PendingAllocation, PendingEnd, PoolDriver, begin, begin_end, begin_free, begin_release, cancel_free, end,
     end_release, finish, finish_free, reconcile, releasing,
 };
 pub use holes::ALIGNMENT;
-pub use ledger::{POOL_GROWTH, PendingFree, PoolLedger};
+pub use holes::POOL_GROWTH;
+pub use ledger::{PendingFree, PoolLedger};

@@ -128,16 +128,46 @@ struct World {
     /// The charged bytes. This is not one of shuttle's locks, so no other thread runs inside.
     ledger: std::sync::Mutex<u64>,
     quota: u64,
+    /// Charged bytes of other memory than the pool's.
+    other: std::sync::Mutex<u64>,
+    /// Number of waits of a thread before it is refused.
+    patience: u32,
 }
 
 impl World {
+    fn new(quota: u64) -> Self {
+        Self {
+            books: Mutex::new(PoolLedger::default()),
+            driver: Mutex::new(Driver::default()),
+            endings: std::sync::Mutex::default(),
+            can_end: false,
+            ledger: std::sync::Mutex::new(0),
+            quota,
+            other: std::sync::Mutex::new(0),
+            patience: 3,
+        }
+    }
+
+    /// Allocates. Returns the address and size, unless the allocation is refused or fails.
+    fn take(&self, bytes: u64, stream: usize) -> Option<(u64, u64)> {
+        let flight = pool::begin(self, bytes, stream)?;
+        let size = flight.bytes();
+        let address = self.driver(|driver| driver.allocate(size, stream));
+        pool::finish(self, flight, address);
+        address.map(|address| (address, size))
+    }
+
     fn driver<R>(&self, call: impl FnOnce(&mut Driver) -> R) -> R {
         thread::yield_now();
         let mut driver = self.driver.lock().unwrap();
         let result = call(&mut driver);
         // There is no yield in between, so the two figures are of one instant.
-        let (held, charged) = (driver.covered(), *self.ledger.lock().unwrap());
-        assert!(held <= charged, "the pool holds {held}, the ledger says {charged}");
+        let (held, other) = (driver.covered(), *self.other.lock().unwrap());
+        let charged = *self.ledger.lock().unwrap();
+        assert!(
+            held + other <= charged,
+            "the pool holds {held}, other memory {other}, the ledger says {charged}"
+        );
         drop(driver);
         thread::yield_now();
         result
@@ -149,6 +179,17 @@ impl World {
             return None;
         }
         self.driver(|driver| (!driver.ended).then(|| read(driver)))
+    }
+
+    /// Takes other memory, or frees what was taken.
+    fn turn_other(&self) {
+        let taken = *self.other.lock().unwrap();
+        if taken > 0 {
+            *self.other.lock().unwrap() = 0;
+            self.refund(taken);
+        } else if self.reserve(POOL_GROWTH) {
+            *self.other.lock().unwrap() += POOL_GROWTH;
+        }
     }
 
     fn destroy(&self) {
@@ -203,6 +244,15 @@ impl PoolDriver for World {
         let mut ledger = self.ledger.lock().unwrap();
         *ledger = ledger.checked_sub(bytes).expect("only what is held goes back");
     }
+
+    fn waits(&self) -> impl FnMut() -> bool {
+        let mut waited = 0;
+        move || {
+            thread::yield_now();
+            waited += 1;
+            waited < self.patience
+        }
+    }
 }
 
 /// Runs a thread of a program. Another thread may free its blocks, because all are in one list.
@@ -227,6 +277,7 @@ fn run(world: &World, blocks: &Mutex<Vec<(u64, u64)>>, own: usize, calls: u32) {
             }
             4 if world.can_end && thread_rng().gen_ratio(1, 4) => world.destroy(),
             4 => world.driver(|driver| driver.arrive(stream)),
+            14 => world.turn_other(),
             5..9 => {
                 let taken = {
                     let mut blocks = blocks.lock().unwrap();
@@ -241,32 +292,20 @@ fn run(world: &World, blocks: &Mutex<Vec<(u64, u64)>>, own: usize, calls: u32) {
                 pool::finish_free(world, &leaving, FreeFor::Stream(stream));
             }
             _ => {
-                let most = if thread_rng().gen_ratio(1, 4) { 40 } else { 12 };
+                let most = if thread_rng().gen_ratio(1, 4) { 40 } else { 24 };
                 let bytes = thread_rng().gen_range(1..=most) << 20;
-                let Some(flight) = pool::begin(world, bytes, stream) else {
-                    continue;
-                };
-                let size = flight.bytes();
-                let address = world.driver(|driver| driver.allocate(size, stream));
-                pool::finish(world, flight, address);
-                blocks.lock().unwrap().extend(address.map(|address| (address, size)));
+                let block = world.take(bytes, stream);
+                blocks.lock().unwrap().extend(block);
             }
         }
     }
 }
 
 fn storm() {
-    let quota = POOL_GROWTH * thread_rng().gen_range(2..5_u64);
-    let world = Arc::new(World {
-        books: Mutex::new(PoolLedger::default()),
-        driver: Mutex::new(Driver::default()),
-        endings: std::sync::Mutex::default(),
-        can_end: thread_rng().gen_ratio(1, 2),
-        ledger: std::sync::Mutex::new(0),
-        quota,
-    });
+    let quota = POOL_GROWTH * thread_rng().gen_range(2..6_u64);
+    let world = Arc::new(World { can_end: thread_rng().gen_ratio(1, 2), ..World::new(quota) });
     let blocks = Arc::new(Mutex::new(Vec::new()));
-    let threads: Vec<_> = (1..=3)
+    let threads: Vec<_> = (1..=thread_rng().gen_range(2..6_usize))
         .map(|own| {
             let (world, blocks) = (Arc::clone(&world), Arc::clone(&blocks));
             thread::spawn(move || run(&world, &blocks, own, 12))
@@ -277,13 +316,30 @@ fn storm() {
     if !world.driver.lock().unwrap().ended {
         pool::reconcile(&*world);
     }
-    assert_eq!(*world.ledger.lock().unwrap(), world.driver.lock().unwrap().covered());
+    let other = *world.other.lock().unwrap();
+    assert_eq!(*world.ledger.lock().unwrap(), world.driver.lock().unwrap().covered() + other);
 }
 
-fn try_schedules(scheduler: impl Scheduler + 'static) {
+/// Threads take blocks until one is refused, without a free. Whatever the order, no byte of the quota may be left.
+fn fill() {
+    let quota = POOL_GROWTH * thread_rng().gen_range(1..5_u64);
+    let world = Arc::new(World { patience: u32::MAX, ..World::new(quota) });
+    let threads: Vec<_> = (1..=thread_rng().gen_range(2..5_usize))
+        .map(|stream| {
+            let world = Arc::clone(&world);
+            let bytes = thread_rng().gen_range(4..=24_u64) << 20;
+            thread::spawn(move || while world.take(bytes, stream).is_some() {})
+        })
+        .collect();
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    while world.take(1 << 20, 1).is_some() {}
+    assert_eq!(world.driver.lock().unwrap().used(), quota);
+}
+
+fn try_schedules(scheduler: impl Scheduler + 'static, program: fn()) {
     let mut config = Config::new();
     config.stack_size = 1 << 18;
-    let tried = Runner::new(scheduler, config).run(storm);
+    let tried = Runner::new(scheduler, config).run(program);
     assert!(tried > 0);
 }
 
@@ -293,10 +349,15 @@ fn schedules() -> usize {
 
 #[test]
 fn the_ledger_covers_the_memory_of_a_pool_in_random_interleavings() {
-    try_schedules(RandomScheduler::new(schedules()));
+    try_schedules(RandomScheduler::new(schedules()), storm);
 }
 
 #[test]
 fn the_ledger_covers_the_memory_of_a_pool_when_threads_stand_still_for_long() {
-    try_schedules(PctScheduler::new(4, schedules()));
+    try_schedules(PctScheduler::new(4, schedules()), storm);
+}
+
+#[test]
+fn threads_that_fill_a_pool_get_all_of_the_quota() {
+    try_schedules(RandomScheduler::new(schedules()), fill);
 }

@@ -10,7 +10,7 @@ use crate::sync::pause::pause;
 
 /// Bounds of a series of waits.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct BackoffBounds {
+pub struct BackoffBounds {
     /// Upper bound of the first wait.
     first: Duration,
     /// Upper bound of every wait.
@@ -24,7 +24,7 @@ pub(crate) struct BackoffBounds {
 /// A reservation is pending for less than a microsecond, unless its thread loses the processor. With some dozen busy
 /// processes on two processors, 30 ms is too short (measured). A process that has used up its processor quota is
 /// stopped for up to 100 ms. A wrong denial costs more than this wait.
-pub(crate) const RESERVING: BackoffBounds = BackoffBounds {
+pub const RESERVING: BackoffBounds = BackoffBounds {
     first: Duration::from_micros(2),
     longest: Duration::from_millis(1),
     total: Duration::from_millis(200),
@@ -72,7 +72,7 @@ pub(crate) fn retry_until<T, E>(
 
 /// A series of waits.
 #[derive(Debug)]
-pub(crate) struct Backoff {
+pub struct Backoff {
     bounds: BackoffBounds,
     longest_now: Duration,
     waited: Duration,
@@ -81,7 +81,8 @@ pub(crate) struct Backoff {
 
 impl Backoff {
     /// Starts a series. Each has its own random seed: two forked siblings must not draw the same numbers.
-    pub(crate) fn new(bounds: BackoffBounds) -> Self {
+    #[must_use]
+    pub fn new(bounds: BackoffBounds) -> Self {
         let random = RandomState::new().hash_one(process::id()) | 1;
         Self { bounds, longest_now: bounds.first, waited: Duration::ZERO, random }
     }
@@ -93,7 +94,7 @@ impl Backoff {
 
     /// Waits once. `false`: the total is used up, and the call returned at once.
     #[allow(clippy::disallowed_methods, reason = "the bounded wait is what this file is for")]
-    pub(crate) fn wait(&mut self) -> bool {
+    pub fn wait(&mut self) -> bool {
         let Some(next) = self.next() else { return false };
         pause(next);
         true

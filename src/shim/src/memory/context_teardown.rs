@@ -49,7 +49,7 @@ impl ContextContents {
         self.addresses.into_iter().for_each(|(address, charge)| charge.end(memory, address));
         self.spilled.into_values().for_each(|block| block.end(memory));
         self.overheads.into_iter().for_each(|overhead| overhead.end(memory));
-        self.stream_frees.into_values().for_each(|free| free.end(memory));
+        self.stream_frees.into_values().for_each(|free| free.charge.end_of_freed(memory, free.address));
     }
 }
 

@@ -6,6 +6,7 @@ pub(crate) mod context_measurement;
 pub(crate) mod context_teardown;
 pub(crate) mod device_full;
 pub(crate) mod ending_contexts;
+pub(crate) mod free_in_stream;
 pub(crate) mod graphs;
 pub(crate) mod host_spill;
 pub(crate) mod leaving;

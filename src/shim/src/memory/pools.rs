@@ -7,12 +7,14 @@
 )]
 
 use super::addresses::{Addresses, Charge, Owner};
+use super::memory_call::Waiting;
 use crate::driver_calls::pools;
+use crate::os::reentrancy;
 use crate::slice::handle::Slice;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use gpuslice_policy::pool::holes::FreeFor;
 use gpuslice_policy::pool::{self, PendingEnd, PendingFree, PoolDriver, PoolLedger};
-use gpuslice_region::Device;
+use gpuslice_region::{Backoff, Device, RESERVING};
 use parking_lot::Mutex;
 use std::sync::Arc;
 
@@ -94,6 +96,15 @@ impl PoolDriver for PoolAccess<'_> {
 
     fn refund(&self, bytes: u64) {
         self.slice.refund(self.pool.device, bytes);
+    }
+
+    fn waits(&self) -> impl FnMut() -> bool {
+        let mut backoff = None;
+        move || {
+            let backoff = backoff.get_or_insert_with(|| Backoff::new(RESERVING));
+            let _waiting = Waiting::within_call(self.slice.member());
+            reentrancy::leave_during(|| backoff.wait())
+        }
     }
 }
 
