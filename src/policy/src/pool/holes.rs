@@ -32,6 +32,8 @@ pub enum FreeFor {
 pub struct Holes {
     /// By start: the end, and the streams that may use the hole.
     known: BTreeMap<u64, (u64, FreeFor)>,
+    /// Pieces that the pool was seen to take from the device, from start to end.
+    pieces: BTreeMap<u64, u64>,
     /// By ticket: blocks that the driver is freeing, from start to end.
     being_freed: BTreeMap<u64, (u64, u64)>,
     tickets: u64,
@@ -87,7 +89,8 @@ impl Holes {
     }
 
     /// Adds a free range. Adjacent ranges are merged only if all streams may use them. Until a stream has reached the free, the
-    /// driver keeps its memory block by block.
+    /// driver keeps its memory block by block. Nor are they merged where one piece may end and the next one begin: no allocation
+    /// lies in two pieces.
     fn add(&mut self, start: u64, bytes: u64, free: FreeFor) {
         if self.is_wrong {
             return;
@@ -97,10 +100,13 @@ impl Holes {
             let before = self.known.range(..start).next_back().map(|(key, hole)| (*key, *hole));
             if let Some((from, (until, FreeFor::All))) = before
                 && until == start
+                && self.is_inside_piece(start)
             {
                 start = from;
             }
-            if let Some((after, FreeFor::All)) = self.known.get(&end).copied() {
+            if let Some((after, FreeFor::All)) = self.known.get(&end).copied()
+                && self.is_inside_piece(end)
+            {
                 self.known.remove(&end);
                 end = after;
             }
@@ -115,10 +121,29 @@ impl Holes {
         self.occupy(start, end);
     }
 
-    /// Adds the rest of `growth` bytes that the pool took for a block.
+    /// Returns true if an address surely lies inside of a piece, and not where two meet.
+    fn is_inside_piece(&self, address: u64) -> bool {
+        self.pieces.range(..address).next_back().is_some_and(|(_, end)| address < *end)
+    }
+
+    /// Adds a piece of `growth` bytes that the pool took for a block, and the rest of it.
     pub fn add_rest(&mut self, start: u64, bytes: u64, growth: u64) {
-        if growth > bytes {
-            self.add(start.saturating_add(bytes), growth.saturating_sub(bytes), FreeFor::All);
+        self.add_piece(start, start.saturating_add(growth));
+        self.add_free(start.saturating_add(bytes), start.saturating_add(growth));
+    }
+
+    /// Adds a piece that the pool took. None of its memory is known to be free yet.
+    pub fn add_piece(&mut self, start: u64, end: u64) {
+        if start < end {
+            self.pieces.retain(|from, until| *until <= start || end <= *from);
+            self.pieces.insert(start, end);
+        }
+    }
+
+    /// Adds a free part of a piece.
+    pub fn add_free(&mut self, start: u64, end: u64) {
+        if start < end {
+            self.add(start, end.saturating_sub(start), FreeFor::All);
         }
     }
 
@@ -158,6 +183,7 @@ impl Holes {
     /// Forgets all holes: the pool released memory, and it is unknown which.
     pub fn forget(&mut self) {
         self.known.clear();
+        self.pieces.clear();
         self.being_freed.clear();
     }
 
@@ -248,10 +274,23 @@ mod tests {
     #[test]
     fn holes_side_by_side_become_one() {
         let mut holes = Holes::default();
+        holes.add_piece(0, PIECE);
         for block in [0, 2, 1] {
             holes.add(block * UNIT, UNIT, FreeFor::All);
         }
         assert_eq!(holes.room(3 * UNIT, Some(1)), 1);
+    }
+
+    #[test]
+    fn holes_that_meet_where_two_pieces_meet_are_two_holes() {
+        let half = PIECE / 2;
+        for are_known in [true, false] {
+            let mut holes = Holes::default();
+            let bounds = if are_known { &[0, PIECE][..] } else { &[][..] };
+            bounds.iter().for_each(|start| holes.add_piece(*start, start + PIECE));
+            [half, PIECE].into_iter().for_each(|start| holes.add(start, half, FreeFor::All));
+            assert_eq!([half, half + UNIT].map(|size| holes.room(size, Some(1))), [2, 0], "{are_known}");
+        }
     }
 
     #[test]

@@ -67,11 +67,12 @@ impl OverlappingCalls {
         }
         for (start, end) in pieces {
             let inside = self.placed.iter().filter(|(block, _)| (start..end).contains(block));
+            holes.add_piece(start, end);
             let free = inside.fold(start, |free, (block, bytes)| {
-                holes.add_rest(free, 0, block.saturating_sub(free));
+                holes.add_free(free, *block);
                 block.saturating_add(*bytes)
             });
-            holes.add_rest(free, 0, end.saturating_sub(free));
+            holes.add_free(free, end);
         }
     }
 }
