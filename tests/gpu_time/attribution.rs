@@ -446,7 +446,8 @@ fn nvml_alone_holds_the_share_of_two_processes_together() {
     let shares = shares(&bench, members.each_ref().map(|member| member.pid()));
     // Each sample of NVML names one process with the use of both. If each settled its own samples at once, the slice would lose
     // a quarter of its share.
-    assert!((34..=46).contains(&shares.iter().sum()), "{shares:?}");
+    let sum: u64 = shares.iter().sum();
+    assert!((34..=46).contains(&sum), "{shares:?}");
 }
 
 #[test]

@@ -171,9 +171,6 @@ pub struct NvmlCostModel {
     seen: GpuTime,
     launches: u64,
     is_named: bool,
-    /// Launches in parts since the last window that named the slice. They count at the next one: otherwise the cost would fall the
-    /// more, the fewer windows name the slice.
-    unseen: u64,
     /// The process's launches, and windows, in parts. These sums fade with each window that names the slice.
     recent: u64,
     windows: u64,
@@ -197,7 +194,6 @@ impl NvmlCostModel {
             seen: GpuTime::ZERO,
             launches: 0,
             is_named: false,
-            unseen: 0,
             recent: 0,
             windows: 0,
             owed: GpuTimeChange::NONE,
@@ -232,10 +228,7 @@ impl NvmlCostModel {
         self.last = own.to;
         self.fade((own.processes > 0, slice.processes > 0), windows(length));
         let launches = prepaid.own.launches.saturating_mul(PARTS);
-        self.unseen = self.unseen.saturating_add(launches);
-        if slice.processes > 0 || self.windows == 0 {
-            self.launches = self.launches.saturating_add(core::mem::take(&mut self.unseen));
-        }
+        self.launches = self.launches.saturating_add(launches);
         if self.windows == 0 {
             return self.guess(self.time(own.total, 1, length), prepaid.own);
         }
@@ -386,6 +379,16 @@ mod tests {
     }
 
     #[test]
+    fn the_launches_of_one_memory_share_the_owed_time() {
+        let mut model = settled_model(200);
+        let before = model.cost().nanos();
+        learn_alone(&mut model, 200, 100, prepaid(167, WHOLE_WINDOW.part(2)));
+        assert_eq!(model.owed, GpuTimeChange::charge(WHOLE_WINDOW - WHOLE_WINDOW.part(2)));
+        // Half of a window is owed, and a memory has 14 windows.
+        assert_eq!(1000 * model.cost().nanos() / before, 1035);
+    }
+
+    #[test]
     fn the_first_window_settles_what_launches_at_a_guessed_cost_paid() {
         let mut model = NvmlCostModel::new(false);
         let (first, second) = (sample(0, 30, 30), sample(1, 30, 30));
@@ -459,7 +462,7 @@ mod tests {
         // A window counts for 0.07 of the memory, and 0.65 of the memory is left after six of them.
         assert_eq!([0, 1, 6].map(|windows| cost_after(2_000_000, &[100; 6][..windows])), [998, 1034, 1213]);
         // Each of two such processes launches half as much, and is named half of the time, with the use of both.
-        assert_eq!(cost_after(4_000_000, &[100, 0, 100, 0, 100, 0, 100, 0, 100, 0, 100, 0]), 1234);
+        assert_eq!(cost_after(4_000_000, &[100, 0, 100, 0, 100, 0, 100, 0, 100, 0, 100, 0]), 1216);
     }
 
     #[test]
