@@ -39,6 +39,8 @@ const UNNAMED_PART: u64 = 4;
 /// Time prepaid by a process, in windows, after which NVML is taken not to know the slice that no window has named: 5. A slice
 /// that NVML knows and that uses what it pays for stays unnamed for so long once in 150 times.
 const UNNAMED_WINDOWS: u64 = 5;
+/// Windows with launches after which the same holds, however little the launches have prepaid: 40.
+const MOST_UNNAMED: u64 = 40;
 /// NVML's own window on most devices: 1/6 s.
 const NVML_WINDOW: WallTime = WallTime::from_nanos(166_666_667);
 /// Windows of NVML that one observation counts for at most: 12, which is two seconds. The slowest devices have one
@@ -178,6 +180,8 @@ pub struct NvmlCostModel {
     owed: GpuTimeChange,
     /// Prepaid time before the first window that names the slice.
     unnamed: GpuTime,
+    /// Number of windows with launches before that window.
+    empty: u64,
     /// When the first window was learned that names the slice.
     learned_at: Monotonic,
     last: Monotonic,
@@ -198,6 +202,7 @@ impl NvmlCostModel {
             windows: 0,
             owed: GpuTimeChange::NONE,
             unnamed: GpuTime::ZERO,
+            empty: 0,
             learned_at: Monotonic::NEVER,
             last: Monotonic::BEGIN,
             rounding: if rounded_down { 5 } else { 0 },
@@ -273,7 +278,9 @@ impl NvmlCostModel {
     /// window names it. At that cost it would remain so.
     fn guess(&mut self, total: GpuTime, prepaid: Prepaid) -> Learned {
         self.unnamed = self.unnamed.saturating_add(prepaid.time);
-        if self.unnamed >= NVML_WINDOW.gpu_if_alone().saturating_mul(UNNAMED_WINDOWS) {
+        self.empty = self.empty.saturating_add(u64::from(prepaid.launches > 0));
+        let most = NVML_WINDOW.gpu_if_alone().saturating_mul(UNNAMED_WINDOWS);
+        if self.unnamed >= most || self.empty >= MOST_UNNAMED {
             *self = Self { last: self.last, rounding: self.rounding, ..Self::new(false) };
             return Learned::Unknown;
         }
@@ -522,11 +529,12 @@ mod tests {
                 sample.to,
             )
         };
-        (0..40).for_each(|window| assert_eq!(learn(&mut model, window, ms(20)), Learned::Nothing));
+        (0..20).for_each(|window| assert_eq!(learn(&mut model, window, ms(40)), Learned::Nothing));
         assert!(model.cost() < FIRST_COST);
-        assert_eq!(learn(&mut model, 40, ms(34)), Learned::Unknown);
+        assert_eq!(learn(&mut model, 20, ms(34)), Learned::Unknown);
         assert_eq!(model.cost(), FIRST_COST);
-        assert_eq!(learn(&mut model, 41, ms(20)), Learned::Nothing, "it is tried again");
+        (21..60).for_each(|window| assert_eq!(learn(&mut model, window, ns(1)), Learned::Nothing));
+        assert_eq!(learn(&mut model, 60, ns(1)), Learned::Unknown, "launches that prepay little");
     }
 
     #[test]

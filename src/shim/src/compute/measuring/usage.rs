@@ -125,7 +125,8 @@ impl UsageState {
         // The time at which the batch ran is not known.
         self.member().settled(limiter.gpu.device, batch.prepaid(), Monotonic::BEGIN);
         self.member().count_launches(limiter.gpu.device, batch.launches().into());
-        let used = self.nvml_only(device).map_or(batch.prepaid(), |nvml_only| nvml_only.add_prepaid(batch));
+        let used =
+            self.nvml_only(device).map_or_else(|| batch.prepaid(), |nvml_only| nvml_only.add_prepaid(batch));
         self.member().count_used(limiter.gpu.device, used);
         if holds_unknown {
             limiter.finish_unknown(batch);
