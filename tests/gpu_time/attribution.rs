@@ -218,16 +218,24 @@ fn nvml_is_not_asked_where_events_alone_are_wanted() {
 
 /// Measures for four seconds. Returns the percentage of the time for which a process was busy.
 fn share(bench: &Bench, pid: u32) -> u64 {
+    let [share] = shares(bench, [pid]);
+    share
+}
+
+/// Measures several processes in the same four seconds.
+fn shares<const COUNT: usize>(bench: &Bench, pids: [u32; COUNT]) -> [u64; COUNT] {
     let busy = || {
         let truth: Value = serde_json::from_str(&bench.report()).unwrap();
         let processes = truth["processes"].as_array().unwrap();
-        let process = processes.iter().find(|process| process["pid"] == pid).unwrap();
-        process["devices"][0]["busy_ns"].as_u64().unwrap()
+        pids.map(|pid| {
+            let process = processes.iter().find(|process| process["pid"] == pid).unwrap();
+            process["devices"][0]["busy_ns"].as_u64().unwrap()
+        })
     };
     let (began, before) = (Instant::now(), busy());
     sleep(Duration::from_secs(4));
-    let used = busy() - before;
-    used / (began.elapsed().as_millis() as u64 * 10_000)
+    let (after, passed) = (busy(), began.elapsed().as_millis() as u64 * 10_000);
+    core::array::from_fn(|at| (after[at] - before[at]) / passed)
 }
 
 #[test]
@@ -427,6 +435,19 @@ fn nvml_alone_holds_the_share() {
     sleep(Duration::from_secs(6));
     let share = share(&bench, member.pid());
     assert!((10..=48).contains(&share), "{share} %");
+}
+
+#[test]
+fn nvml_alone_holds_the_share_of_two_processes_together() {
+    let bench = Bench::simulated().with("GPU_CORE_METER", "nvml");
+    let members = [(); 2].map(|()| member_that(&bench, &["300", "4000000"]));
+    until(&bench, |measured, _| measured == Measured::by(Source::Nvml));
+    sleep(Duration::from_secs(6));
+    let shares = shares(&bench, members.each_ref().map(|member| member.pid()));
+    // Each sample of NVML names one process with the use of both. If each settled its own samples at once, the slice would lose
+    // a quarter of its share.
+    let sum: u64 = shares.iter().sum();
+    assert!((34..=46).contains(&sum), "{shares:?}");
 }
 
 #[test]

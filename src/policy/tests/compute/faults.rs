@@ -22,6 +22,9 @@ pub enum Fault {
     Jump(WallTime),
 }
 
+/// Time between two questions to NVML.
+const ASK_EVERY: WallTime = WallTime::from_millis(100);
+
 /// NVML's view of the GPU.
 pub struct Sampler {
     pub next: Monotonic,
@@ -88,8 +91,11 @@ impl World {
     pub fn sample(&mut self) {
         while let Some((_, samples)) = self.sampler.due.first().filter(|(at, _)| *at <= self.now).cloned() {
             self.sampler.due.remove(0);
-            for (me, sample) in samples.into_iter().enumerate() {
-                self.settle_by_nvml(me, sample);
+            for (me, sample) in samples.iter().enumerate() {
+                let at = self.processes[me].slice;
+                let own = self.processes.iter().map(|process| process.slice == at);
+                let named = own.zip(&samples).find(|(is_own, sample)| *is_own && sample.processes > 0);
+                self.settle_by_nvml(me, *sample, *named.map_or(sample, |(_, sample)| sample));
             }
         }
         if self.sampler.next <= self.now {
@@ -99,7 +105,8 @@ impl World {
             // As a driver does: a window names one process, and gives it the whole use of the GPU.
             let is_named = |process: &Process| process.client == self.gpu.owner() && used > 0;
             let samples = self.processes.iter().map(|process| self.told(is_named(process), used)).collect();
-            self.sampler.due.push((self.now + lag, samples));
+            let asked = self.chance.span(ASK_EVERY);
+            self.sampler.due.push((self.now + lag + asked, samples));
             (self.sampler.busy, self.sampler.from) = (busy, self.now);
             self.sampler.next = self.now + window;
         }
@@ -108,8 +115,8 @@ impl World {
     /// Returns NVML's sample of a process: the use of the GPU in whole percent, rounded down, if the window names the process.
     fn told(&self, is_named: bool, used: u64) -> Sample {
         let (from, to) = (self.sampler.from, self.now);
-        let percent =
-            if is_named { u32::try_from(used * 100 / to.since(from).nanos().max(1)).unwrap() } else { 0 };
-        Sample { from, to, percent, processes: u32::from(is_named) }
+        let total = u32::try_from(used * 100 / to.since(from).nanos().max(1)).unwrap();
+        let percent = if is_named { total } else { 0 };
+        Sample { from, to, percent, total, processes: u32::from(is_named) }
     }
 }

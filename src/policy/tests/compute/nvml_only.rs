@@ -1,9 +1,9 @@
 //! Tests a process that has no measurement but NVML's samples.
 
-use gpuslice_policy::compute::attribution::nvml_only::{NvmlCostModel, PrepaymentHistory};
+use gpuslice_policy::compute::attribution::nvml_only::{Learned, NvmlCostModel, PrepaymentHistory};
 use gpuslice_policy::compute::attribution::nvml_windows::Sample;
 use gpuslice_policy::compute::cost::estimate::Estimate;
-use gpuslice_policy::time::{GpuTime, Monotonic};
+use gpuslice_policy::time::{GpuTime, GpuTimeChange, Monotonic};
 
 use crate::shim::{Paid, Shim, Wait};
 use crate::slice::Slice;
@@ -33,7 +33,7 @@ impl Shim {
             self.lease.fill(lacks);
             assert!(self.lease.spend(cost));
         }
-        nvml_only.course.add(now, 1, cost);
+        slice.prepaid += nvml_only.course.add(now, 1, cost);
         let mut estimate = Estimate::default();
         (estimate.charged, estimate.duration) = (cost, cost.wall_if_alone());
         Ok(self.pay(None, estimate))
@@ -41,15 +41,26 @@ impl Shim {
 }
 
 impl World {
-    /// Applies NVML's sample of the process.
-    pub fn settle_by_nvml(&mut self, me: usize, sample: Sample) {
+    /// Applies NVML's samples of a process and of its slice.
+    pub fn settle_by_nvml(&mut self, me: usize, own: Sample, slice: Sample) {
         let process = &mut self.processes[me];
         let (at, is_alive) = (process.slice, process.is_alive());
         if let Some(nvml_only) = process.shim.nvml_only.as_mut().filter(|_| is_alive) {
-            let prepaid = nvml_only.course.within(sample.from, sample.to);
-            let difference = nvml_only.model.learn(&sample, prepaid);
-            self.slices[at].settle(difference, self.now);
-            self.wake_sleepers(at);
+            let prepaid = nvml_only.course.within(own.from, own.to);
+            let learned = nvml_only.model.learn((&own, &slice), &prepaid, self.now);
+            if let Learned::Settled(change) = learned {
+                nvml_only.course.uncount(change.min(GpuTimeChange::NONE).amount());
+                self.slices[at].settle(change, self.now);
+                self.wake_sleepers(at);
+            }
         }
+    }
+
+    /// Lets each process of a slice read the prepayments of the slice.
+    pub fn read_prepaid(&mut self, at: usize) {
+        let sum = self.slices[at].prepaid;
+        let own = self.processes.iter_mut().filter(|process| process.slice == at);
+        own.filter_map(|process| process.shim.nvml_only.as_mut())
+            .for_each(|nvml_only| nvml_only.course.add_slice(self.now, sum));
     }
 }

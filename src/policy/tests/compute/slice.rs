@@ -61,6 +61,8 @@ pub struct Slice {
     pub refunded: bool,
     /// Wall time that launches waited.
     pub throttled: WallTime,
+    /// Sum of the time that its processes prepaid that only NVML measures.
+    pub prepaid: GpuTime,
     /// Largest queued work of a process.
     pub queue_bound: GpuTime,
 }
@@ -94,6 +96,7 @@ impl Slice {
             given: GpuTime::ZERO,
             refunded: false,
             throttled: WallTime::ZERO,
+            prepaid: GpuTime::ZERO,
             queue_bound: queue_bound::MOST_BOUND,
         }
     }

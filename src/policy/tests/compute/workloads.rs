@@ -34,8 +34,8 @@ pub enum Target {
     Beside,
     /// A workload that never needs all of its share: the 99th percentile of latencies is at most 1.2 times that without a limit.
     Latency,
-    /// As documented: mean and windows in hundredths of points, from `after` seconds on.
-    Within { mean: i64, windows: i64, after: u64 },
+    /// As documented: mean and windows in hundredths of points and Jain's index in thousandths, from `after` seconds on.
+    Within { mean: i64, windows: i64, jain: u64, after: u64 },
 }
 
 fn one(program: Program) -> Vec<(usize, Program)> {
@@ -295,16 +295,16 @@ fn apart(machine: Machine) -> Machine {
 }
 
 /// Machines with less information: only NVML's samples, or rare samples, or no intervals of other slices. Without intervals a
-/// slice has less than its share beside others, because its charge includes their turns. Slices with NVML alone are not beside
-/// others: a window of NVML names one process, so no share holds.
-pub const DEGRADED: [Workload; 5] = [
+/// slice has less than its share beside others, because its charge includes their turns. A window of NVML names one process. So
+/// with NVML alone, processes of a slice divide its time unevenly, and slices beside others have their shares roughly.
+pub const DEGRADED: [Workload; 10] = [
     Workload {
         name: "nvml: 20 us",
         build: |_| one(small(20 * US)),
         limits: alone,
         burst: 20,
         group: GpuTime::ZERO,
-        target: Target::Within { mean: 150, windows: 400, after: 4 },
+        target: Target::Within { mean: 50, windows: 400, jain: 990, after: 4 },
         machine: coarse,
     },
     Workload {
@@ -313,7 +313,7 @@ pub const DEGRADED: [Workload; 5] = [
         limits: alone,
         burst: 20,
         group: GpuTime::ZERO,
-        target: Target::Within { mean: 150, windows: 400, after: 4 },
+        target: Target::Within { mean: 50, windows: 400, jain: 990, after: 4 },
         machine: coarse,
     },
     Workload {
@@ -322,7 +322,7 @@ pub const DEGRADED: [Workload; 5] = [
         limits: alone,
         burst: 20,
         group: GpuTime::ZERO,
-        target: Target::Within { mean: 150, windows: 400, after: 4 },
+        target: Target::Within { mean: 50, windows: 400, jain: 990, after: 4 },
         machine: coarse,
     },
     Workload {
@@ -331,8 +331,55 @@ pub const DEGRADED: [Workload; 5] = [
         limits: alone,
         burst: 20,
         group: GpuTime::ZERO,
-        target: Target::Within { mean: 100, windows: 600, after: 4 },
+        target: Target::Within { mean: 100, windows: 600, jain: 990, after: 4 },
         machine: |machine| seconds(coarse(machine)),
+    },
+    Workload {
+        name: "nvml: 2 processes",
+        build: |_| several(2),
+        limits: alone,
+        burst: 20,
+        group: GpuTime::ZERO,
+        target: Target::Within { mean: 400, windows: 800, jain: 300, after: 4 },
+        machine: coarse,
+    },
+    Workload {
+        name: "nvml: 8 processes",
+        build: |_| several(8),
+        limits: alone,
+        burst: 20,
+        group: GpuTime::ZERO,
+        target: Target::Within { mean: 400, windows: 800, jain: 300, after: 4 },
+        machine: coarse,
+    },
+    Workload {
+        name: "nvml: 8 equal",
+        build: |_| (0..8).map(|_| (0, small(400 * US))).collect(),
+        limits: alone,
+        burst: 20,
+        group: GpuTime::ZERO,
+        target: Target::Within { mean: 400, windows: 800, jain: 300, after: 4 },
+        machine: coarse,
+    },
+    Workload {
+        name: "nvml: bursty beside steady",
+        build: |limit| {
+            vec![(0, small(MS).requests(WallTime::from_millis(1_000).part(limit), 10)), (0, small(20 * US))]
+        },
+        limits: alone,
+        burst: 20,
+        group: GpuTime::ZERO,
+        target: Target::Within { mean: 400, windows: 800, jain: 300, after: 4 },
+        machine: coarse,
+    },
+    Workload {
+        name: "nvml: 2 slices",
+        build: |_| beside(2),
+        limits: |limit| rest(limit, 1),
+        burst: 20,
+        group: GpuTime::ZERO,
+        target: Target::Within { mean: 1500, windows: 2500, jain: 990, after: 4 },
+        machine: coarse,
     },
     Workload {
         name: "out of sight: 2 slices",
@@ -340,7 +387,7 @@ pub const DEGRADED: [Workload; 5] = [
         limits: |limit| rest(limit, 1),
         burst: 20,
         group: GpuTime::ZERO,
-        target: Target::Within { mean: 2200, windows: 2200, after: 4 },
+        target: Target::Within { mean: 2200, windows: 2200, jain: 990, after: 4 },
         machine: apart,
     },
 ];

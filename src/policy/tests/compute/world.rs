@@ -297,6 +297,8 @@ impl World {
         match process.shim.admit((&launch.kind, launch.stream), since, self.now, slice, &mut self.gpu) {
             Ok(paid) => {
                 slice.throttled += self.now.since(since);
+                let at = process.slice;
+                self.read_prepaid(at);
                 self.enter(me, launch, Some(paid));
             }
             Err(wait) => {

@@ -16,6 +16,7 @@ use crate::sync::atomics::broken::{self, Break};
 use crate::{
     compute::sampler_lease,
     layout::Layout,
+    layout::Slot,
     layout::compute_words::{CouplingWords, DeviceTime, PaidWords, ProcessTime, UNPREDICTED, UsageCounts},
     sync::atomics::Word64,
 };
@@ -110,6 +111,23 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         let processes =
             self.time(device).into_iter().flat_map(|time| time.processes.iter().take(self.slot_high_water()));
         processes.map(TimeUsed::of_slot).fold(TimeUsed::default(), TimeUsed::plus)
+    }
+
+    /// Returns the process-number namespace of the process in a slot; 0: not known.
+    pub(crate) fn namespace_of(&self, slot: usize) -> u64 {
+        self.slots.get(slot).map_or(0, |entry| entry.pid_namespace.get())
+    }
+
+    /// Returns the slots whose last process is in this process-number namespace.
+    pub(crate) fn slots_in(&self, pid_namespace: u64) -> impl Iterator<Item = (usize, &Slot)> {
+        let entries = self.slots.iter().take(self.slot_high_water()).enumerate();
+        entries.filter(move |(_, entry)| entry.pid_namespace.get() == pid_namespace)
+    }
+
+    /// Returns the sums over the last processes of these slots.
+    pub(crate) fn time_used_in(&self, device: usize, pid_namespace: u64) -> TimeUsed {
+        let used = self.slots_in(pid_namespace).map(|(slot, _)| self.time_used_by(device, slot));
+        used.fold(TimeUsed::default(), TimeUsed::plus)
     }
 
     /// Returns the GPU time that one process has used on a device.

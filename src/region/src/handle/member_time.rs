@@ -6,7 +6,7 @@ use gpuslice_policy::compute::measuring::peer_intervals::Interval;
 use gpuslice_policy::time::{GpuTime, GpuTimeChange, Monotonic, WallTime};
 
 use crate::{
-    compute::sampler_lease::SamplerLease,
+    compute::{reclaim::TimeUsed, sampler_lease::SamplerLease},
     handle::{device::Device, member::Member},
     layout::compute_words::{ProcessTime, UNPREDICTED, WORK_UNDER_WAY},
     sync::{clock, futex},
@@ -186,6 +186,21 @@ impl Member {
     #[must_use]
     pub fn overlap_part(&self, device: Device, length: WallTime) -> WallTime {
         self.layout().overlap_part(device.index(), length)
+    }
+
+    /// Returns the numbers of the processes of the slice that are in this process's process-number namespace, itself included.
+    /// A process that has ended is among them until another one gets its slot.
+    #[must_use]
+    pub fn numbers_beside(&self) -> Vec<u32> {
+        let layout = self.layout();
+        layout.slots_in(layout.namespace_of(self.slot())).map(|(_, entry)| entry.pid.get()).collect()
+    }
+
+    /// Returns the sums over the same processes. They fall if a process gets the slot of one that has ended.
+    #[must_use]
+    pub fn time_used_beside(&self, device: Device) -> TimeUsed {
+        let layout = self.layout();
+        layout.time_used_in(device.index(), layout.namespace_of(self.slot()))
     }
 
     /// Counts `time` as charged.

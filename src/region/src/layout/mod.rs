@@ -14,9 +14,9 @@ pub use constants::{
     DEBTS, HOST_MEMORY, INTERVALS, MAGIC, MAX_DEVICES, MAX_SHARES, MAX_SLOTS, NO_LIMIT, OVERSUBSCRIBED,
     READY, SECONDS, SLOT_FREE, SLOT_TAKEN, UNLIMITED, VERSION, WHOLE_SHARE,
 };
-pub(crate) use structs::{Debt, DeviceEntry, Layout, Share, held_at};
 #[cfg(not(loom))]
-pub(crate) use structs::{Header, Slot};
+pub(crate) use structs::Header;
+pub(crate) use structs::{Debt, DeviceEntry, Layout, Share, Slot, held_at};
 #[cfg(not(loom))]
 pub use {
     figures::FIGURES,

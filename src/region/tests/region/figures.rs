@@ -71,6 +71,10 @@ fn sums_of_figures_never_fall_and_each_process_has_its_own() {
         member.set_queued(device, ns(3));
         let own = TimeUsed { used: ns(100), throttled: ns(10), copied: ns(1), queued: ns(3), launches: 7 };
         assert_eq!(watcher.processes()[1].time, [own]);
+        assert_eq!(
+            (watcher.time_used_beside(device), watcher.numbers_beside()),
+            (own, vec![std::process::id(); 2])
+        );
         let sum = TimeUsed {
             used: ns(100 * round),
             throttled: ns(10 * round),
@@ -81,6 +85,7 @@ fn sums_of_figures_never_fall_and_each_process_has_its_own() {
         assert_eq!(watcher.time_used(device), sum);
         member.leave();
         assert_eq!(watcher.time_used(device), TimeUsed { queued: ns(0), ..sum });
+        assert_eq!(watcher.time_used_beside(device), TimeUsed { queued: ns(0), ..own }, "until it is reused");
     }
 }
 

@@ -1,8 +1,16 @@
 //! Cost model without timing events: NVML's utilisation samples alone.
 //!
-//! Without events the start and the duration of a launch are unknown. So all launches of a process cost the same. For
-//! each window of NVML, the process settles the measured use against the time that it prepaid in the window. Over
-//! time it pays exactly the use that NVML measured. The cost of a launch is the ratio of both sums.
+//! Without events the start and the duration of a launch are unknown. So all launches of a process cost the same: the mean that
+//! NVML measured, more or less what the process owes. Example: launches prepaid 20 ms in a window, and NVML measured 30 ms.
+//! The launches of the next two seconds cost more, until the 10 ms are paid. Over time the process pays exactly the use that NVML
+//! measured.
+//!
+//! Most drivers name one process in a sample, with the use of the whole GPU. Of two busy processes, one then has all of a
+//! window, and the other nothing. If the differences were settled at once, the slice would stop after each charge. Of each
+//! refund it would lose the part beyond the burst.
+//!
+//! So samples that name the process tell only its mean cost, over many windows. The use of a window is divided among the
+//! processes of a slice by the time that each has prepaid in it.
 //!
 //! The result is less exact than with events. NVML's figures are late, in whole percents, and a mean of all launches;
 //! errors of events are microseconds. And nothing bounds the queued work: launches at a wrong cost run before the
@@ -13,30 +21,66 @@ use super::correction::WHOLE_FACTOR;
 use super::nvml_windows::Sample;
 use crate::time::{GpuTime, GpuTimeChange, Monotonic, WallTime};
 
-/// Millionths of a sum that remain after a window of 1/6 s: 0.93, a memory of two seconds.
+/// Millionths of a sum that remain after a window of 1/6 s: 0.93, a memory of [`MEMORY`] windows.
 const DECAY: u64 = 930_000;
+/// Windows in the memory of a sum: 14, which is two seconds.
+const MEMORY: u64 = 14;
 /// Cost of the first launches: 2 ms. A high cost is refunded after the first window; launches at a
 /// low cost have run.
 pub const FIRST_COST: GpuTime = GpuTime::from_millis(2);
 /// Smallest cost of a launch: 1 us.
 const LEAST_COST: GpuTime = GpuTime::from_micros(1);
-/// Largest factor by which the cost changes with a window.
-const MOST_COST_STEP: u64 = 8;
+/// Part of the measured mean that a launch costs at least, however much the process is owed: a half. So a slice that is owed time
+/// uses twice its share at most.
+const LEAST_PART: u64 = 2;
+/// Largest time that a process owes or is owed: one second. More is settled at once.
+const MOST_OWED: GpuTime = GpuTime::from_millis(1_000);
+/// Part of a window that a slice is taken to have used until a window names it: a quarter.
+const UNNAMED_PART: u64 = 4;
+/// Time prepaid by a process, in windows, after which NVML is taken not to know the slice that no window has named: 5. A slice
+/// that NVML knows and that uses what it pays for stays unnamed for so long once in 150 times.
+const UNNAMED_WINDOWS: u64 = 5;
+/// Windows with launches after which the same holds, however little the launches have prepaid: 40.
+const MOST_UNNAMED: u64 = 40;
 /// NVML's own window on most devices: 1/6 s.
 const NVML_WINDOW: WallTime = WallTime::from_nanos(166_666_667);
 /// Windows of NVML that one observation counts for at most: 12, which is two seconds. The slowest devices have one
 /// sample per second.
 const MOST_WINDOWS: u64 = 12;
-/// Parts of a launch in the sums, so that few launches can fade.
-const LAUNCH_PARTS: u64 = 1 << 16;
+/// Parts of a launch or of a window in the sums, so that few of them can fade.
+const PARTS: u64 = 1 << 16;
 
-/// The prepaid time of a process, and the number of launches.
+/// Prepaid time, and the number of launches.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Prepaid {
     /// GPU time.
     pub time: GpuTime,
     /// Number of launches.
     pub launches: u64,
+}
+
+/// Prepayments of a process and of its slice in the same time.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Prepayments {
+    /// The process.
+    pub own: Prepaid,
+    /// Time of the process that the slice counted as used.
+    pub counted: GpuTime,
+    /// Time of all processes of the slice that it counted, this one included.
+    pub slice: GpuTime,
+}
+
+impl Prepayments {
+    fn plus(self, other: Self) -> Self {
+        Self {
+            own: Prepaid {
+                time: self.own.time.saturating_add(other.own.time),
+                launches: self.own.launches.saturating_add(other.own.launches),
+            },
+            counted: self.counted.saturating_add(other.counted),
+            slice: self.slice.saturating_add(other.slice),
+        }
+    }
 }
 
 /// Length of a bin, as a power of two in nanoseconds: 16.8 ms.
@@ -47,38 +91,57 @@ const BINS: usize = 256;
 /// The prepayments of the last four seconds, in bins.
 #[derive(Debug, Clone)]
 pub struct PrepaymentHistory {
-    bins: Vec<(u64, Prepaid)>,
+    bins: Vec<(u64, Prepayments)>,
+    slice: Option<GpuTime>,
+    overcounted: GpuTime,
 }
 
 impl Default for PrepaymentHistory {
     fn default() -> Self {
-        Self { bins: vec![(0, Prepaid::default()); BINS] }
+        Self { bins: vec![(0, Prepayments::default()); BINS], slice: None, overcounted: GpuTime::ZERO }
     }
 }
 
 impl PrepaymentHistory {
-    /// Adds `launches` launches that were prepaid at `now` with `time` in all.
-    pub fn add(&mut self, now: Monotonic, launches: u32, time: GpuTime) {
-        let number = bin(now);
-        let Some(bin) = self.bins.get_mut(place(number)) else { return };
-        if bin.0 != number {
-            *bin = (number, Prepaid::default());
-        }
-        bin.1.time = bin.1.time.saturating_add(time);
-        bin.1.launches = bin.1.launches.saturating_add(launches.into());
+    /// Adds `launches` launches of the process that were prepaid at `now` with `time` in all. Returns the time to count as used:
+    /// less than `time`, while [time that was refunded](Self::uncount) is counted.
+    #[must_use]
+    pub fn add(&mut self, now: Monotonic, launches: u32, time: GpuTime) -> GpuTime {
+        let less = self.overcounted.min(time.part(2));
+        self.overcounted = self.overcounted.saturating_sub(less);
+        let (own, counted) = (Prepaid { time, launches: launches.into() }, time.saturating_sub(less));
+        self.plus(now, Prepayments { own, counted, slice: GpuTime::ZERO });
+        counted
+    }
+
+    /// Takes prepaid time back that was refunded. Used time never falls, so later launches count less: half of their time at least,
+    /// because the processes of the slice divide its use by the counted time.
+    pub fn uncount(&mut self, refunded: GpuTime) {
+        self.overcounted = self.overcounted.saturating_add(refunded);
+    }
+
+    /// Adds the time that the slice has counted since the last call. `sum` is all until `now`. It falls if another process gets
+    /// the slot of one that has ended; then nothing is added.
+    pub fn add_slice(&mut self, now: Monotonic, sum: GpuTime) {
+        let before = self.slice.replace(sum).unwrap_or(sum);
+        self.plus(now, Prepayments { slice: sum.saturating_sub(before), ..Prepayments::default() });
     }
 
     /// Returns the prepayments within a window, in whole bins: those that begin in the window. So consecutive windows count each
     /// bin once.
     #[must_use]
-    pub fn within(&self, from: Monotonic, to: Monotonic) -> Prepaid {
+    pub fn within(&self, from: Monotonic, to: Monotonic) -> Prepayments {
         let first = bin(from).max(bin(to).saturating_sub(255));
         let bins = (first..bin(to))
             .filter_map(|number| self.bins.get(place(number)).filter(|bin| bin.0 == number).map(|bin| bin.1));
-        bins.fold(Prepaid::default(), |sum, bin| Prepaid {
-            time: sum.time.saturating_add(bin.time),
-            launches: sum.launches.saturating_add(bin.launches),
-        })
+        bins.fold(Prepayments::default(), Prepayments::plus)
+    }
+
+    fn plus(&mut self, now: Monotonic, prepaid: Prepayments) {
+        let number = bin(now);
+        let Some(bin) = self.bins.get_mut(place(number)) else { return };
+        let before = if bin.0 == number { bin.1 } else { Prepayments::default() };
+        *bin = (number, before.plus(prepaid));
     }
 }
 
@@ -91,12 +154,37 @@ fn place(number: u64) -> usize {
     usize::try_from(number).unwrap_or(0) & BINS.saturating_sub(1)
 }
 
+/// The result of a window.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Learned {
+    /// The window tells nothing yet, or nothing new.
+    Nothing,
+    /// NVML does not know the slice's processes by their numbers. The cost is the first one again.
+    Unknown,
+    /// The change is to be settled at once. Launches pay the rest.
+    Settled(GpuTimeChange),
+}
+
 /// The cost of a launch of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NvmlCostModel {
     cost: GpuTime,
+    /// Time of the windows that name the process, and its launches in parts. These sums fade with each window that names the
+    /// process, because another window tells little of it.
     seen: GpuTime,
     launches: u64,
+    is_named: bool,
+    /// The process's launches, and windows, in parts. These sums fade with each window that names the slice.
+    recent: u64,
+    windows: u64,
+    /// Measured time that no launch has paid yet.
+    owed: GpuTimeChange,
+    /// Prepaid time before the first window that names the slice.
+    unnamed: GpuTime,
+    /// Number of windows with launches before that window.
+    empty: u64,
+    /// When the first window was learned that names the slice.
+    learned_at: Monotonic,
     last: Monotonic,
     rounding: u64,
 }
@@ -110,6 +198,13 @@ impl NvmlCostModel {
             cost: FIRST_COST,
             seen: GpuTime::ZERO,
             launches: 0,
+            is_named: false,
+            recent: 0,
+            windows: 0,
+            owed: GpuTimeChange::NONE,
+            unnamed: GpuTime::ZERO,
+            empty: 0,
+            learned_at: Monotonic::NEVER,
             last: Monotonic::BEGIN,
             rounding: if rounded_down { 5 } else { 0 },
         }
@@ -122,37 +217,108 @@ impl NvmlCostModel {
         self.cost
     }
 
-    /// Learns NVML's sample of a window in which the process prepaid `prepaid`. Returns the change to settle:
-    /// measured time less prepaid time.
-    pub fn learn(&mut self, sample: &Sample, prepaid: Prepaid) -> GpuTimeChange {
-        let length = sample.to.since(sample.from);
-        if sample.to <= self.last || length.is_zero() || sample.percent > 100 {
-            return GpuTimeChange::NONE;
+    /// Learns NVML's samples of a window for the process and for its slice, with the prepayments in the window.
+    ///
+    /// Nothing is settled until a window has named the slice. Example: the driver numbers processes of another namespace. Each
+    /// window would show no use, and a settlement would give back all prepaid time.
+    pub fn learn(
+        &mut self,
+        (own, slice): (&Sample, &Sample),
+        prepaid: &Prepayments,
+        now: Monotonic,
+    ) -> Learned {
+        let length = own.to.since(own.from);
+        if own.to <= self.last || length.is_zero() || own.total > 100 {
+            return Learned::Nothing;
         }
-        self.last = sample.to;
-        let tenths = u64::from(sample.percent).saturating_mul(10);
-        let tenths = tenths.saturating_add(u64::from(sample.processes).saturating_mul(self.rounding));
-        let seen = length.gpu_if_alone().scaled(tenths.min(1000), 1000).unwrap_or(GpuTime::MAX);
-        self.weigh(seen, prepaid.launches, length);
-        seen.less(prepaid.time)
+        self.last = own.to;
+        self.fade((own.processes > 0, slice.processes > 0), windows(length));
+        let launches = prepaid.own.launches.saturating_mul(PARTS);
+        self.launches = self.launches.saturating_add(launches);
+        if self.windows == 0 {
+            return self.guess(self.time(own.total, 1, length), prepaid.own);
+        }
+        if self.learned_at == Monotonic::NEVER {
+            (self.seen, self.learned_at) = (GpuTime::ZERO, now);
+        }
+        let is_guess = own.from < self.learned_at;
+        let used = self.part((own, slice), prepaid, length);
+        let own_used = self.time(own.percent, own.processes, length);
+        self.is_named |= own.processes > 0;
+        self.seen = self.seen.saturating_add(if self.is_named { own_used } else { used });
+        self.recent = self.recent.saturating_add(launches);
+        let difference = used.less(core::mem::take(&mut self.unnamed).saturating_add(prepaid.own.time));
+        let settled = if is_guess { difference } else { self.owe(difference) };
+        self.set_cost(estimate::MOST_PREPAID);
+        Learned::Settled(settled)
     }
 
-    fn weigh(&mut self, seen: GpuTime, launches: u64, length: WallTime) {
-        if seen.is_zero() && launches == 0 {
-            return;
+    /// Returns the owed time and forgets it. The caller settles it, because no launch will pay it.
+    pub const fn take_owed(&mut self) -> GpuTimeChange {
+        core::mem::replace(&mut self.owed, GpuTimeChange::NONE)
+    }
+
+    /// Returns the time that a sample of a window means.
+    fn time(&self, percent: u32, processes: u32, length: WallTime) -> GpuTime {
+        let tenths = u64::from(percent).saturating_mul(10);
+        let tenths = tenths.saturating_add(u64::from(processes).saturating_mul(self.rounding));
+        length.gpu_if_alone().scaled(tenths.min(1000), 1000).unwrap_or(GpuTime::MAX)
+    }
+
+    /// Returns the process's part of the slice's use in a window: that of its counted time. If nothing was launched, earlier
+    /// launches run on, and the process that the window names has all of it.
+    fn part(&self, (own, slice): (&Sample, &Sample), prepaid: &Prepayments, length: WallTime) -> GpuTime {
+        let (time, all) = (prepaid.counted, prepaid.slice.max(prepaid.counted));
+        let used = self.time(slice.percent, slice.processes, length).scaled(time.nanos(), all.nanos());
+        used.unwrap_or_else(|| self.time(own.percent, own.processes, length))
+    }
+
+    /// Lowers the cost of launches while no window has named the slice. `total` is the use of all processes in the last window.
+    ///
+    /// Example: launches of short kernels cost far too much at first. The slice uses so little of the GPU beside others that no
+    /// window names it. At that cost it would remain so.
+    fn guess(&mut self, total: GpuTime, prepaid: Prepaid) -> Learned {
+        self.unnamed = self.unnamed.saturating_add(prepaid.time);
+        self.empty = self.empty.saturating_add(u64::from(prepaid.launches > 0));
+        let most = NVML_WINDOW.gpu_if_alone().saturating_mul(UNNAMED_WINDOWS);
+        if self.unnamed >= most || self.empty >= MOST_UNNAMED {
+            *self = Self { last: self.last, rounding: self.rounding, ..Self::new(false) };
+            return Learned::Unknown;
         }
-        for _ in 0..windows(length) {
-            self.seen = GpuTime::from_nanos(faded(self.seen.nanos()));
-            self.launches = faded(self.launches);
+        self.seen = total.part(UNNAMED_PART);
+        self.set_cost(FIRST_COST);
+        Learned::Nothing
+    }
+
+    /// Fades the sums at a window that counts for `times` windows, by what it names: the process, the slice.
+    fn fade(&mut self, (is_named, is_slice_named): (bool, bool), times: u64) {
+        for _ in (0..times).filter(|_| is_named) {
+            (self.seen, self.launches) =
+                (GpuTime::from_nanos(faded(self.seen.nanos())), faded(self.launches));
         }
-        self.seen = self.seen.saturating_add(seen);
-        self.launches = self.launches.saturating_add(launches.saturating_mul(LAUNCH_PARTS));
-        if self.launches == 0 {
-            return;
+        for _ in (0..times).filter(|_| is_slice_named) {
+            (self.recent, self.windows) = (faded(self.recent), faded(self.windows).saturating_add(PARTS));
         }
-        let cost = self.seen.scaled(LAUNCH_PARTS, self.launches).unwrap_or(estimate::MOST_PREPAID);
-        let (least, most) = (self.cost.part(MOST_COST_STEP), self.cost.saturating_mul(MOST_COST_STEP));
-        self.cost = cost.clamp(least.max(LEAST_COST), most.min(estimate::MOST_PREPAID));
+    }
+
+    /// Adds a difference to the owed time. Returns the part beyond the most that may be owed.
+    fn owe(&mut self, difference: GpuTimeChange) -> GpuTimeChange {
+        let owed = self.owed.saturating_add(difference);
+        self.owed = owed.clamp(GpuTimeChange::refund(MOST_OWED), GpuTimeChange::charge(MOST_OWED));
+        GpuTimeChange::from_nanos(owed.nanos().saturating_sub(self.owed.nanos()))
+    }
+
+    /// Sets the cost: the measured mean, and the part of the owed time that falls to a launch if all launches of a memory pay it.
+    fn set_cost(&mut self, most: GpuTime) {
+        let Some(mean) = self.seen.scaled(PARTS, self.launches) else { return };
+        let owed = self.owed.amount().scaled(self.windows, MEMORY.saturating_mul(self.recent));
+        let owed = owed.unwrap_or(GpuTime::ZERO);
+        let cost = if self.owed.is_refund() {
+            mean.saturating_sub(owed).max(mean.part(LEAST_PART))
+        } else {
+            mean.saturating_add(owed)
+        };
+        self.cost = cost.clamp(LEAST_COST, most);
     }
 }
 
@@ -175,64 +341,145 @@ mod tests {
 
     /// The begin of the first window.
     const BEGIN: Monotonic = Monotonic::from_nanos(90_000_000_000_000);
+    const WHOLE_WINDOW: GpuTime = NVML_WINDOW.gpu_if_alone();
 
-    fn sample(window: u64, percent: u32) -> Sample {
+    /// Returns a sample of the window with this number, in which the GPU was used for `total` percent.
+    fn sample(window: u64, percent: u32, total: u32) -> Sample {
         let from = BEGIN + window * NVML_WINDOW;
-        Sample { from, to: from + NVML_WINDOW, percent, processes: u32::from(percent > 0) }
+        Sample { from, to: from + NVML_WINDOW, percent, total, processes: u32::from(percent > 0) }
+    }
+
+    fn prepaid(launches: u64, time: GpuTime) -> Prepaid {
+        Prepaid { time, launches }
+    }
+
+    /// Lets a process learn a window in which it had the GPU alone. The answer comes at the end of the window.
+    fn learn_alone(model: &mut NvmlCostModel, window: u64, percent: u32, own: Prepaid) -> Learned {
+        let sample = sample(window, percent, percent);
+        model.learn((&sample, &sample), &Prepayments { own, counted: own.time, slice: own.time }, sample.to)
+    }
+
+    /// Returns a model whose launches of 1 ms have had the GPU alone for `windows` windows.
+    fn settled_model(windows: u64) -> NvmlCostModel {
+        let mut model = NvmlCostModel::new(false);
+        let launches = WHOLE_WINDOW.nanos().div_ceil(1_000_000);
+        (0..windows).for_each(|window| {
+            learn_alone(&mut model, window, 100, prepaid(launches, WHOLE_WINDOW));
+        });
+        model
     }
 
     #[test]
-    fn payments_sum_to_the_use_that_nvml_reports() {
-        let (mut model, mut paid) = (NvmlCostModel::new(false), charge(0));
-        for window in 0..60 {
-            let launches = 50;
-            let time = launches * model.cost();
-            let settled = model.learn(&sample(window, 30), Prepaid { time, launches });
-            paid = paid.saturating_add(GpuTimeChange::charge(time)).saturating_add(settled);
+    fn the_launches_of_the_next_seconds_pay_the_use_that_nvml_reports() {
+        let (mut model, mut paid) = (settled_model(1), 0_i64);
+        for window in 1..120 {
+            // In the first windows the kernels take three times as long.
+            let percent = if window < 4 { 90 } else { 30 };
+            let own = prepaid(50, 50 * model.cost());
+            let Learned::Settled(settled) = learn_alone(&mut model, window, percent, own) else { panic!() };
+            assert_eq!(settled, charge(0));
+            paid += i64::try_from(own.time.nanos()).unwrap();
         }
-        let seen = NVML_WINDOW.gpu_if_alone().scaled(3, 10).unwrap();
-        assert!((60 * seen).nanos().abs_diff(paid.amount().nanos()) < 1000, "{paid:?}");
-        assert!(model.cost().nanos().abs_diff(seen.part(50).nanos()) < 100, "{}", model.cost());
+        let seen = i64::try_from(WHOLE_WINDOW.scaled(3 * 9 + 116 * 3, 10).unwrap().nanos()).unwrap();
+        assert!((seen - paid - model.owed.nanos()).abs() < 1000, "a difference is paid or owed");
+        assert!(model.owed.nanos().abs() < 2_000_000, "{:?}", model.owed);
+        assert!(model.cost().nanos().abs_diff(ms::<GpuTime>(1).nanos()) < 30_000, "{}", model.cost());
     }
 
     #[test]
-    fn the_cost_falls_and_rises_by_no_more_than_eight_times_a_window() {
-        let mut model = NvmlCostModel::new(false);
-        let mut learn = |window, percent, launches| {
-            model.learn(&sample(window, percent), Prepaid { time: ns(0), launches });
-            model.cost()
-        };
-        assert_eq!(learn(0, 1, 1000), FIRST_COST.part(8));
-        assert_eq!(learn(1, 0, 1_000_000), FIRST_COST.part(64));
-        let mut model = NvmlCostModel::new(false);
-        model.learn(&sample(0, 100), Prepaid { time: ns(0), launches: 1 });
-        assert_eq!(model.cost(), 8 * FIRST_COST);
+    fn the_launches_of_one_memory_share_the_owed_time() {
+        let mut model = settled_model(200);
+        let before = model.cost().nanos();
+        learn_alone(&mut model, 200, 100, prepaid(167, WHOLE_WINDOW.part(2)));
+        assert_eq!(model.owed, GpuTimeChange::charge(WHOLE_WINDOW - WHOLE_WINDOW.part(2)));
+        // Half of a window is owed, and a memory has 14 windows.
+        assert_eq!(1000 * model.cost().nanos() / before, 1035);
     }
 
     #[test]
-    fn old_costs_fade_within_seconds_and_faster_in_a_longer_window() {
-        let cost_after = |windows: u64| {
-            let mut model = NvmlCostModel::new(false);
-            (0..200).for_each(|window| {
-                model
-                    .learn(&sample(window, 100), Prepaid { time: ns(0), launches: NVML_WINDOW.count(ms(1)) });
-            });
-            let sample = Sample { to: sample(200, 100).from + windows * NVML_WINDOW, ..sample(200, 100) };
-            model.learn(&sample, Prepaid { time: ns(0), launches: (windows * NVML_WINDOW).count(ms(2)) });
-            model.cost().nanos() / 1000
+    fn the_first_window_settles_what_launches_at_a_guessed_cost_paid() {
+        let mut model = NvmlCostModel::new(false);
+        let (first, second) = (sample(0, 30, 30), sample(1, 30, 30));
+        let guessed = Prepayments { own: prepaid(40, ms(80)), counted: ms(80), slice: ms(80) };
+        let used = WHOLE_WINDOW.scaled(3, 10).unwrap();
+        let expected = Learned::Settled(used.less(ms(80)));
+        // The answer comes within the second window, in which launches still had the guessed cost.
+        assert_eq!(model.learn((&first, &first), &guessed, first.to + ms(50)), expected);
+        assert_eq!(model.cost(), used.part(40));
+        assert_eq!(model.learn((&second, &second), &guessed, second.to + ms(50)), expected);
+        assert_eq!(learn_alone(&mut model, 2, 30, prepaid(40, used)), Learned::Settled(charge(0)));
+        assert_eq!(model.owed, charge(0));
+    }
+
+    #[test]
+    fn processes_of_a_slice_divide_its_use_by_the_time_that_they_prepaid() {
+        let mut model = settled_model(20);
+        let before = model;
+        // The window names the other process.
+        let (own, slice) = (sample(20, 0, 90), sample(20, 90, 90));
+        let course = Prepayments { own: prepaid(30, ms(30)), counted: ms(20), slice: ms(80) };
+        assert_eq!(model.learn((&own, &slice), &course, own.to), Learned::Settled(charge(0)));
+        assert_eq!(model.owed, WHOLE_WINDOW.scaled(9, 40).unwrap().less(ms(30)));
+        assert_eq!(model.seen, before.seen, "it tells nothing of the mean cost of this process");
+    }
+
+    #[test]
+    fn a_kernel_that_runs_on_without_launches_is_owed_by_the_process_that_nvml_names() {
+        let (mut named, mut other) = (settled_model(20), settled_model(20));
+        let (own, none) = (sample(20, 100, 100), sample(20, 0, 100));
+        named.learn((&own, &own), &Prepayments::default(), own.to);
+        other.learn((&none, &own), &Prepayments::default(), own.to);
+        assert_eq!([named, other].map(|model| model.owed), [GpuTimeChange::charge(WHOLE_WINDOW), charge(0)]);
+    }
+
+    #[test]
+    fn a_launch_costs_half_of_the_mean_at_least_and_a_second_is_owed_at_most() {
+        let mut model = NvmlCostModel::new(false);
+        let mut settle = |window, time| {
+            let learned = learn_alone(&mut model, window, 10, prepaid(10, time));
+            let Learned::Settled(settled) = learned else { return (charge(0), model) };
+            (settled, model)
         };
-        // Launches of 1 ms, and then of 2 ms. A window counts for 0.07 of the memory, and 0.65 of the memory is left
-        // after six of them.
-        assert_eq!([0, 1, 6].map(cost_after), [1004, 1040, 1248]);
+        let used = WHOLE_WINDOW.part(10);
+        (0..200).for_each(|window| assert_eq!(settle(window, used).0, charge(0)));
+        let mean = used.part(10);
+        let (settled, after) = settle(200, ms::<GpuTime>(1200) + used);
+        assert_eq!((settled, after.owed), (charge(-200_000_000), charge(-1_000_000_000)));
+        assert!(after.cost().nanos().abs_diff(mean.part(2).nanos()) < 1000, "{}", after.cost());
+        let (settled, mut after) = (201..213).fold((charge(0), after), |_, window| settle(window, ns(0)));
+        assert_eq!((settled, after.owed), (charge(0), charge(-800_000_008)));
+        assert_eq!(
+            (after.take_owed(), after.take_owed()),
+            (charge(-800_000_008), charge(0)),
+            "it is settled once"
+        );
+    }
+
+    #[test]
+    fn a_cost_is_of_the_last_windows_that_name_the_process() {
+        let cost_after = |launch: u64, names: &[u32]| {
+            let mut model = settled_model(200);
+            for (window, percent) in (200..).zip(names) {
+                // Kernels take 2 ms now.
+                let own = prepaid(WHOLE_WINDOW.nanos() / launch, WHOLE_WINDOW.part(2));
+                learn_alone(&mut model, window, *percent, own);
+                model.take_owed();
+            }
+            model.seen.scaled(PARTS, model.launches).unwrap().nanos() / 1000
+        };
+        // A window counts for 0.07 of the memory, and 0.65 of the memory is left after six of them.
+        assert_eq!([0, 1, 6].map(|windows| cost_after(2_000_000, &[100; 6][..windows])), [998, 1034, 1213]);
+        // Each of two such processes launches half as much, and is named half of the time, with the use of both.
+        assert_eq!(cost_after(4_000_000, &[100, 0, 100, 0, 100, 0, 100, 0, 100, 0, 100, 0]), 1216);
     }
 
     #[test]
     fn a_window_counts_as_so_many_as_it_is_nearest_to() {
-        let learned = |length| {
-            let mut model = NvmlCostModel::new(false);
-            model.learn(&sample(0, 100), Prepaid { time: ns(0), launches: 1 });
-            let next = sample(1, 0);
-            model.learn(&Sample { to: next.from + length, ..next }, Prepaid { time: ns(0), launches: 1 });
+        let learned = |length: WallTime| {
+            let mut model = settled_model(1);
+            let next = Sample { processes: 1, ..sample(1, 0, 0) };
+            let next = Sample { to: next.from + length, ..next };
+            model.learn((&next, &next), &Prepayments::default(), next.to);
             model.seen
         };
         let faded = |times| ns((0..times).fold(NVML_WINDOW.nanos(), |sum, _| faded(sum)));
@@ -243,56 +490,115 @@ mod tests {
     }
 
     #[test]
-    fn a_window_in_which_nothing_was_launched_and_nothing_ran_teaches_nothing() {
+    fn launches_cost_less_while_windows_name_others_and_the_first_cost_at_most() {
         let mut model = NvmlCostModel::new(false);
-        model.learn(&sample(0, 30), Prepaid { time: ns(0), launches: 50 });
-        let (cost, sum) = (model.cost(), model.seen);
-        model.learn(&sample(1, 0), Prepaid::default());
-        assert_eq!((model.cost(), model.seen), (cost, sum));
-        model.learn(&sample(2, 0), Prepaid { time: ns(0), launches: 50 });
-        assert!(model.cost() < cost && model.seen < sum, "launches that ran for nothing");
+        let learn = |model: &mut NvmlCostModel, window, total, launches| {
+            let sample = sample(window, 0, total);
+            let own = prepaid(launches, ms(10));
+            let learned = model.learn(
+                (&sample, &sample),
+                &Prepayments { own, counted: own.time, slice: own.time },
+                sample.to,
+            );
+            assert_eq!(learned, Learned::Nothing, "nothing is settled");
+            model.cost()
+        };
+        assert_eq!(learn(&mut model, 0, 96, 5), FIRST_COST);
+        assert_eq!(learn(&mut model, 1, 96, 75), WHOLE_WINDOW.scaled(96, 100 * 4 * 80).unwrap());
+        assert_eq!(
+            learn(&mut model, 2, 2, 20),
+            WHOLE_WINDOW.scaled(2, 100 * 4 * 100).unwrap(),
+            "an idle GPU"
+        );
+        // The first window that names the process is of all that it launched and paid.
+        let used = WHOLE_WINDOW;
+        let settled = used.less(ms(40));
+        assert_eq!(learn_alone(&mut model, 3, 100, prepaid(100, ms(10))), Learned::Settled(settled));
+        // Half of the 200 launches have faded by 0.07.
+        assert!(model.cost().nanos().abs_diff(WHOLE_WINDOW.nanos() / 193) < 100, "{}", model.cost());
+    }
+
+    #[test]
+    fn nvml_does_not_know_a_slice_that_pays_for_five_windows_and_is_never_named() {
+        let mut model = NvmlCostModel::new(true);
+        let learn = |model: &mut NvmlCostModel, window, time| {
+            let sample = sample(window, 0, 100);
+            let own = prepaid(1000, time);
+            model.learn(
+                (&sample, &sample),
+                &Prepayments { own, counted: own.time, slice: own.time },
+                sample.to,
+            )
+        };
+        (0..20).for_each(|window| assert_eq!(learn(&mut model, window, ms(40)), Learned::Nothing));
+        assert!(model.cost() < FIRST_COST);
+        assert_eq!(learn(&mut model, 20, ms(34)), Learned::Unknown);
+        assert_eq!(model.cost(), FIRST_COST);
+        (21..60).for_each(|window| assert_eq!(learn(&mut model, window, ns(1)), Learned::Nothing));
+        assert_eq!(learn(&mut model, 60, ns(1)), Learned::Unknown, "launches that prepay little");
     }
 
     #[test]
     fn percents_that_were_cut_off_are_half_a_percent_more_on_average() {
-        let mut model = NvmlCostModel::new(true);
-        let difference = model.learn(&sample(0, 10), Prepaid::default());
-        assert_eq!(difference, GpuTimeChange::charge(NVML_WINDOW.gpu_if_alone().scaled(105, 1000).unwrap()));
-        assert_eq!(
-            NvmlCostModel::new(true).learn(&sample(0, 0), Prepaid::default()),
-            charge(0),
-            "a process that is not listed has none"
-        );
+        let used = |percent, processes| NvmlCostModel::new(true).time(percent, processes, NVML_WINDOW);
+        assert_eq!(used(10, 1), WHOLE_WINDOW.scaled(105, 1000).unwrap());
+        assert_eq!(used(0, 0), ns(0), "a process that is not listed has none");
     }
 
     #[test]
     fn windows_that_follow_on_each_other_have_each_launch_once() {
         let mut course = PrepaymentHistory::default();
         for at in 0..1000 {
-            course.add(BEGIN + ms(at), 1, ns(7));
+            assert_eq!(course.add(BEGIN + ms(at), 1, ns(7)), ns(7));
+            course.add_slice(BEGIN + ms(at), ns(at * 10));
         }
         let cuts =
             [0, 123_456_789, 200_000_001, 850_000_000, 3_000_000_000].map(|cut| BEGIN - ms(20) + ns(cut));
         let windows = cuts.windows(2).map(|cut| course.within(cut[0], cut[1]));
-        let sum = windows.fold((GpuTime::ZERO, 0), |sum, part| (sum.0 + part.time, sum.1 + part.launches));
-        assert_eq!(sum, (ns(7000), 1000));
+        let sum = windows.fold(Prepayments::default(), Prepayments::plus);
+        assert_eq!(sum, Prepayments { own: prepaid(1000, ns(7000)), counted: ns(7000), slice: ns(9990) });
         assert_eq!(
             course.within(BEGIN + ms(9_000), BEGIN + ms(10_000)),
-            Prepaid::default(),
+            Prepayments::default(),
             "whatever the place held"
         );
     }
 
     #[test]
+    fn a_refund_is_taken_from_half_of_the_time_that_later_launches_count() {
+        let mut course = PrepaymentHistory::default();
+        course.uncount(ns(70));
+        assert_eq!([100, 100, 100].map(|time| course.add(BEGIN, 1, ns(time))), [50, 80, 100].map(ns));
+        let window = course.within(BEGIN - ms(20), BEGIN + ms(20));
+        assert_eq!((window.own, window.counted), (prepaid(3, ns(300)), ns(230)));
+    }
+
+    #[test]
+    fn a_sum_of_the_slice_that_falls_adds_nothing() {
+        let mut course = PrepaymentHistory::default();
+        for sum in [50, 70, 30, 40] {
+            course.add_slice(BEGIN, ns(sum));
+        }
+        assert_eq!(course.within(BEGIN - ms(20), BEGIN + ms(20)).slice, ns(30));
+    }
+
+    #[test]
     fn samples_that_cannot_be_change_nothing() {
-        let mut model = NvmlCostModel::new(true);
-        model.learn(&sample(5, 50), Prepaid { time: ns(1), launches: 10 });
+        let mut model = settled_model(6);
         let before = model;
-        for wrong in
-            [sample(5, 10), sample(4, 10), sample(6, 4_000_000), Sample { to: ns(0), ..sample(6, 1) }]
-        {
-            assert_eq!(model.learn(&wrong, Prepaid { time: ns(1), launches: 10 }), charge(0));
-            assert_eq!(model, before);
+        let own = prepaid(10, ns(1));
+        for wrong in [
+            sample(5, 10, 10),
+            sample(4, 10, 10),
+            sample(6, 4_000_000, 4_000_000),
+            Sample { to: ns(0), ..sample(6, 1, 1) },
+        ] {
+            let learned = model.learn(
+                (&wrong, &wrong),
+                &Prepayments { own, counted: own.time, slice: own.time },
+                wrong.to,
+            );
+            assert_eq!((learned, model), (Learned::Nothing, before));
         }
     }
 }

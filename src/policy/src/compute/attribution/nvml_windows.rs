@@ -132,26 +132,32 @@ fn instant(stamp: u64, clocks: Clocks) -> Option<Monotonic> {
     })
 }
 
-/// NVML's statement about a process in a window.
+/// NVML's statement about one or several processes in a window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sample {
     /// Start of the window.
     pub from: Monotonic,
     /// End of the window.
     pub to: Monotonic,
-    /// Use of the process, in whole percents.
+    /// Their use, in whole percents.
     pub percent: u32,
-    /// 1 if the answer names the process, and 0 otherwise.
+    /// Use of all processes of the GPU, in whole percents.
+    pub total: u32,
+    /// Number of entries for them.
     pub processes: u32,
 }
 
-/// Returns the sample of the process with this number. A process that the answer does not name was idle.
+/// Returns the sample of the processes whose numbers `is_wanted` accepts, as one. A process that the answer does not name was
+/// idle.
 #[must_use]
-pub fn of_process(uses: &[Use], window: Window, number: u32) -> Sample {
-    let mut sample = Sample { from: window.from, to: window.to, percent: 0, processes: 0 };
-    for entry in uses.iter().filter(|entry| is_valid(entry) && entry.pid == number) {
-        sample.percent = sample.percent.saturating_add(entry.percent);
-        sample.processes = sample.processes.saturating_add(1);
+pub fn of_processes(uses: &[Use], window: Window, is_wanted: impl Fn(u32) -> bool) -> Sample {
+    let mut sample = Sample { from: window.from, to: window.to, percent: 0, total: 0, processes: 0 };
+    for entry in uses.iter().filter(|entry| is_valid(entry)) {
+        sample.total = sample.total.saturating_add(entry.percent);
+        if is_wanted(entry.pid) {
+            sample.percent = sample.percent.saturating_add(entry.percent);
+            sample.processes = sample.processes.saturating_add(1);
+        }
     }
     sample
 }
@@ -257,17 +263,25 @@ mod tests {
         let wrong = [entry(0, 101 * S, 30), entry(7, 101 * S, 4_000_000_000)];
         assert_eq!(windows.close(&wrong, clocks(101 * S)), Closed::NothingNew);
         let window = Window { from: ns(0), to: ns(S), is_cut: false };
-        assert_eq!([0, 7].map(|pid| of_process(&wrong, window, pid).processes), [0, 0]);
+        assert_eq!([0, 7].map(|pid| of_processes(&wrong, window, |named| named == pid).processes), [0, 0]);
     }
 
     #[test]
     fn a_process_is_known_by_its_number_and_idle_where_it_is_not_named() {
         let uses = [entry(7, S, 30), entry(9, S, 50)];
         let window = Window { from: ns(S), to: ns(2 * S), is_cut: false };
-        let sample = |percent, processes| Sample { from: ns(S), to: ns(2 * S), percent, processes };
+        let sample = |percent, processes| {
+            let (from, to) = (window.from, window.to);
+            Sample { from, to, percent, total: 80, processes }
+        };
         assert_eq!(
-            [7, 9, 8].map(|pid| of_process(&uses, window, pid)),
+            [7, 9, 8].map(|pid| of_processes(&uses, window, |named| named == pid)),
             [sample(30, 1), sample(50, 1), sample(0, 0)]
+        );
+        assert_eq!(
+            of_processes(&uses, window, |named| named != 8),
+            sample(80, 2),
+            "a slice of two processes"
         );
     }
 

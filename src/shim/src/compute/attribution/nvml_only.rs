@@ -1,8 +1,8 @@
 //! Cost of launches where only NVML measures: with `GPU_CORE_METER=nvml`, and while timing events fail.
 //!
-//! All launches of a process on a device have one cost. NVML tells for each window how long the process used the GPU.
-//! The process settles the difference to the time that its launches prepaid, and adjusts the cost. Each process that
-//! launches asks NVML itself, because no other process knows the prepaid time.
+//! All launches of a process on a device have one cost. NVML tells for each window how long the slice used the GPU. The process
+//! owes its part of the difference to the prepaid time, and its next launches pay it. Each process that launches asks NVML
+//! itself, because no other process knows the prepaid time of a window.
 #![allow(
     clippy::disallowed_types,
     reason = "words of this process alone: `region::sync` is for words shared between processes"
@@ -15,21 +15,19 @@ use crate::os::clock::now as clock_now;
 use crate::os::time_word::TimeWord;
 use crate::slice::device::SliceDevice;
 use crate::slice::handle::Slice;
-use core::sync::atomic::{AtomicBool, Ordering};
-use gpuslice_policy::compute::attribution::nvml_only::{FIRST_COST, NvmlCostModel, PrepaymentHistory};
-use gpuslice_policy::compute::attribution::nvml_windows::{self, Sample};
+use gpuslice_policy::compute::attribution::nvml_only::{
+    FIRST_COST, Learned, NvmlCostModel, PrepaymentHistory,
+};
+use gpuslice_policy::compute::attribution::nvml_windows::{self, Use, Window};
 use gpuslice_policy::compute::attribution::source::{Measured, Source, Why};
 use gpuslice_policy::compute::cost::estimate::Estimate;
 use gpuslice_policy::compute::measuring::batch::Batch;
-use gpuslice_policy::time::{GpuTime, Monotonic, WallTime};
+use gpuslice_policy::time::{GpuTime, GpuTimeChange, Monotonic, WallTime};
 use parking_lot::Mutex;
 
 /// Interval between two questions to NVML. Its windows last a sixth of a second; windows that are read too often
 /// are joined.
 pub(crate) const ASK_EVERY: WallTime = WallTime::from_millis(100);
-/// After 20 windows with launches in which the process was never listed, NVML does not know it by its number.
-const EMPTY_WINDOWS: u32 = 20;
-
 /// The launches of a process on one device, as NVML tells them.
 #[derive(Debug)]
 pub(crate) struct NvmlOnly {
@@ -37,8 +35,6 @@ pub(crate) struct NvmlOnly {
     cost: TimeWord<GpuTime>,
     /// Instant of the last prepaid launch; the beginning of the clock before the first.
     launched: TimeWord<Monotonic>,
-    /// True if NVML attributes time to this process, as of its last answer. Read by threads that leave launches unmeasured.
-    is_attributed: AtomicBool,
     /// Prepaid launches of the last seconds. Threads add to it, and the thread that asks NVML reads the part of a window. Locked
     /// for moments only, never across a call of NVML.
     course: Mutex<PrepaymentHistory>,
@@ -51,8 +47,16 @@ struct Attribution {
     open: Option<UtilizationReader>,
     next: Monotonic,
     cost_model: NvmlCostModel,
-    is_listed: bool,
-    empty_windows: u32,
+}
+
+impl Attribution {
+    /// Opens NVML, if it is closed.
+    fn open(&mut self, gpu: SliceDevice) -> Result<(), Why> {
+        if self.open.is_none() {
+            self.open = Some(UtilizationReader::open(gpu)?);
+        }
+        Ok(())
+    }
 }
 
 impl Default for NvmlOnly {
@@ -60,14 +64,11 @@ impl Default for NvmlOnly {
         Self {
             cost: TimeWord::new(FIRST_COST),
             launched: TimeWord::zero(),
-            is_attributed: AtomicBool::new(true),
             course: Mutex::default(),
             attribution: Mutex::new(Attribution {
                 open: None,
                 next: Monotonic::BEGIN,
                 cost_model: NvmlCostModel::new(true),
-                is_listed: false,
-                empty_windows: 0,
             }),
         }
     }
@@ -82,16 +83,17 @@ impl NvmlOnly {
         estimate
     }
 
-    /// Counts prepaid launches that go to the driver.
-    pub(crate) fn add_prepaid(&self, batch: &Batch) {
+    /// Adds prepaid launches that go to the driver to the history. Returns the time to count as used.
+    pub(crate) fn add_prepaid(&self, batch: &Batch) -> GpuTime {
         let (now, mut course) = (clock_now(), self.course.lock());
-        course.add(now, batch.launches(), batch.prepaid());
         self.launched.set(now);
+        course.add(now, batch.launches(), batch.prepaid())
     }
 
-    /// Returns true if used time is counted as NVML reports it. Otherwise the prepaid time counts.
-    pub(crate) fn is_attributed(&self) -> bool {
-        self.is_attributed.load(Ordering::Relaxed)
+    /// Adds the time that the slice has counted as used until now to the history.
+    pub(crate) fn note_slice(&self, slice: &Slice, gpu: SliceDevice) {
+        let sum = slice.member().time_used_beside(gpu.device).used;
+        self.course.lock().add_slice(clock_now(), sum);
     }
 
     /// Returns true if NVML still has to be asked about launches.
@@ -101,19 +103,28 @@ impl NvmlOnly {
 
     /// Stops: events measure again. Events also settle the launches that lie in NVML's next windows. If NVML settled these
     /// windows too, the launches would be charged twice.
-    pub(crate) fn stop(&self) {
+    pub(crate) fn stop(&self, slice: &Slice, gpu: SliceDevice) {
         if self.launched.get() != Monotonic::BEGIN
             && let Some(mut attribution) = self.attribution.try_lock()
         {
             self.launched.set(Monotonic::BEGIN);
             attribution.open = None;
+            self.settle(attribution.cost_model.take_owed(), slice, gpu);
         }
     }
 
-    /// Closes NVML, if nothing was launched for [`LINGER`].
-    pub(crate) fn close_idle(&self) {
+    /// Closes NVML, if nothing was launched for [`LINGER`]. No launch of the next seconds would pay what the process owes.
+    pub(crate) fn close_idle(&self, slice: &Slice, gpu: SliceDevice) {
         if let Some(mut attribution) = self.attribution.try_lock().filter(|_| !self.is_waiting()) {
             attribution.open = None;
+            self.settle(attribution.cost_model.take_owed(), slice, gpu);
+        }
+    }
+
+    /// Settles what the process owes at its end. If another thread asks NVML, its debt is lost.
+    pub(crate) fn end(&self, slice: &Slice, gpu: SliceDevice) {
+        if let Some(mut attribution) = self.attribution.try_lock() {
+            self.settle(attribution.cost_model.take_owed(), slice, gpu);
         }
     }
 
@@ -127,60 +138,59 @@ impl NvmlOnly {
             return;
         }
         attribution.next = now.saturating_add(ASK_EVERY);
-        let measured = match self.read_window(&mut attribution, slice, gpu) {
-            Ok(()) => Measured::by(Source::Nvml),
-            Err(why) => {
-                attribution.open = None;
-                Measured { source: Source::Nvml, why: Some(why) }
-            }
-        };
-        self.is_attributed.store(measured.why.is_none(), Ordering::Relaxed);
+        let opened = attribution.open(gpu);
+        // The opening delays no question: until the second answer the cost of launches is a guess.
+        let asked = clock_now();
+        let read = opened.and_then(|()| self.read_window(&mut attribution, slice, gpu));
+        if read.is_err() {
+            attribution.open = None;
+        }
+        let measured = Measured { source: Source::Nvml, why: read.err() };
         sources.report(slice, gpu, measured);
-        attribution.next = attribution.next.max(next_call(now, measured.why));
+        attribution.next = attribution.next.max(next_call(asked, measured.why));
     }
 
     fn read_window(&self, attribution: &mut Attribution, slice: &Slice, gpu: SliceDevice) -> Result<(), Why> {
-        let reader = match &mut attribution.open {
-            Some(reader) => reader,
-            closed => closed.insert(UtilizationReader::open(gpu)?),
-        };
+        let Some(reader) = &mut attribution.open else { return Ok(()) };
         let Some((window, uses)) = reader.window()? else { return Ok(()) };
         if !reader.knows_own_pid() {
             return Err(Why::Numbers);
         }
-        let own = nvml_windows::of_process(&uses, window, std::process::id());
         // A window that was cut is not settled: NVML's mean also covers the part before it, whose prepayments may be forgotten.
-        if window.is_cut { Ok(()) } else { self.learn(attribution, slice, gpu, &own) }
+        if window.is_cut { Ok(()) } else { self.learn(attribution, (slice, gpu), window, &uses) }
     }
 
-    /// Settles a window's use against the prepaid time of its launches.
-    ///
-    /// Nothing is settled until NVML has named this process once. Example: the driver numbers processes of another namespace, and
-    /// this process never appears. Each window would then show no use, and a settlement would give back all prepaid time.
+    /// Learns the use of a window, and settles what no launch will pay.
     fn learn(
         &self,
         attribution: &mut Attribution,
-        slice: &Slice,
-        gpu: SliceDevice,
-        sample: &Sample,
+        (slice, gpu): (&Slice, SliceDevice),
+        window: Window,
+        uses: &[Use],
     ) -> Result<(), Why> {
-        let prepaid = self.course.lock().within(sample.from, sample.to);
-        attribution.is_listed |= sample.processes > 0;
-        if prepaid.launches > 0 && !attribution.is_listed {
-            attribution.empty_windows = attribution.empty_windows.saturating_add(1);
-        }
-        // The windows without use have lowered the cost, so it is set back.
-        if attribution.empty_windows >= EMPTY_WINDOWS && !attribution.is_listed {
-            self.cost.set(FIRST_COST);
-            return Err(Why::Numbers);
-        }
-        let difference = attribution.cost_model.learn(sample, prepaid);
+        let (known, own) = (slice.member().numbers_beside(), std::process::id());
+        let samples = (
+            &nvml_windows::of_processes(uses, window, |number| number == own),
+            &nvml_windows::of_processes(uses, window, |number| known.contains(&number)),
+        );
+        let prepaid = self.course.lock().within(window.from, window.to);
+        let learned = attribution.cost_model.learn(samples, &prepaid, clock_now());
         self.cost.set(attribution.cost_model.cost());
-        if attribution.is_listed {
-            let (device, used) = (gpu.device, prepaid.time.changed_by(difference));
-            slice.member().settle(device, difference, clock_now());
-            slice.member().count_used(device, used);
+        match learned {
+            Learned::Nothing => {}
+            Learned::Unknown => return Err(Why::Numbers),
+            Learned::Settled(change) => self.settle(change, slice, gpu),
         }
         Ok(())
+    }
+
+    /// Settles a change, and counts it as used time.
+    fn settle(&self, change: GpuTimeChange, slice: &Slice, gpu: SliceDevice) {
+        if change.is_none() {
+            return;
+        }
+        slice.member().settle(gpu.device, change, clock_now());
+        self.course.lock().uncount(change.min(GpuTimeChange::NONE).amount());
+        slice.member().count_used(gpu.device, change.max(GpuTimeChange::NONE).amount());
     }
 }

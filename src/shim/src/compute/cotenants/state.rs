@@ -83,11 +83,10 @@ impl CotenantState {
     /// only between questions. If it were held during one, the worker could publish and replay nothing.
     pub(crate) fn ask_nvml(&self, usage: &UsageState) {
         if usage.timing.are_used() {
-            usage.nvml_only.iter().for_each(NvmlOnly::stop);
+            usage.by_nvml().for_each(|(nvml_only, gpu)| nvml_only.stop(usage, gpu));
         } else {
-            let devices = usage.limiters.iter().zip(&usage.nvml_only);
-            let waiting = devices.filter(|(_, nvml_only)| nvml_only.is_waiting());
-            waiting.for_each(|(limiter, nvml_only)| nvml_only.tick(usage, &usage.sources, limiter.gpu));
+            let waiting = usage.by_nvml().filter(|(nvml_only, _)| nvml_only.is_waiting());
+            waiting.for_each(|(nvml_only, gpu)| nvml_only.tick(usage, &usage.sources, gpu));
         }
         if !usage.timing.is_enabled {
             return;
@@ -154,7 +153,7 @@ impl CotenantState {
 
     /// Closes NVML.
     pub(crate) fn close_nvml(&self, usage: &UsageState) {
-        usage.nvml_only.iter().for_each(NvmlOnly::close_idle);
+        usage.by_nvml().for_each(|(nvml_only, gpu)| nvml_only.close_idle(usage, gpu));
         self.samplers.lock().iter_mut().for_each(ProgramSampler::close);
     }
 

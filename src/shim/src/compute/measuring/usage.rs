@@ -13,6 +13,7 @@ use crate::compute::attribution::source::{LoggedSources, override_source};
 use crate::compute::limiter::device::DeviceLimiter;
 use crate::compute::limiter::estimates::Estimates;
 use crate::os::clock::now;
+use crate::slice::device::SliceDevice;
 use crate::slice::handle::Slice;
 use core::ops::Deref;
 use core::sync::atomic::{AtomicUsize, Ordering, fence};
@@ -102,6 +103,17 @@ impl UsageState {
         self.under_way.load(Ordering::Acquire) != 0
     }
 
+    /// Returns the NVML estimates of each device.
+    pub(crate) fn by_nvml(&self) -> impl Iterator<Item = (&NvmlOnly, SliceDevice)> {
+        self.nvml_only.iter().zip(&self.limiters).map(|(nvml_only, limiter)| (nvml_only, limiter.gpu))
+    }
+
+    /// Notes for the windows of NVML how much the slice has prepaid until now.
+    pub(crate) fn note_prepaid(&self) {
+        let waiting = self.by_nvml().filter(|(nvml_only, _)| nvml_only.is_waiting());
+        waiting.for_each(|(nvml_only, gpu)| nvml_only.note_slice(self, gpu));
+    }
+
     /// Returns the NVML estimates of a device, while events measure nothing.
     pub(crate) fn nvml_only(&self, device: usize) -> Option<&NvmlOnly> {
         if self.timing.are_used() { None } else { self.nvml_only.get(device) }
@@ -113,13 +125,9 @@ impl UsageState {
         // The time at which the batch ran is not known.
         self.member().settled(limiter.gpu.device, batch.prepaid(), Monotonic::BEGIN);
         self.member().count_launches(limiter.gpu.device, batch.launches().into());
-        let nvml_only = self.nvml_only(device);
-        if let Some(nvml_only) = nvml_only {
-            nvml_only.add_prepaid(batch);
-        }
-        if nvml_only.is_none_or(|nvml_only| !nvml_only.is_attributed()) {
-            self.member().count_used(limiter.gpu.device, batch.prepaid());
-        }
+        let used =
+            self.nvml_only(device).map_or_else(|| batch.prepaid(), |nvml_only| nvml_only.add_prepaid(batch));
+        self.member().count_used(limiter.gpu.device, used);
         if holds_unknown {
             limiter.finish_unknown(batch);
         }

@@ -139,6 +139,7 @@ fn end_with_process(usage: &'static UsageState) {
                 let until = Instant::now() + AT_EXIT;
                 core::mem::forget(usage.worker.tick_lock.try_lock_until(until));
                 core::mem::forget(usage.nvml.question_lock.try_lock_until(until));
+                usage.by_nvml().for_each(|(nvml_only, gpu)| nvml_only.end(usage, gpu));
             }
         });
     }
