@@ -137,7 +137,11 @@ fn misses(workload: &Workload, limit: u64, figures: &Figures, free: &Free) -> St
     let physics = |longest: GpuTime| hundredths(longest.nanos(), 10 * S) * (100 - limit as i64) / 100;
     // Several busy processes: the GPU switches every 1.024 ms. The switches take 4.7 % of its time, and all of it may be charged.
     let is_switching = limit >= 95 && workload.target == Target::Short && (workload.build)(limit).len() > 1;
-    let (jain, least_throughput) = if is_switching { (950, 970) } else { (990, 990) };
+    let (jain, least_throughput) = match workload.target {
+        Target::Within { jain, .. } => (jain, 990),
+        _ if is_switching => (950, 970),
+        _ => (990, 990),
+    };
     let (mean, p95) = match workload.target {
         Target::Short if is_switching => (450, 500),
         Target::Short => (50, 150),
@@ -147,7 +151,6 @@ fn misses(workload: &Workload, limit: u64, figures: &Figures, free: &Free) -> St
         Target::Within { mean, windows, .. } => (mean, windows),
     };
     let late = 100 * figures.p99 > 120 * free.p99;
-    let jain = if let Target::Within { jain, .. } = workload.target { jain } else { 990 };
     let wrong = [
         (figures.mean.abs() > mean, " mean"),
         (figures.p95 > p95, " p95"),
