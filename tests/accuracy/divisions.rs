@@ -59,8 +59,9 @@ fn run_programs(
 }
 
 /// Measures, and again while the machine is late. Then fails if `is_right` rejects the last measurement. If the machine was late
-/// each time, a rejected measurement is inconclusive. `slack` in milliseconds is the lateness that explains a miss. For a share it is the
-/// tolerance times the window, e.g. 116 for 4 points of 2.9 s. For a time it is the bound less the time on an idle machine.
+/// each time, a rejected measurement is inconclusive. `slack` in milliseconds is the lateness that explains a miss. For a share
+/// it is the tolerance times the window, e.g. 116 for 4 points of 2.9 s. For a time it is the bound less the time on an idle
+/// machine.
 #[track_caller]
 fn comes_out<T: core::fmt::Debug>(slack: u64, measure: impl Fn() -> T, is_right: impl Fn(&T) -> bool) {
     let slack = Duration::from_millis(slack);

@@ -134,7 +134,8 @@ impl Told {
     }
 }
 
-/// Runs a line of shell in namespaces of mounts and of IPC, and then the doctor there. Returns `None` if that is not allowed here.
+/// Runs a line of shell in namespaces of mounts and of IPC, and then the doctor there. Returns `None` if that is not allowed
+/// here.
 fn with_mounts(line: &str, machine: &Machine, arguments: &[&str]) -> Option<Told> {
     let mut command = Command::new("unshare");
     command.args([

@@ -40,8 +40,8 @@ impl Extender {
     /// Gives a pod the amounts that its user wants.
     ///
     /// The ledger counts the new amounts before the write. Otherwise a binding at the same time could get the same memory. If the
-    /// apiserver refuses the write, the ledger returns to the old amounts. If the apiserver does not answer, or answers with 500 or
-    /// more, the pod has the old or the new amounts. The larger ones count until the pod changes.
+    /// apiserver refuses the write, the ledger returns to the old amounts. If the apiserver does not answer, or answers with 500
+    /// or more, the pod has the old or the new amounts. The larger ones count until the pod changes.
     ///
     /// # Errors
     /// The wish makes no sense, or there is no room. The caller reports the reason to the pod's user. Failures that the user

@@ -235,8 +235,8 @@ fn use_time(member: &Member, device: Device) {
     member.withdraw_request(device);
 }
 
-/// Overwrites all words of a region behind its prefix, each byte with `seed`, or with noise for a seed of 1 to 3. Then calls every
-/// function of a member that has joined before, and of one that joins afterwards.
+/// Overwrites all words of a region behind its prefix, each byte with `seed`, or with noise for a seed of 1 to 3. Then calls
+/// every function of a member that has joined before, and of one that joins afterwards.
 fn use_all_words(seed: u8) {
     let directory = directory();
     let path = directory.path().join("region");

@@ -114,8 +114,8 @@ impl PrepaymentHistory {
         counted
     }
 
-    /// Takes prepaid time back that was refunded. Used time never falls, so later launches count less: half of their time at least,
-    /// because the processes of the slice divide its use by the counted time.
+    /// Takes prepaid time back that was refunded. Used time never falls, so later launches count less: half of their time at
+    /// least, because the processes of the slice divide its use by the counted time.
     pub fn uncount(&mut self, refunded: GpuTime) {
         self.overcounted = self.overcounted.saturating_add(refunded);
     }
