@@ -434,7 +434,7 @@ fn nvml_alone_holds_the_share() {
     // The slice works off the launches that were too many at first.
     sleep(Duration::from_secs(6));
     let share = share(&bench, member.pid());
-    assert!((10..=48).contains(&share), "{share} %");
+    assert!((34..=46).contains(&share), "{share} %");
 }
 
 #[test]

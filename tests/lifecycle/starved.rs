@@ -61,11 +61,11 @@ fn a_program_without_address_space_lives_on_as_without_the_library() {
     assert!(tried >= 3, "{tried}");
 }
 
-/// One of so many later calls is tried in a run.
+/// Of the later calls, a run of the test tries one in so many, from a random place: all of them take minutes.
 const SAMPLED: usize = 12;
 
-/// Runs the program once for each call by which the library takes memory. This call fails, and so do the calls after it, until
-/// `count` of them have failed.
+/// Runs the program for calls by which the library takes memory. In each run one of them fails, and so do the calls after it, until
+/// `count` have failed.
 fn each_call_gets_no_memory(count: usize) {
     let wrapper = compiler::wrapper("wrap_memory");
     let run = |bench: &Bench, from: usize, count: usize| {

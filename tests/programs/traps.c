@@ -396,7 +396,7 @@ static void *open_later(void *nothing) {
     return nothing;
 }
 
-// Tries to take the whole quota before the gate is open, and when the stream is there. A free would wait for the stream.
+// Tries to take the whole quota before the gate is open, and when the stream has reached the frees. A free would wait for the stream.
 static void take_before_and_after(const char *what) {
     u64 early = 0;
     int before = take_whole(&early);
@@ -430,6 +430,13 @@ static void freed_behind_work(void) {
     int again = take_whole(&held);
     pthread_join(opener, NULL);
     say("take %d, give %d, take meanwhile %d, give %d", take, give, again, cu.cuMemFree_v2(held));
+    for (int i = 0; i < PIECES; i++) status |= cu.cuMemAlloc_v2(&pieces[i], quota / PIECES);
+    close_gate();
+    for (int i = 0; i < PIECES; i++) status |= cu.cuMemFreeAsync(pieces[i], stream);
+    pthread_create(&opener, NULL, open_later, NULL);
+    again = take_whole(&held);
+    pthread_join(opener, NULL);
+    say("pieces %d, take meanwhile %d, give %d", status, again, cu.cuMemFree_v2(held));
     void *context = NULL;
     int made = cu.cuCtxCreate_v2(&context, 0, 0);
     cu.cuStreamCreate(&stream, 0);

@@ -36,9 +36,6 @@ pub(crate) struct Cluster {
 
 /// Returns the folder of the programs that `ci/kube.sh` builds.
 fn programs() -> Option<PathBuf> {
-    if let Some(named) = std::env::var_os("GPUSLICE_TEST_KUBE") {
-        return Some(named.into());
-    }
     let built = fs::read_dir(artefacts::repository().join("build/kube")).ok()?.flatten();
     let built = built.map(|entry| entry.path().join("bin"));
     built.into_iter().find(|folder| folder.join("kube-apiserver").exists() && folder.join("kubectl").exists())

@@ -4,9 +4,9 @@
 //! at once, and the device has the memory for another second. If the charge ended with the call, the slice could take as much
 //! again meanwhile.
 //!
-//! So the charge stays until the stream is there: a host function behind the free ends it. A request that does not fit beside
-//! such memory waits, for [`LEAVING`] at most. The end of the context ends the charge as well, because the driver then calls no
-//! host function.
+//! So the charge stays until the stream reaches the free: a host function behind the free ends it. A request that does not fit
+//! beside such memory waits, for [`LEAVING`] at most. The end of the context ends the charge as well, because the driver then
+//! calls no host function.
 
 use super::addresses::Charge;
 use super::memory_call::{MemoryCall, Waiting};
@@ -22,8 +22,8 @@ const STREAM_FREE_PAUSE: Duration = Duration::from_millis(1);
 
 impl Memory {
     /// Keeps the charge of an address that the driver has been asked to free in a stream, under a number. `call_when_reached` has
-    /// the driver call [`end_stream_free`](Self::end_stream_free) with that number when the stream is there. If it returns false,
-    /// the charge comes back to the caller.
+    /// the driver call [`end_stream_free`](Self::end_stream_free) with that number when the stream reaches the free. If it
+    /// returns false, the charge comes back to the caller.
     ///
     /// The free is in the table before the driver knows of the call, which may come at once.
     pub(crate) fn begin_stream_free(

@@ -30,7 +30,7 @@ pub(crate) struct Memory {
     pub(crate) addresses: Addresses,
     /// Blocks that small allocations share.
     pub(crate) small: Small,
-    /// Charges of addresses that the driver frees when a stream is there.
+    /// Charges of addresses that the driver frees when a stream reaches the free.
     pub(crate) stream_frees: StreamFrees,
     /// Physical memory that was taken apart from addresses.
     pub(crate) physical: Mutex<AllocationTable>,

@@ -55,13 +55,12 @@ impl StreamFrees {
         self.0.lock().frees.remove(&number)
     }
 
-    /// Returns the bytes of a device that come back when the streams reach the frees. Blocks of small allocations do not count.
+    /// Returns the bytes of a device that come back at most when the streams reach the frees. A small allocation counts as its
+    /// block, which it may share.
     pub(super) fn bytes(&self, device: Device) -> u64 {
         let pending = self.0.lock();
-        let charges =
-            pending.frees.values().map(|free| &free.charge).filter(|charge| charge.device == device);
-        let bytes =
-            |charge: &Charge| if matches!(charge.owner, Owner::Context(_)) { charge.bytes } else { 0 };
-        charges.map(bytes).fold(0, u64::saturating_add)
+        let charges = pending.frees.values().map(|free| &free.charge);
+        let charges = charges.filter(|charge| charge.device == device);
+        charges.fold(0, |sum: u64, charge| sum.saturating_add(charge.bytes))
     }
 }

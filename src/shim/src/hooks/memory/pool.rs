@@ -263,7 +263,8 @@ pub(crate) unsafe fn free_ptsz(
     freed_in(address, (stream, DefaultStream::PerThread), || unsafe { real(address, stream) })
 }
 
-/// Makes a call that frees an address in the order of a stream. Memory of no pool stays charged until the stream is there.
+/// Makes a call that frees an address in the order of a stream. Memory of no pool stays charged until the
+/// stream reaches the free.
 ///
 /// Some drivers do not free managed memory in this way. Then the hook waits until the stream has come to the call, and frees the
 /// spilled memory at once.
@@ -294,7 +295,7 @@ fn freed_in(address: CUdeviceptr, order: (CUstream, DefaultStream), call: impl F
     })
 }
 
-/// Ends the charge of memory that the driver has freed because a stream is there. A thread of the driver calls it.
+/// Ends the charge of memory that the driver has freed because a stream has reached the free. A thread of the driver calls it.
 unsafe extern "C" fn free_is_reached(number: *mut c_void) {
     let end = || {
         if let Some(process) = process::joined() {
