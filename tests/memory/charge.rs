@@ -278,6 +278,7 @@ fn memory_freed_in_a_stream_stays_charged_until_the_stream_reaches_the_free() {
         "then: the whole quota 0, left 67108864",
         "take 0, give 0, take meanwhile 0, give 0",
         "pieces 0, take meanwhile 0, give 0",
+        "take 0, give 0, take of a pool meanwhile 0, give 0, settled 0",
         "context 0, take 0, give 0, end 0",
         "after the context: the whole quota 0, left 67108864",
     ]);

@@ -437,6 +437,16 @@ static void freed_behind_work(void) {
     again = take_whole(&held);
     pthread_join(opener, NULL);
     say("pieces %d, take meanwhile %d, give %d", status, again, cu.cuMemFree_v2(held));
+    void *busy = stream;
+    take = take_whole(&held);
+    close_gate();
+    give = cu.cuMemFreeAsync(held, busy);
+    cu.cuStreamCreate(&stream, 0);
+    pthread_create(&opener, NULL, open_later, NULL);
+    again = cu.cuMemAllocAsync(&held, 1 << 20, stream);
+    pthread_join(opener, NULL);
+    status = cu.cuMemFreeAsync(held, stream);
+    say("take %d, give %d, take of a pool meanwhile %d, give %d, settled %d", take, give, again, status, settle(default_pool()));
     void *context = NULL;
     int made = cu.cuCtxCreate_v2(&context, 0, 0);
     cu.cuStreamCreate(&stream, 0);

@@ -14,11 +14,13 @@ use crate::world::World;
 pub struct NvmlOnly {
     model: NvmlCostModel,
     course: PrepaymentHistory,
+    /// Time that the slice has counted for this process.
+    counted: GpuTime,
 }
 
 impl Default for NvmlOnly {
     fn default() -> Self {
-        Self { model: NvmlCostModel::new(true), course: PrepaymentHistory::default() }
+        Self { model: NvmlCostModel::new(true), course: PrepaymentHistory::default(), counted: GpuTime::ZERO }
     }
 }
 
@@ -33,7 +35,9 @@ impl Shim {
             self.lease.fill(lacks);
             assert!(self.lease.spend(cost));
         }
-        slice.prepaid += nvml_only.course.add(now, 1, cost);
+        let counted = nvml_only.course.add(now, 1, cost);
+        nvml_only.counted += counted;
+        slice.prepaid += counted;
         let mut estimate = Estimate::default();
         (estimate.charged, estimate.duration) = (cost, cost.wall_if_alone());
         Ok(self.pay(None, estimate))
@@ -49,7 +53,11 @@ impl World {
             let prepaid = nvml_only.course.within(own.from, own.to);
             let learned = nvml_only.model.learn((&own, &slice), &prepaid, self.now);
             if let Learned::Settled(change) = learned {
+                let charge = change.max(GpuTimeChange::NONE).amount();
                 nvml_only.course.uncount(change.min(GpuTimeChange::NONE).amount());
+                nvml_only.course.count(self.now, charge);
+                nvml_only.counted += charge;
+                self.slices[at].prepaid += charge;
                 self.slices[at].settle(change, self.now);
                 self.wake_sleepers(at);
             }
@@ -61,6 +69,6 @@ impl World {
         let sum = self.slices[at].prepaid;
         let own = self.processes.iter_mut().filter(|process| process.slice == at);
         own.filter_map(|process| process.shim.nvml_only.as_mut())
-            .for_each(|nvml_only| nvml_only.course.add_slice(self.now, sum));
+            .for_each(|nvml_only| nvml_only.course.add_beside(self.now, sum - nvml_only.counted));
     }
 }

@@ -124,9 +124,10 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         entries.filter(move |(_, entry)| entry.pid_namespace.get() == pid_namespace)
     }
 
-    /// Returns the sums over the last processes of these slots.
-    pub(crate) fn time_used_in(&self, device: usize, pid_namespace: u64) -> TimeUsed {
-        let used = self.slots_in(pid_namespace).map(|(slot, _)| self.time_used_by(device, slot));
+    /// Returns the sums over the last processes of these slots, but for the slot `without`.
+    pub(crate) fn time_used_in(&self, device: usize, pid_namespace: u64, without: usize) -> TimeUsed {
+        let others = self.slots_in(pid_namespace).filter(|(slot, _)| *slot != without);
+        let used = others.map(|(slot, _)| self.time_used_by(device, slot));
         used.fold(TimeUsed::default(), TimeUsed::plus)
     }
 

@@ -196,11 +196,11 @@ impl Member {
         layout.slots_in(layout.namespace_of(self.slot())).map(|(_, entry)| entry.pid.get()).collect()
     }
 
-    /// Returns the sums over the same processes. They fall if a process gets the slot of one that has ended.
+    /// Returns the sums over these processes, but for this one. They fall if a process gets the slot of one that has ended.
     #[must_use]
     pub fn time_used_beside(&self, device: Device) -> TimeUsed {
-        let layout = self.layout();
-        layout.time_used_in(device.index(), layout.namespace_of(self.slot()))
+        let (layout, own) = (self.layout(), self.slot());
+        layout.time_used_in(device.index(), layout.namespace_of(own), own)
     }
 
     /// Counts `time` as charged.

@@ -59,15 +59,15 @@ pub struct Prepaid {
     pub launches: u64,
 }
 
-/// Prepayments of a process and of its slice in the same time.
+/// Prepayments of a process, and the time of the others of its slice, in the same time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Prepayments {
     /// The process.
     pub own: Prepaid,
     /// Time of the process that the slice counted as used.
     pub counted: GpuTime,
-    /// Time of all processes of the slice that it counted, this one included.
-    pub slice: GpuTime,
+    /// Time of the other processes of the slice that it counted.
+    pub beside: GpuTime,
 }
 
 impl Prepayments {
@@ -78,7 +78,7 @@ impl Prepayments {
                 launches: self.own.launches.saturating_add(other.own.launches),
             },
             counted: self.counted.saturating_add(other.counted),
-            slice: self.slice.saturating_add(other.slice),
+            beside: self.beside.saturating_add(other.beside),
         }
     }
 }
@@ -92,13 +92,13 @@ const BINS: usize = 256;
 #[derive(Debug, Clone)]
 pub struct PrepaymentHistory {
     bins: Vec<(u64, Prepayments)>,
-    slice: Option<GpuTime>,
+    beside: Option<GpuTime>,
     overcounted: GpuTime,
 }
 
 impl Default for PrepaymentHistory {
     fn default() -> Self {
-        Self { bins: vec![(0, Prepayments::default()); BINS], slice: None, overcounted: GpuTime::ZERO }
+        Self { bins: vec![(0, Prepayments::default()); BINS], beside: None, overcounted: GpuTime::ZERO }
     }
 }
 
@@ -110,7 +110,7 @@ impl PrepaymentHistory {
         let less = self.overcounted.min(time.part(2));
         self.overcounted = self.overcounted.saturating_sub(less);
         let (own, counted) = (Prepaid { time, launches: launches.into() }, time.saturating_sub(less));
-        self.plus(now, Prepayments { own, counted, slice: GpuTime::ZERO });
+        self.plus(now, Prepayments { own, counted, beside: GpuTime::ZERO });
         counted
     }
 
@@ -120,11 +120,25 @@ impl PrepaymentHistory {
         self.overcounted = self.overcounted.saturating_add(refunded);
     }
 
-    /// Adds the time that the slice has counted since the last call. `sum` is all until `now`. It falls if another process gets
+    /// Adds a charge of the process that the slice counted as used. Without it, the process would have less than its part of the
+    /// slice's time.
+    pub fn count(&mut self, now: Monotonic, charged: GpuTime) {
+        self.plus(now, Prepayments { counted: charged, ..Prepayments::default() });
+    }
+
+    /// Begins a pause, in which the time of the others is not added.
+    pub const fn pause(&mut self) {
+        self.beside = None;
+    }
+
+    /// Adds the time that the others have counted since the last call. `sum` is all until `now`. It falls if another process gets
     /// the slot of one that has ended; then nothing is added.
-    pub fn add_slice(&mut self, now: Monotonic, sum: GpuTime) {
-        let before = self.slice.replace(sum).unwrap_or(sum);
-        self.plus(now, Prepayments { slice: sum.saturating_sub(before), ..Prepayments::default() });
+    ///
+    /// The own time is added when it is paid. If it came with that of the others, it could come a window later, in which the
+    /// process launches nothing. The process would then have no part of that window.
+    pub fn add_beside(&mut self, now: Monotonic, sum: GpuTime) {
+        let before = self.beside.replace(sum).unwrap_or(sum);
+        self.plus(now, Prepayments { beside: sum.saturating_sub(before), ..Prepayments::default() });
     }
 
     /// Returns the prepayments within a window, in whole bins: those that begin in the window. So consecutive windows count each
@@ -183,6 +197,9 @@ pub struct NvmlCostModel {
     unnamed: GpuTime,
     /// Number of windows with launches before that window.
     empty: u64,
+    /// True from [`Learned::Unknown`] until a window names the slice. Meanwhile the cost stays the first one: nothing would ever
+    /// raise a lower one.
+    is_unknown: bool,
     /// When the first window was learned that names the slice.
     learned_at: Monotonic,
     last: Monotonic,
@@ -204,6 +221,7 @@ impl NvmlCostModel {
             owed: GpuTimeChange::NONE,
             unnamed: GpuTime::ZERO,
             empty: 0,
+            is_unknown: false,
             learned_at: Monotonic::NEVER,
             last: Monotonic::BEGIN,
             rounding: if rounded_down { 5 } else { 0 },
@@ -228,7 +246,7 @@ impl NvmlCostModel {
         now: Monotonic,
     ) -> Learned {
         let length = own.to.since(own.from);
-        if own.to <= self.last || length.is_zero() || own.total > 100 {
+        if own.to <= self.last || length.is_zero() || own.percent > 100 {
             return Learned::Nothing;
         }
         self.last = own.to;
@@ -238,6 +256,7 @@ impl NvmlCostModel {
         if self.windows == 0 {
             return self.guess(self.time(own.total, 1, length), prepaid.own);
         }
+        self.is_unknown = false;
         if self.learned_at == Monotonic::NEVER {
             (self.seen, self.learned_at) = (GpuTime::ZERO, now);
         }
@@ -268,7 +287,7 @@ impl NvmlCostModel {
     /// Returns the process's part of the slice's use in a window: that of its counted time. If nothing was launched, earlier
     /// launches run on, and the process that the window names has all of it.
     fn part(&self, (own, slice): (&Sample, &Sample), prepaid: &Prepayments, length: WallTime) -> GpuTime {
-        let (time, all) = (prepaid.counted, prepaid.slice.max(prepaid.counted));
+        let (time, all) = (prepaid.counted, prepaid.counted.saturating_add(prepaid.beside));
         let used = self.time(slice.percent, slice.processes, length).scaled(time.nanos(), all.nanos());
         used.unwrap_or_else(|| self.time(own.percent, own.processes, length))
     }
@@ -282,11 +301,13 @@ impl NvmlCostModel {
         self.empty = self.empty.saturating_add(u64::from(prepaid.launches > 0));
         let most = NVML_WINDOW.gpu_if_alone().saturating_mul(UNNAMED_WINDOWS);
         if self.unnamed >= most || self.empty >= MOST_UNNAMED {
-            *self = Self { last: self.last, rounding: self.rounding, ..Self::new(false) };
+            *self = Self { last: self.last, rounding: self.rounding, is_unknown: true, ..Self::new(false) };
             return Learned::Unknown;
         }
-        self.seen = total.part(UNNAMED_PART);
-        self.set_cost(FIRST_COST);
+        if !self.is_unknown {
+            self.seen = total.part(UNNAMED_PART);
+            self.set_cost(FIRST_COST);
+        }
         Learned::Nothing
     }
 
@@ -356,7 +377,11 @@ mod tests {
     /// Lets a process learn a window in which it had the GPU alone. The answer comes at the end of the window.
     fn learn_alone(model: &mut NvmlCostModel, window: u64, percent: u32, own: Prepaid) -> Learned {
         let sample = sample(window, percent, percent);
-        model.learn((&sample, &sample), &Prepayments { own, counted: own.time, slice: own.time }, sample.to)
+        model.learn(
+            (&sample, &sample),
+            &Prepayments { own, counted: own.time, beside: GpuTime::ZERO },
+            sample.to,
+        )
     }
 
     /// Returns a model whose launches of 1 ms have had the GPU alone for `windows` windows.
@@ -400,7 +425,7 @@ mod tests {
     fn the_first_window_settles_what_launches_at_a_guessed_cost_paid() {
         let mut model = NvmlCostModel::new(false);
         let (first, second) = (sample(0, 30, 30), sample(1, 30, 30));
-        let guessed = Prepayments { own: prepaid(40, ms(80)), counted: ms(80), slice: ms(80) };
+        let guessed = Prepayments { own: prepaid(40, ms(80)), counted: ms(80), beside: ns(0) };
         let used = WHOLE_WINDOW.scaled(3, 10).unwrap();
         let expected = Learned::Settled(used.less(ms(80)));
         // The answer comes within the second window, in which launches still had the guessed cost.
@@ -417,7 +442,7 @@ mod tests {
         let before = model;
         // The window names the other process.
         let (own, slice) = (sample(20, 0, 90), sample(20, 90, 90));
-        let course = Prepayments { own: prepaid(30, ms(30)), counted: ms(20), slice: ms(80) };
+        let course = Prepayments { own: prepaid(30, ms(30)), counted: ms(20), beside: ms(60) };
         assert_eq!(model.learn((&own, &slice), &course, own.to), Learned::Settled(charge(0)));
         assert_eq!(model.owed, WHOLE_WINDOW.scaled(9, 40).unwrap().less(ms(30)));
         assert_eq!(model.seen, before.seen, "it tells nothing of the mean cost of this process");
@@ -497,7 +522,7 @@ mod tests {
             let own = prepaid(launches, ms(10));
             let learned = model.learn(
                 (&sample, &sample),
-                &Prepayments { own, counted: own.time, slice: own.time },
+                &Prepayments { own, counted: own.time, beside: GpuTime::ZERO },
                 sample.to,
             );
             assert_eq!(learned, Learned::Nothing, "nothing is settled");
@@ -526,7 +551,7 @@ mod tests {
             let own = prepaid(1000, time);
             model.learn(
                 (&sample, &sample),
-                &Prepayments { own, counted: own.time, slice: own.time },
+                &Prepayments { own, counted: own.time, beside: GpuTime::ZERO },
                 sample.to,
             )
         };
@@ -534,8 +559,39 @@ mod tests {
         assert!(model.cost() < FIRST_COST);
         assert_eq!(learn(&mut model, 20, ms(34)), Learned::Unknown);
         assert_eq!(model.cost(), FIRST_COST);
-        (21..60).for_each(|window| assert_eq!(learn(&mut model, window, ns(1)), Learned::Nothing));
+        (21..60).for_each(|window| {
+            assert_eq!(learn(&mut model, window, ns(1)), Learned::Nothing);
+            assert_eq!(model.cost(), FIRST_COST, "it is not guessed again");
+        });
         assert_eq!(learn(&mut model, 60, ns(1)), Learned::Unknown, "launches that prepay little");
+        // NVML knows the slice after all.
+        learn_alone(&mut model, 61, 100, prepaid(1000, WHOLE_WINDOW));
+        assert!(model.cost() < FIRST_COST && !model.is_unknown);
+    }
+
+    #[test]
+    fn a_charge_counts_as_time_of_the_process_that_pays_it() {
+        let mut course = PrepaymentHistory::default();
+        course.add_beside(BEGIN, ns(0));
+        course.count(BEGIN, WHOLE_WINDOW);
+        course.add_beside(BEGIN, WHOLE_WINDOW);
+        let window = course.within(BEGIN - ms(20), BEGIN + ms(200));
+        assert_eq!((window.counted, window.beside), (WHOLE_WINDOW, WHOLE_WINDOW));
+        // Neither process has launched anything, and the kernels of both run on.
+        let mut model = settled_model(20);
+        let own = sample(20, 100, 100);
+        model.learn((&own, &own), &window, own.to);
+        assert_eq!(model.owed, GpuTimeChange::charge(WHOLE_WINDOW.part(2)));
+    }
+
+    #[test]
+    fn the_time_of_others_in_a_pause_is_in_no_window() {
+        let mut course = PrepaymentHistory::default();
+        course.add_beside(BEGIN, ns(0));
+        course.pause();
+        course.add_beside(BEGIN + ms(100), ms(5000));
+        course.add_beside(BEGIN + ms(101), ms::<GpuTime>(5000) + ns(7));
+        assert_eq!(course.within(BEGIN - ms(20), BEGIN + ms(200)).beside, ns(7));
     }
 
     #[test]
@@ -550,13 +606,13 @@ mod tests {
         let mut course = PrepaymentHistory::default();
         for at in 0..1000 {
             assert_eq!(course.add(BEGIN + ms(at), 1, ns(7)), ns(7));
-            course.add_slice(BEGIN + ms(at), ns(at * 10));
+            course.add_beside(BEGIN + ms(at), ns(at * 10));
         }
         let cuts =
             [0, 123_456_789, 200_000_001, 850_000_000, 3_000_000_000].map(|cut| BEGIN - ms(20) + ns(cut));
         let windows = cuts.windows(2).map(|cut| course.within(cut[0], cut[1]));
         let sum = windows.fold(Prepayments::default(), Prepayments::plus);
-        assert_eq!(sum, Prepayments { own: prepaid(1000, ns(7000)), counted: ns(7000), slice: ns(9990) });
+        assert_eq!(sum, Prepayments { own: prepaid(1000, ns(7000)), counted: ns(7000), beside: ns(9990) });
         assert_eq!(
             course.within(BEGIN + ms(9_000), BEGIN + ms(10_000)),
             Prepayments::default(),
@@ -574,12 +630,12 @@ mod tests {
     }
 
     #[test]
-    fn a_sum_of_the_slice_that_falls_adds_nothing() {
+    fn a_sum_of_the_others_that_falls_adds_nothing() {
         let mut course = PrepaymentHistory::default();
         for sum in [50, 70, 30, 40] {
-            course.add_slice(BEGIN, ns(sum));
+            course.add_beside(BEGIN, ns(sum));
         }
-        assert_eq!(course.within(BEGIN - ms(20), BEGIN + ms(20)).slice, ns(30));
+        assert_eq!(course.within(BEGIN - ms(20), BEGIN + ms(20)).beside, ns(30));
     }
 
     #[test]
@@ -595,7 +651,7 @@ mod tests {
         ] {
             let learned = model.learn(
                 (&wrong, &wrong),
-                &Prepayments { own, counted: own.time, slice: own.time },
+                &Prepayments { own, counted: own.time, beside: GpuTime::ZERO },
                 wrong.to,
             );
             assert_eq!((learned, model), (Learned::Nothing, before));

@@ -90,10 +90,10 @@ impl NvmlOnly {
         course.add(now, batch.launches(), batch.prepaid())
     }
 
-    /// Adds the time that the slice has counted as used until now to the history.
-    pub(crate) fn note_slice(&self, slice: &Slice, gpu: SliceDevice) {
+    /// Adds the time that the other processes of the slice have counted as used until now to the history.
+    pub(crate) fn note_others(&self, slice: &Slice, gpu: SliceDevice) {
         let sum = slice.member().time_used_beside(gpu.device).used;
-        self.course.lock().add_slice(clock_now(), sum);
+        self.course.lock().add_beside(clock_now(), sum);
     }
 
     /// Returns true if NVML still has to be asked about launches.
@@ -108,23 +108,29 @@ impl NvmlOnly {
             && let Some(mut attribution) = self.attribution.try_lock()
         {
             self.launched.set(Monotonic::BEGIN);
-            attribution.open = None;
-            self.settle(attribution.cost_model.take_owed(), slice, gpu);
+            self.close(&mut attribution, slice, gpu);
         }
     }
 
     /// Closes NVML, if nothing was launched for [`LINGER`]. No launch of the next seconds would pay what the process owes.
     pub(crate) fn close_idle(&self, slice: &Slice, gpu: SliceDevice) {
         if let Some(mut attribution) = self.attribution.try_lock().filter(|_| !self.is_waiting()) {
-            attribution.open = None;
-            self.settle(attribution.cost_model.take_owed(), slice, gpu);
+            self.close(&mut attribution, slice, gpu);
         }
     }
 
-    /// Settles what the process owes at its end. If another thread asks NVML, its debt is lost.
+    fn close(&self, attribution: &mut Attribution, slice: &Slice, gpu: SliceDevice) {
+        attribution.open = None;
+        self.settle(attribution.cost_model.take_owed(), slice, gpu);
+        self.course.lock().pause();
+    }
+
+    /// Settles the debt of the process at its end. If another thread asks NVML, the debt is lost.
+    ///
+    /// The history is left alone: the exit may have interrupted a thread that has its lock.
     pub(crate) fn end(&self, slice: &Slice, gpu: SliceDevice) {
         if let Some(mut attribution) = self.attribution.try_lock() {
-            self.settle(attribution.cost_model.take_owed(), slice, gpu);
+            pay(attribution.cost_model.take_owed(), slice, gpu);
         }
     }
 
@@ -189,8 +195,16 @@ impl NvmlOnly {
         if change.is_none() {
             return;
         }
-        slice.member().settle(gpu.device, change, clock_now());
-        self.course.lock().uncount(change.min(GpuTimeChange::NONE).amount());
-        slice.member().count_used(gpu.device, change.max(GpuTimeChange::NONE).amount());
+        let mut course = self.course.lock();
+        course.uncount(change.min(GpuTimeChange::NONE).amount());
+        course.count(clock_now(), change.max(GpuTimeChange::NONE).amount());
+        drop(course);
+        pay(change, slice, gpu);
     }
+}
+
+/// Charges or refunds a change, and counts a charge as used time.
+fn pay(change: GpuTimeChange, slice: &Slice, gpu: SliceDevice) {
+    slice.member().settle(gpu.device, change, clock_now());
+    slice.member().count_used(gpu.device, change.max(GpuTimeChange::NONE).amount());
 }

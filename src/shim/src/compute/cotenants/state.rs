@@ -85,8 +85,13 @@ impl CotenantState {
         if usage.timing.are_used() {
             usage.by_nvml().for_each(|(nvml_only, gpu)| nvml_only.stop(usage, gpu));
         } else {
-            let waiting = usage.by_nvml().filter(|(nvml_only, _)| nvml_only.is_waiting());
-            waiting.for_each(|(nvml_only, gpu)| nvml_only.tick(usage, &usage.sources, gpu));
+            for (nvml_only, gpu) in usage.by_nvml() {
+                if nvml_only.is_waiting() {
+                    nvml_only.tick(usage, &usage.sources, gpu);
+                } else {
+                    nvml_only.close_idle(usage, gpu);
+                }
+            }
         }
         if !usage.timing.is_enabled {
             return;

@@ -111,7 +111,7 @@ impl UsageState {
     /// Notes for the windows of NVML how much the slice has prepaid until now.
     pub(crate) fn note_prepaid(&self) {
         let waiting = self.by_nvml().filter(|(nvml_only, _)| nvml_only.is_waiting());
-        waiting.for_each(|(nvml_only, gpu)| nvml_only.note_slice(self, gpu));
+        waiting.for_each(|(nvml_only, gpu)| nvml_only.note_others(self, gpu));
     }
 
     /// Returns the NVML estimates of a device, while events measure nothing.

@@ -15,6 +15,7 @@ use gpuslice_driver::functions as real;
 use gpuslice_driver::types::{
     CUdeviceptr, CUmemLocation, CUmemPoolProps, CUmemoryPool, CUstream, PoolProperties, Status, status,
 };
+use gpuslice_policy::pool::POOL_GROWTH;
 use gpuslice_policy::pool::holes::FreeFor;
 use gpuslice_policy::sizes::blocks::Kind;
 use gpuslice_region::Device;
@@ -182,7 +183,9 @@ unsafe fn allocate(
         };
         let device = pool.device;
         let begin = |pool| PoolAllocation::begin(process, &process.addresses, pool, bytes, order_of(order));
-        let again = |pool| if process.reclaim(device, bytes) { begin(pool).ok() } else { None };
+        // A pool reserves the largest growth.
+        let most = bytes.checked_next_multiple_of(POOL_GROWTH).unwrap_or(bytes);
+        let again = |pool| if process.reclaim(device, most) { begin(pool).ok() } else { None };
         match begin(pool).map_or_else(again, Some) {
             Some(allocation) => Decision::Go(PendingCharge::Pool(allocation)),
             None => match process.places().iter().find(|place| place.device == device) {
