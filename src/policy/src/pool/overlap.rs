@@ -6,7 +6,7 @@
 
 use super::holes::{Holes, POOL_GROWTH};
 
-/// Most blocks that are remembered of calls that overlap. With more blocks, no rest of a piece becomes known.
+/// From this number of blocks on, no rest of a piece becomes known. Blocks of calls that overlap are remembered up to it.
 const MOST_PLACED: usize = 64;
 
 /// Driver calls that overlap: from the first one that begins while no other is in flight until none is.
@@ -16,7 +16,7 @@ pub(super) struct OverlappingCalls {
     before: Option<u64>,
     /// Largest allocation, in bytes.
     pub(super) largest: u64,
-    /// Stream of the allocations without a reservation. `None`: several streams.
+    /// Stream of the allocations without a reservation. `None`: several streams, or no such allocation.
     pub(super) stream: Option<usize>,
     /// True if any of the allocations has a reservation.
     pub(super) is_backed: bool,

@@ -30,8 +30,8 @@ const MEMORY: u64 = 14;
 pub const FIRST_COST: GpuTime = GpuTime::from_millis(2);
 /// Smallest cost of a launch: 1 us.
 const LEAST_COST: GpuTime = GpuTime::from_micros(1);
-/// Part of the measured mean that a launch costs at least, however much the process is owed: a half. So a slice that is owed time
-/// uses twice its share at most.
+/// Part of the measured mean that a launch costs at least, however much the process is owed: a half. So a process that is owed
+/// time uses twice as much at most.
 const LEAST_PART: u64 = 2;
 /// Largest time that a process owes or is owed: one second. More is settled at once.
 const MOST_OWED: GpuTime = GpuTime::from_millis(1_000);

@@ -1,8 +1,8 @@
 //! Cost of launches where only NVML measures: with `GPU_CORE_METER=nvml`, and while timing events fail.
 //!
-//! All launches of a process on a device have one cost. NVML tells for each window how long the slice used the GPU. The process
-//! owes its part of the difference to the prepaid time, and its next launches pay it. Each process that launches asks NVML
-//! itself, because no other process knows the prepaid time of a window.
+//! All launches of a process on a device have one cost, but for kernels that events measured before they failed. NVML tells for
+//! each window how long the slice used the GPU. The process owes its part of the difference to the prepaid time, and its next
+//! launches pay it. Each process that launches asks NVML itself, because no other process knows the prepaid time of a window.
 #![allow(
     clippy::disallowed_types,
     reason = "words of this process alone: `region::sync` is for words shared between processes"
