@@ -32,7 +32,7 @@ pub const FIRST_COST: GpuTime = GpuTime::from_millis(2);
 const LEAST_COST: GpuTime = GpuTime::from_micros(1);
 /// Part of the measured mean that a launch costs at least, however much the process is owed: a half. So a process that is owed
 /// time uses twice as much at most.
-const LEAST_PART: u64 = 2;
+const LEAST_COST_PART: u64 = 2;
 /// Largest time that a process owes or is owed: one second. More is settled at once.
 const MOST_OWED: GpuTime = GpuTime::from_millis(1_000);
 /// Part of a window that a slice is taken to have used until a window names it: a quarter.
@@ -335,7 +335,7 @@ impl NvmlCostModel {
         let owed = self.owed.amount().scaled(self.windows, MEMORY.saturating_mul(self.recent));
         let owed = owed.unwrap_or(GpuTime::ZERO);
         let cost = if self.owed.is_refund() {
-            mean.saturating_sub(owed).max(mean.part(LEAST_PART))
+            mean.saturating_sub(owed).max(mean.part(LEAST_COST_PART))
         } else {
             mean.saturating_add(owed)
         };
