@@ -160,13 +160,16 @@ fn a_race_to_the_last_byte_grants_the_limit_exactly() {
     }
 }
 
+/// Number of readings for which processes churn. They take half a second, in which each process gets a processor.
+const READS: u32 = 3_000_000;
+
 #[test]
 fn processes_that_fit_together_are_never_refused() {
     let (directory, most) = (directory(), 1000);
     let limit = u64::try_from(RACERS).unwrap() * most;
     let mut puppets =
         start(&directory, limit, |truth, index| format!("churn {truth} {most} {}", index * 77 + 5));
-    let answers = run_for(&directory, &mut puppets, 300_000);
+    let answers = run_for(&directory, &mut puppets, READS);
     assert!(answers.iter().all(|answer| answer.1 == 0), "(granted, refused): {answers:?}");
 }
 
@@ -176,7 +179,7 @@ fn vain_requests_of_others_refuse_no_reservation() {
     // One of the others fits beside the first process, and two never do, so all try in vain most of the time.
     let share = |index: usize| if index == 0 { 400 } else { 600 };
     let mut puppets = start(&directory, 1000, |truth, index| format!("grab {truth} {}", share(index)));
-    let answers = run_for(&directory, &mut puppets, 300_000);
+    let answers = run_for(&directory, &mut puppets, READS);
     assert!(answers[0].0 > 0 && answers[0].1 == 0, "(granted, refused): {answers:?}");
 }
 
