@@ -1,6 +1,6 @@
 //! The steps of an allocation from a pool and of a free, in the order of the calls around the driver.
 
-use super::holes::{ALIGNMENT, FreeFor, POOL_GROWTH};
+use super::holes::{ALIGNMENT, FreeFor, largest_growth};
 use super::ledger::{Calm, LedgerEntry, PendingFree, PoolChange, PoolLedger};
 
 /// Repetitions of a reading that another thread disturbed.
@@ -72,7 +72,7 @@ pub struct PendingEnd {
 /// Risk: between two steps another thread may use the hole or the memory. Each step therefore checks
 /// the ledger again under its lock.
 pub fn begin(driver: &impl PoolDriver, bytes: u64, stream: usize) -> Option<PendingAllocation> {
-    let most = bytes.checked_next_multiple_of(POOL_GROWTH)?;
+    let most = largest_growth(bytes)?;
     let bytes = bytes.checked_next_multiple_of(ALIGNMENT)?;
     match reserve(driver, bytes, most) {
         Ok(pending) => Some(pending),

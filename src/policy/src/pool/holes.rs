@@ -15,6 +15,12 @@ use std::collections::BTreeMap;
 /// Smallest growth of a pool, in bytes: drivers of the 12 and 13 series take 32 MiB at a time from the device.
 pub const POOL_GROWTH: u64 = 32 << 20;
 
+/// Returns the largest growth of a pool for an allocation; none if no pool can be so large.
+#[must_use]
+pub const fn largest_growth(bytes: u64) -> Option<u64> {
+    bytes.checked_next_multiple_of(POOL_GROWTH)
+}
+
 /// Alignment of allocations in a pool, in bytes.
 pub const ALIGNMENT: u64 = 512;
 

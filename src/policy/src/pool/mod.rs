@@ -23,5 +23,5 @@ pub use calls::{
     end_release, finish, finish_free, reconcile, releasing,
 };
 pub use holes::ALIGNMENT;
-pub use holes::POOL_GROWTH;
+pub use holes::{POOL_GROWTH, largest_growth};
 pub use ledger::{PendingFree, PoolLedger};

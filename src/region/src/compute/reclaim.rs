@@ -54,7 +54,7 @@ impl TimeUsed {
         }
     }
 
-    fn plus(self, other: Self) -> Self {
+    pub(crate) fn plus(self, other: Self) -> Self {
         Self {
             used: self.used.saturating_add(other.used),
             throttled: self.throttled.saturating_add(other.throttled),
@@ -113,22 +113,12 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         processes.map(TimeUsed::of_slot).fold(TimeUsed::default(), TimeUsed::plus)
     }
 
-    /// Returns the process-number namespace of the process in a slot; 0: not known.
-    pub(crate) fn namespace_of(&self, slot: usize) -> u64 {
-        self.slots.get(slot).map_or(0, |entry| entry.pid_namespace.get())
-    }
-
-    /// Returns the slots whose last process is in this process-number namespace.
-    pub(crate) fn slots_in(&self, pid_namespace: u64) -> impl Iterator<Item = (usize, &Slot)> {
+    /// Returns the slots whose last process is in the process-number namespace of the process in `slot`, this one included.
+    pub(crate) fn slots_beside(&self, slot: usize) -> impl Iterator<Item = (usize, &Slot)> {
+        let namespace = |entry: &Slot| entry.pid_namespace.get();
+        let own = self.slots.get(slot).map(namespace);
         let entries = self.slots.iter().take(self.slot_high_water()).enumerate();
-        entries.filter(move |(_, entry)| entry.pid_namespace.get() == pid_namespace)
-    }
-
-    /// Returns the sums over the last processes of these slots, but for the slot `without`.
-    pub(crate) fn time_used_in(&self, device: usize, pid_namespace: u64, without: usize) -> TimeUsed {
-        let others = self.slots_in(pid_namespace).filter(|(slot, _)| *slot != without);
-        let used = others.map(|(slot, _)| self.time_used_by(device, slot));
-        used.fold(TimeUsed::default(), TimeUsed::plus)
+        entries.filter(move |(_, entry)| Some(namespace(entry)) == own)
     }
 
     /// Returns the GPU time that one process has used on a device.

@@ -192,15 +192,16 @@ impl Member {
     /// A process that has ended is among them until another one gets its slot.
     #[must_use]
     pub fn numbers_beside(&self) -> Vec<u32> {
-        let layout = self.layout();
-        layout.slots_in(layout.namespace_of(self.slot())).map(|(_, entry)| entry.pid.get()).collect()
+        self.layout().slots_beside(self.slot()).map(|(_, entry)| entry.pid.get()).collect()
     }
 
     /// Returns the sums over these processes, but for this one. They fall if a process gets the slot of one that has ended.
     #[must_use]
     pub fn time_used_beside(&self, device: Device) -> TimeUsed {
         let (layout, own) = (self.layout(), self.slot());
-        layout.time_used_in(device.index(), layout.namespace_of(own), own)
+        let others = layout.slots_beside(own).filter(|(slot, _)| *slot != own);
+        let used = others.map(|(slot, _)| layout.time_used_by(device.index(), slot));
+        used.fold(TimeUsed::default(), TimeUsed::plus)
     }
 
     /// Counts `time` as charged.

@@ -26,6 +26,11 @@ impl Charge {
     pub(crate) fn outlives_free(&self) -> bool {
         matches!(self.owner, Owner::Context(_) | Owner::Block(_))
     }
+
+    /// Returns true if the end of this context gives the charge back.
+    pub(super) fn ends_with(&self, context: usize) -> bool {
+        matches!(self.owner, Owner::Context(of) | Owner::Block(of) if of == context)
+    }
 }
 
 /// Object that an allocation lives in.
@@ -92,19 +97,17 @@ impl Addresses {
 
     /// Takes out all charges that the end of a context gives back.
     pub(crate) fn take_of(&self, context: usize) -> Vec<(u64, Charge)> {
-        let is_of =
-            |charge: &Charge| matches!(charge.owner, Owner::Context(of) | Owner::Block(of) if of == context);
         let mut taken = Vec::new();
         for Shard(table) in &self.shards {
             let mut table = table.lock();
             let from = taken.len();
-            let count = charges(&table).filter(|(_, charge)| is_of(charge)).count();
+            let count = charges(&table).filter(|(_, charge)| charge.ends_with(context)).count();
             if taken.try_reserve(count).is_err() {
                 // Charges that are not taken out count until the process ends.
                 enforcement::run_out();
                 return taken;
             }
-            taken.extend(charges(&table).filter(|(_, charge)| is_of(charge)));
+            taken.extend(charges(&table).filter(|(_, charge)| charge.ends_with(context)));
             for (address, _) in taken.iter().skip(from) {
                 table.take(*address);
             }

@@ -46,17 +46,13 @@ impl Memory {
     /// Waits until `bytes` may fit, because streams have reached frees of this process. Returns false if there is no such free,
     /// or if the bytes do not fit even without its memory.
     pub(super) fn wait_for_stream_frees(&self, device: Device, bytes: u64) -> bool {
-        let fits = |beside: u64| {
-            let held = self.region().held(device).saturating_sub(beside);
-            self.region().memory_limit(device).is_none_or(|limit| held.saturating_add(bytes) <= limit)
-        };
         let coming = self.stream_frees.bytes(device);
-        if coming == 0 || !fits(coming) {
+        if coming == 0 || !self.fits_without(device, bytes, coming) {
             return false;
         }
         let _waiting = Waiting::within_call(self.member());
         let end = now().saturating_add(LEAVING);
-        while !fits(0) && self.stream_frees.bytes(device) > 0 && now() < end {
+        while !self.fits_without(device, bytes, 0) && self.stream_frees.bytes(device) > 0 && now() < end {
             reentrancy::leave_during(|| pause(STREAM_FREE_PAUSE));
         }
         true

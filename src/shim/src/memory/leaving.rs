@@ -22,9 +22,7 @@ const LEAVING_PAUSE: Duration = Duration::from_millis(50);
 /// already. Returns false if no memory leaves the device, or if the bytes do not fit even without it.
 #[cold]
 pub(crate) fn wait(slice: &Slice, device: Device, bytes: u64, given: u64) -> bool {
-    let region = slice.region();
-    let fits = |limit| region.held(device).saturating_add(bytes) <= limit;
-    if region.leaving(device) == 0 || !region.memory_limit(device).is_some_and(fits) {
+    if slice.region().leaving(device) == 0 || !slice.fits_without(device, bytes, 0) {
         return false;
     }
     until_back(slice, device, given);

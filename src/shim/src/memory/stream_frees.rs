@@ -1,6 +1,6 @@
 //! Frees of memory of no pool that no stream has reached yet.
 
-use super::addresses::{Charge, Owner};
+use super::addresses::Charge;
 use super::memory_call::MemoryCall;
 use gpuslice_region::Device;
 use parking_lot::Mutex;
@@ -26,16 +26,10 @@ pub(super) struct StreamFree {
     _call: MemoryCall,
 }
 
-impl StreamFree {
-    fn is_of(&self, context: usize) -> bool {
-        matches!(self.charge.owner, Owner::Context(of) | Owner::Block(of) if of == context)
-    }
-}
-
 impl StreamFrees {
     /// Takes out the frees that the end of a context ends.
     pub(super) fn take_of(&self, context: usize) -> BTreeMap<usize, StreamFree> {
-        self.0.lock().frees.extract_if(.., |_, free| free.is_of(context)).collect()
+        self.0.lock().frees.extract_if(.., |_, free| free.charge.ends_with(context)).collect()
     }
 
     pub(super) fn put_back(&self, frees: BTreeMap<usize, StreamFree>) {

@@ -196,6 +196,12 @@ impl Slice {
         self.member.memory_limit(device).is_some()
     }
 
+    /// Returns true if a quota has room for `bytes` bytes once `coming` bytes of those that the slice holds have come back.
+    pub(crate) fn fits_without(&self, device: Device, bytes: u64, coming: u64) -> bool {
+        let held = self.region().held(device).saturating_sub(coming);
+        self.region().memory_limit(device).is_some_and(|limit| held.saturating_add(bytes) <= limit)
+    }
+
     /// Returns true if the slice has a quota on any device of this process.
     pub(crate) fn has_any_quota(&self) -> bool {
         self.devices.iter().any(|place| self.has_quota(place.device))

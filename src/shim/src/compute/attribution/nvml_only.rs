@@ -28,6 +28,7 @@ use parking_lot::Mutex;
 /// Interval between two questions to NVML. Its windows last a sixth of a second; windows that are read too often
 /// are joined.
 pub(crate) const ASK_EVERY: WallTime = WallTime::from_millis(100);
+
 /// The launches of a process on one device, as NVML tells them.
 #[derive(Debug)]
 pub(crate) struct NvmlOnly {

@@ -108,8 +108,11 @@ impl UsageState {
         self.nvml_only.iter().zip(&self.limiters).map(|(nvml_only, limiter)| (nvml_only, limiter.gpu))
     }
 
-    /// Notes for the windows of NVML how much the slice has prepaid until now.
-    pub(crate) fn note_prepaid(&self) {
+    /// Notes for the windows of NVML how much the other processes of the slice have used until now, while events measure nothing.
+    pub(crate) fn note_others(&self) {
+        if self.timing.are_used() {
+            return;
+        }
         let waiting = self.by_nvml().filter(|(nvml_only, _)| nvml_only.is_waiting());
         waiting.for_each(|(nvml_only, gpu)| nvml_only.note_others(self, gpu));
     }

@@ -28,7 +28,7 @@ pub(crate) fn tick(compute: &'static Compute) -> bool {
     }
     // The poll may have published intervals in the region. Slices of other directories get them at once.
     compute.cotenants.publish(compute);
-    compute.note_prepaid();
+    compute.note_others();
     let is_busy = is_credit_left
         || is_thread_left
         || compute.is_anything_under_way()

@@ -15,8 +15,8 @@ use gpuslice_driver::functions as real;
 use gpuslice_driver::types::{
     CUdeviceptr, CUmemLocation, CUmemPoolProps, CUmemoryPool, CUstream, PoolProperties, Status, status,
 };
-use gpuslice_policy::pool::POOL_GROWTH;
 use gpuslice_policy::pool::holes::FreeFor;
+use gpuslice_policy::pool::largest_growth;
 use gpuslice_policy::sizes::blocks::Kind;
 use gpuslice_region::Device;
 use std::sync::Arc;
@@ -183,8 +183,7 @@ unsafe fn allocate(
         };
         let device = pool.device;
         let begin = |pool| PoolAllocation::begin(process, &process.addresses, pool, bytes, order_of(order));
-        // A pool reserves the largest growth.
-        let most = bytes.checked_next_multiple_of(POOL_GROWTH).unwrap_or(bytes);
+        let most = largest_growth(bytes).unwrap_or(bytes);
         let again = |pool| if process.reclaim(device, most) { begin(pool).ok() } else { None };
         match begin(pool).map_or_else(again, Some) {
             Some(allocation) => Decision::Go(PendingCharge::Pool(allocation)),
@@ -266,8 +265,8 @@ pub(crate) unsafe fn free_ptsz(
     freed_in(address, (stream, DefaultStream::PerThread), || unsafe { real(address, stream) })
 }
 
-/// Makes a call that frees an address in the order of a stream. Memory of no pool stays charged until the
-/// stream reaches the free.
+/// Makes a call that frees an address in the order of a stream. Memory of no pool stays charged until the stream
+/// reaches the free.
 ///
 /// Some drivers do not free managed memory in this way. Then the hook waits until the stream has come to the call, and frees the
 /// spilled memory at once.
