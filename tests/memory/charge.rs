@@ -270,16 +270,16 @@ fn memory_given_back_by_another_familys_call_is_refunded() {
 fn memory_freed_in_a_stream_stays_charged_until_the_stream_reaches_the_free() {
     let bench = Bench::simulated_without_contexts();
     spring(&bench, "freed_behind_work").says(&[
-        "take 0, give 0",
+        "take and give 0",
         "one piece: the whole quota 2, wait 0",
         "then: the whole quota 0, left 67108864",
         "take and give pieces 0",
         "small pieces: the whole quota 2, wait 0",
         "then: the whole quota 0, left 67108864",
-        "take 0, give 0, take meanwhile 0, give 0",
-        "pieces 0, take meanwhile 0, give 0",
-        "take 0, give 0, take of a pool meanwhile 0, give 0, settled 0",
-        "context 0, take 0, give 0, end 0",
+        "take and give 1 pieces 0, take meanwhile 0, give 0",
+        "take and give 128 pieces 0, take meanwhile 0, give 0",
+        "take and give 0, take of a pool meanwhile 0, give 0, settled 0",
+        "context 0, take and give 0, end 0",
         "after the context: the whole quota 0, left 67108864",
     ]);
     assert_eq!(bench.truth(0).peak, FULL);

@@ -407,55 +407,56 @@ static void take_before_and_after(const char *what) {
     tell_free("then");
 }
 
-// Frees memory of no pool in the order of a stream that is not there yet. Last in a context that ends meanwhile.
-static void freed_behind_work(void) {
-    enum { PIECES = 128 };
-    u64 held = 0, pieces[PIECES] = {0};
-    pthread_t opener;
-    cu.cuStreamCreate(&stream, 0);
-    int take = take_whole(&held);
-    close_gate();
-    say("take %d, give %d", take, cu.cuMemFreeAsync(held, stream));
-    take_before_and_after("one piece");
+enum { PIECES = 128 };
+
+// Takes the whole quota, in one piece or in small ones, and frees it behind a closed gate.
+static int free_behind_gate(int count) {
+    u64 pieces[PIECES] = {0};
     int status = 0;
-    for (int i = 0; i < PIECES; i++) status |= cu.cuMemAlloc_v2(&pieces[i], quota / PIECES);
+    for (int i = 0; i < count; i++) status |= cu.cuMemAlloc_v2(&pieces[i], quota / count);
     close_gate();
-    for (int i = 0; i < PIECES; i++) status |= cu.cuMemFreeAsync(pieces[i], stream);
-    say("take and give pieces %d", status);
-    take_before_and_after("small pieces");
-    take = take_whole(&held);
-    close_gate();
-    int give = cu.cuMemFreeAsync(held, stream);
-    pthread_create(&opener, NULL, open_later, NULL);
-    int again = take_whole(&held);
+    for (int i = 0; i < count; i++) status |= cu.cuMemFreeAsync(pieces[i], stream);
+    return status;
+}
+
+static pthread_t opener;
+
+static void open_soon(void) { pthread_create(&opener, NULL, open_later, NULL); }
+
+// Returns the status of a call that was made while the gate opened.
+static int once_open(int status) {
     pthread_join(opener, NULL);
-    say("take %d, give %d, take meanwhile %d, give %d", take, give, again, cu.cuMemFree_v2(held));
-    for (int i = 0; i < PIECES; i++) status |= cu.cuMemAlloc_v2(&pieces[i], quota / PIECES);
-    close_gate();
-    for (int i = 0; i < PIECES; i++) status |= cu.cuMemFreeAsync(pieces[i], stream);
-    pthread_create(&opener, NULL, open_later, NULL);
-    again = take_whole(&held);
-    pthread_join(opener, NULL);
-    say("pieces %d, take meanwhile %d, give %d", status, again, cu.cuMemFree_v2(held));
-    void *busy = stream;
-    take = take_whole(&held);
-    close_gate();
-    give = cu.cuMemFreeAsync(held, busy);
+    return status;
+}
+
+// Frees memory of no pool in the order of a stream that has not come to the frees. Last in a context that ends meanwhile.
+static void freed_behind_work(void) {
+    u64 held = 0;
+    int given, taken, ended;
     cu.cuStreamCreate(&stream, 0);
-    pthread_create(&opener, NULL, open_later, NULL);
-    again = cu.cuMemAllocAsync(&held, 1 << 20, stream);
-    pthread_join(opener, NULL);
-    status = cu.cuMemFreeAsync(held, stream);
-    say("take %d, give %d, take of a pool meanwhile %d, give %d, settled %d", take, give, again, status, settle(default_pool()));
+    say("take and give %d", free_behind_gate(1));
+    take_before_and_after("one piece");
+    say("take and give pieces %d", free_behind_gate(PIECES));
+    take_before_and_after("small pieces");
+    for (int count = 1; count <= PIECES; count += PIECES - 1) {
+        given = free_behind_gate(count);
+        open_soon();
+        taken = once_open(take_whole(&held));
+        say("take and give %d pieces %d, take meanwhile %d, give %d", count, given, taken, cu.cuMemFree_v2(held));
+    }
+    given = free_behind_gate(1);
+    cu.cuStreamCreate(&stream, 0);
+    open_soon();
+    taken = once_open(cu.cuMemAllocAsync(&held, 1 << 20, stream));
+    ended = cu.cuMemFreeAsync(held, stream);
+    say("take and give %d, take of a pool meanwhile %d, give %d, settled %d", given, taken, ended, settle(default_pool()));
     void *context = NULL;
     int made = cu.cuCtxCreate_v2(&context, 0, 0);
     cu.cuStreamCreate(&stream, 0);
-    take = take_whole(&held);
-    close_gate();
-    give = cu.cuMemFreeAsync(held, stream);
-    pthread_create(&opener, NULL, open_later, NULL);
-    say("context %d, take %d, give %d, end %d", made, take, give, cu.cuCtxDestroy_v2(context));
-    pthread_join(opener, NULL);
+    given = free_behind_gate(1);
+    open_soon();
+    ended = once_open(cu.cuCtxDestroy_v2(context));
+    say("context %d, take and give %d, end %d", made, given, ended);
     start();
     tell_free("after the context");
 }

@@ -55,6 +55,12 @@ fn several(count: usize) -> Vec<(usize, Program)> {
     (0..count).map(|me| (0, if me % 2 == 0 { small(20 * US) } else { small(200 * US) })).collect()
 }
 
+/// Ten launches of 1 ms at once, and then a wait for them: more than half of the share without a limit. The other program would
+/// use all of it as well.
+fn bursty_beside_steady(limit: u64) -> Vec<(usize, Program)> {
+    vec![(0, small(MS).requests(WallTime::from_millis(1_000).part(limit), 10)), (0, small(20 * US))]
+}
+
 fn beside(slices: usize) -> Vec<(usize, Program)> {
     (0..slices)
         .map(|slice| (slice, if slice % 2 == 0 { small(100 * US) } else { small(1_500 * US) }))
@@ -235,11 +241,7 @@ pub const WORKLOADS: [Workload; 21] = [
     },
     Workload {
         name: "bursty beside steady",
-        // Ten launches of 1 ms at once, and then a wait for them: more than half of the share without a limit. The
-        // other program would use all of it as well.
-        build: |limit| {
-            vec![(0, small(MS).requests(WallTime::from_millis(1_000).part(limit), 10)), (0, small(20 * US))]
-        },
+        build: bursty_beside_steady,
         limits: alone,
         burst: 20,
         group: GpuTime::ZERO,
@@ -294,37 +296,22 @@ fn apart(machine: Machine) -> Machine {
     Machine { rings: false, ..machine }.with_free_events()
 }
 
+/// Targets of one process, and of several of a slice, that NVML alone measures.
+const ONE_BY_NVML: Target = Target::Within { mean: 50, windows: 400, jain: 990, after: 4 };
+const SEVERAL_BY_NVML: Target = Target::Within { mean: 400, windows: 800, jain: 300, after: 4 };
+
+/// Returns a workload of a slice alone, on a machine without events.
+const fn by_nvml(name: &'static str, build: fn(u64) -> Vec<(usize, Program)>, target: Target) -> Workload {
+    Workload { name, build, limits: alone, burst: 20, group: GpuTime::ZERO, target, machine: coarse }
+}
+
 /// Machines with less information: only NVML's samples, or rare samples, or no intervals of other slices. Without intervals a
 /// slice has less than its share beside others, because its charge includes their turns. A window of NVML names one process. So
 /// with NVML alone, processes of a slice divide its time unevenly, and slices beside others have their shares roughly.
 pub const DEGRADED: [Workload; 10] = [
-    Workload {
-        name: "nvml: 20 us",
-        build: |_| one(small(20 * US)),
-        limits: alone,
-        burst: 20,
-        group: GpuTime::ZERO,
-        target: Target::Within { mean: 50, windows: 400, jain: 990, after: 4 },
-        machine: coarse,
-    },
-    Workload {
-        name: "nvml: mixed",
-        build: |_| one(mixed()),
-        limits: alone,
-        burst: 20,
-        group: GpuTime::ZERO,
-        target: Target::Within { mean: 50, windows: 400, jain: 990, after: 4 },
-        machine: coarse,
-    },
-    Workload {
-        name: "nvml: 50 ms, waited",
-        build: |_| one(small(50 * MS).sync(1)),
-        limits: alone,
-        burst: 20,
-        group: GpuTime::ZERO,
-        target: Target::Within { mean: 50, windows: 400, jain: 990, after: 4 },
-        machine: coarse,
-    },
+    by_nvml("nvml: 20 us", |_| one(small(20 * US)), ONE_BY_NVML),
+    by_nvml("nvml: mixed", |_| one(mixed()), ONE_BY_NVML),
+    by_nvml("nvml: 50 ms, waited", |_| one(small(50 * MS).sync(1)), ONE_BY_NVML),
     Workload {
         name: "nvml, 1 s: mixed",
         build: |_| one(mixed()),
@@ -334,44 +321,10 @@ pub const DEGRADED: [Workload; 10] = [
         target: Target::Within { mean: 100, windows: 600, jain: 990, after: 4 },
         machine: |machine| seconds(coarse(machine)),
     },
-    Workload {
-        name: "nvml: 2 processes",
-        build: |_| several(2),
-        limits: alone,
-        burst: 20,
-        group: GpuTime::ZERO,
-        target: Target::Within { mean: 400, windows: 800, jain: 300, after: 4 },
-        machine: coarse,
-    },
-    Workload {
-        name: "nvml: 8 processes",
-        build: |_| several(8),
-        limits: alone,
-        burst: 20,
-        group: GpuTime::ZERO,
-        target: Target::Within { mean: 400, windows: 800, jain: 300, after: 4 },
-        machine: coarse,
-    },
-    Workload {
-        name: "nvml: 8 equal",
-        build: |_| (0..8).map(|_| (0, small(400 * US))).collect(),
-        limits: alone,
-        burst: 20,
-        group: GpuTime::ZERO,
-        target: Target::Within { mean: 400, windows: 800, jain: 300, after: 4 },
-        machine: coarse,
-    },
-    Workload {
-        name: "nvml: bursty beside steady",
-        build: |limit| {
-            vec![(0, small(MS).requests(WallTime::from_millis(1_000).part(limit), 10)), (0, small(20 * US))]
-        },
-        limits: alone,
-        burst: 20,
-        group: GpuTime::ZERO,
-        target: Target::Within { mean: 400, windows: 800, jain: 300, after: 4 },
-        machine: coarse,
-    },
+    by_nvml("nvml: 2 processes", |_| several(2), SEVERAL_BY_NVML),
+    by_nvml("nvml: 8 processes", |_| several(8), SEVERAL_BY_NVML),
+    by_nvml("nvml: 8 equal", |_| (0..8).map(|_| (0, small(400 * US))).collect(), SEVERAL_BY_NVML),
+    by_nvml("nvml: bursty beside steady", bursty_beside_steady, SEVERAL_BY_NVML),
     Workload {
         name: "nvml: 2 slices",
         build: |_| beside(2),
