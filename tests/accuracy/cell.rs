@@ -143,7 +143,7 @@ impl Cell {
         self.bound / (seconds as i64 - 1).max(1)
     }
 
-    /// Returns the targets of a workload without documented ones.
+    /// Returns the targets of a workload for which the variant documents no others.
     fn targets(&self, seconds: u64) -> Targets {
         match self.target {
             Target::Short if SWITCHED.contains(&(self.workload, self.limit)) => BESIDE_ITSELF,
