@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 const SECONDS: u64 = 10;
 /// Time between two looks.
 const LOOK: Duration = Duration::from_millis(10);
-/// Interval between two calms, at which all guests end and only the memory of the residents may be left.
+/// Interval between two calms. In a calm all guests have ended, and only the memory of the residents may be left.
 const CALM: Duration = Duration::from_secs(4);
 /// Time in which everything that a dead process held must be available again.
 const SOON: Duration = Duration::from_secs(1);

@@ -99,7 +99,7 @@ fn status_shows_the_used_part_of_a_devices_time() {
 fn status_shows_the_debt() {
     let slice = with_share("owed", 300);
     let device = slice.device(0x11);
-    // As at the end of a kernel of 30 s.
+    // A settlement like that at the end of a kernel of 30 s.
     slice.member.settle(
         device,
         GpuTimeChange::charge(GpuTime::from_millis(30_000)),
@@ -120,7 +120,7 @@ fn recent_use_is_the_charge_while_status_looked() {
     let report = thread::scope(|scope| {
         let member = &slice.member;
         scope.spawn(move || {
-            // A quarter of the passing time is charged.
+            // The thread charges a quarter of the elapsed time.
             let (start, mut charged) = (Instant::now(), 0);
             while wanted.recv_timeout(Duration::from_millis(1)) == Err(RecvTimeoutError::Timeout) {
                 let due = u64::try_from(start.elapsed().as_nanos()).expect("it is short") / 4;

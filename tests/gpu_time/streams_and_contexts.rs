@@ -1,4 +1,4 @@
-//! Streams and contexts that wait, are used aside or end take no cost out of the account.
+//! A slice is charged for its launches in full, even if streams wait, threads change between streams, or contexts end.
 
 use super::hosts::{at_30, busy, kernels, number, paced};
 use crate::support::bench::Bench;

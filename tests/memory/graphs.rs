@@ -32,8 +32,7 @@ fn unlimited(bench: &Bench, what: &str, quota: u64) -> Outcome {
     bare
 }
 
-/// Returns the most that the simulated GPU gave out, and the amount that it gives out once the program's memory is back. Both in
-/// MiB.
+/// Returns the most memory that the simulated GPU had in use, and the memory in use after the program has ended. Both in MiB.
 fn truth(bench: &Bench) -> (u64, u64) {
     let truth = bench.truth_at_rest(0);
     (truth.peak / MIB, truth.held / MIB)

@@ -188,7 +188,7 @@ static void *short_life(void *nothing) {
     return nothing ? nothing : (void *)(long)launch(stream);
 }
 
-// Threads end with a rest of the share, and the next threads get it.
+// Threads end with unused GPU time, and the next threads get that time.
 static void lives(void) {
     pthread_t thread;
     void *code;

@@ -429,7 +429,8 @@ static int once_open(int status) {
     return status;
 }
 
-// Frees memory of no pool in the order of a stream that has not come to the frees. Last in a context that ends meanwhile.
+// Frees memory that is in no pool, in the order of a stream that has not reached the frees. The last case does so in a context
+// that ends meanwhile.
 static void freed_behind_work(void) {
     u64 held = 0;
     int given, taken, ended;

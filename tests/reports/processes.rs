@@ -228,7 +228,7 @@ fn a_device_is_as_busy_as_the_slice_makes_it() {
     // If NVML cannot tell the processes apart, the slice is shown the device's use.
     strange(&stage().with("STRANGE_SILENT", "1"), &["use"])
         .contains(&["a1 busy 0: 90 80", "b1 busy 0: 90 80"]);
-    // The library asks drivers the newer question if they answer no other.
+    // If a driver has only the newer function, the library calls that one.
     strange(&stage().with("STRANGE_NEW", "1"), &["use"]).contains(&["a1 busy 0: 41 10", "b1 busy 0: 22 5"]);
 }
 

@@ -60,7 +60,7 @@ fn a_limit_that_programs_started_from_here_would_not_have_is_an_error() {
     let wrong = "/nowhere/libgpuslice.so";
     let told = bare().with("LD_PRELOAD", wrong).asks(&[]);
     told.has("preload.inherited", "error", &format!("'{wrong}' from LD_PRELOAD cannot be preloaded"));
-    // Beside other objects the library works as alone, and a copy works as the installed file does.
+    // The library works beside other objects too, and a copy works as the installed file does.
     bare().with("LD_PRELOAD", &format!("{library}:libm.so.6")).asks(&[]).has(
         "preload.inherited",
         "ok",

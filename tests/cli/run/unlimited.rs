@@ -109,7 +109,7 @@ fn a_program_that_cannot_load_the_library_is_reported_before_it_starts() {
     executable::write(public.path("script"), "#!/bin/sh\necho started\n", 0o6755);
     let ended = public.ask(&["run", "--mem", "1g", "--", &public.path("script")]).code(0);
     assert_eq!((ended.out.as_str(), ended.err.as_str()), ("started\n", ""));
-    // `run` does not look at the arguments of a program that starts no other.
+    // `run` does not look at the arguments of a program that starts no other program.
     let ended = public.ask(&["run", "--mem", "1g", "--", "echo", &public.path("id")]).code(0);
     assert_eq!(ended.err, "");
 }

@@ -67,7 +67,7 @@ def up(size, unit):
 
 
 def of_blocks(size, count):
-    """Returns multiples of 2 MiB above 1 MiB, and blocks of 2 MiB that powers of two share below."""
+    """Returns the bytes of allocations: above 1 MiB multiples of 2 MiB, below it powers of two that share blocks of 2 MiB."""
     if size > MIB:
         return count * up(size, 2 * MIB)
     return up(count << (size - 1).bit_length(), 2 * MIB)

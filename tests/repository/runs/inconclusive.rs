@@ -12,7 +12,7 @@ const SLACK: &str = "GPUSLICE_TEST_SLACK";
 /// Time for which the host stalls that program.
 const STALL: Duration = Duration::from_millis(300);
 
-/// Measures a result that is always wrong, as the program.
+/// Runs as the program: measures a result that is always wrong.
 fn miss(slack: &str) {
     let measure = || {
         println!("measuring");
