@@ -166,6 +166,8 @@ impl<'a> Runner<'a> {
         Ok(Self { spec, bench, load, programs, truth, by_pid })
     }
 
+    /// Runs the programs from their common start to the end of the time. Between two looks it applies the events that are due.
+    /// The charged time and the work are differences from the end of the warm-up, because the first second is not judged.
     fn run(mut self) -> Result<Course, String> {
         let pids: Vec<u32> = self.programs.iter().map(Living::pid).collect();
         let watch = Watch::start(&pids);

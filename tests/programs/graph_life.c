@@ -191,6 +191,8 @@ static void work(void *nothing) {
     (void)nothing;
     usleep(1000);
 }
+// Makes 200 random graphs in one thread, and launches each up to three times. An instantiation may be refused because the other
+// threads have the quota. Any other status but 0 is a failure.
 static void *churn(void *number_) {
     unsigned seed = (unsigned)(long)number_;
     void *stream = NULL, *made[3] = {0};

@@ -99,7 +99,7 @@ fn processors() -> Vec<usize> {
     // SAFETY: the call may write as many bytes as its second argument says, and that is the size of `set`.
     let code = unsafe { libc::sched_getaffinity(0, size_of_val(&set), &raw mut set) };
     assert_eq!(code, 0, "sched_getaffinity");
-    // SAFETY: every number is below `CPU_SETSIZE`, which is the size of `set`.
+    // SAFETY: `CPU_ISSET` needs a number below `CPU_SETSIZE`, the number of bits of a set, and the range ends there.
     (0..libc::CPU_SETSIZE as usize).filter(|processor| unsafe { libc::CPU_ISSET(*processor, &set) }).collect()
 }
 
@@ -108,7 +108,7 @@ fn processors() -> Vec<usize> {
 fn watch(processor: usize) {
     // SAFETY: `cpu_set_t` is an array of integers, for which all zeros is a valid value: the empty set.
     let mut set: libc::cpu_set_t = unsafe { mem::zeroed() };
-    // SAFETY: `processor` comes from a set of this size.
+    // SAFETY: `CPU_SET` needs a number below `CPU_SETSIZE`, and `processors` returns only such numbers.
     unsafe { libc::CPU_SET(processor, &mut set) };
     // SAFETY: the call may read as many bytes as its second argument says, and that is the size of `set`.
     let code = unsafe { libc::sched_setaffinity(0, size_of_val(&set), &raw const set) };

@@ -46,7 +46,7 @@ pub(crate) fn machine() -> MutexGuard<'static, ()> {
 /// Returns the monotonic clock in nanoseconds. Regions and the simulated GPU use this clock.
 pub(crate) fn monotonic() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the call writes to `time`, which lives on.
+    // SAFETY: the call writes one `timespec`, and `time` is one.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
     time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
 }

@@ -97,7 +97,7 @@ impl Terminal {
         let before = manner(&ours);
         let copy = || Stdio::from(theirs.try_clone().expect("it can be copied"));
         command.stdin(copy()).stdout(copy()).stderr(copy());
-        // SAFETY: `begin_session` calls only functions that are allowed between fork and exec.
+        // SAFETY: between fork and exec, a child may make system calls, and `begin_session` does nothing else.
         unsafe { command.pre_exec(begin_session) };
         let child = command.spawn().expect("it can be started");
         // The command keeps copies of the terminal's other end. They must not keep the terminal open.

@@ -130,8 +130,8 @@ def taken():
 
 
 def management():
-    """Returns the milliseconds of the first start of NVML and of the next ones, and the microseconds of a list of processes in a
-    process with a context."""
+    """Returns the milliseconds of the first start of NVML and of the next ones. Also returns the microseconds of a list of
+    processes, in a process with a context."""
     Cuda()
     nvml, starts = Library("libnvidia-ml.so.1"), []
     for _ in range(3):
