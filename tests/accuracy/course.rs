@@ -148,7 +148,7 @@ fn bench(variant: &Variant) -> Bench {
     if variant.has_nvml {
         return bench;
     }
-    // A folder with libcuda alone, beside the region: a driver without NVML.
+    // The driver is a folder with libcuda alone, beside the region, so there is no NVML.
     let driver = artefacts::simulated_driver().join("libcuda.so.1");
     std::os::unix::fs::symlink(driver, bench.region().with_file_name("libcuda.so.1")).unwrap();
     bench

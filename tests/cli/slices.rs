@@ -123,7 +123,7 @@ fn a_limit_that_is_a_long_number_is_shown_as_a_size() {
 #[test]
 fn all_unused_slices_are_removed_and_no_other() {
     let living = OwnSlice::join("kept");
-    // A container's region: `run` has not made it, so `list` does not remove it.
+    // This region is named like a container's. `run` has not made it, so `list` does not remove it.
     let unused = living.region.0.display().to_string().replace("-run-", "-container-");
     let unused = RegionFile(unused.into());
     join(&unused.0, 0x43, Limits::NONE).leave();

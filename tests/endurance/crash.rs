@@ -68,7 +68,7 @@ fn killed_inside(call: &str, wanted: u64) {
         aftermath.settles();
         at += stride;
     }
-    // At any instruction: in the driver, in the C library, or between them. This is slow, so there are fewer samples.
+    // These hosts die at any instruction: in the driver, in the C library, or between them. That is slow, so they are fewer.
     for _ in 0..wanted.div_ceil(20) {
         let at = chance.below(all.min(REACH));
         count(&stepper.ask(&format!("at {call} {at}")));

@@ -75,7 +75,7 @@ fn threads_that_wait_for_each_other_keep_in_step_while_nvml_starts() {
 
 #[test]
 fn a_kernel_that_waits_for_a_launch_on_another_gpu_does_not_wait_for_that_gpus_debt() {
-    // 100 ms at 20 percent take half a second, of which 400 ms are owed when they have ended.
+    // The late kernel of 100 ms takes half a second at 20 percent. The slice owes 400 ms of that when the kernel has ended.
     let outcome = collective("20", "2", &["12", "500us", "1", "1", "2", "100ms"]);
     println!("{outcome}");
     assert!(number(&outcome, "last ") < 300);

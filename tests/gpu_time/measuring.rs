@@ -61,7 +61,7 @@ fn a_step_of_many_shapes_is_not_charged_twice_once_events_fail() {
     let outcome = host.set("GPU_CORE_PERCENT", "50").run();
     outcome.contains(&["failed 0"]);
     println!("{outcome}");
-    // 2.5 s of kernels. Estimates without events may be wrong by a fifth.
+    // The kernels take 2.5 s. Estimates without events may be wrong by a fifth.
     assert!(number(&outcome, "took ") < 6000, "{outcome}");
 }
 
@@ -80,7 +80,7 @@ fn while_nvml_keeps_the_meter_launches_go_on() {
         let outcome = host.loaded().set("GPU_CORE_PERCENT", "95").run().quiet();
         println!("{fault}: {outcome}");
         assert!(number(&outcome, "longest ") < 700, "{fault}: {outcome}");
-        // 1900 ms of kernels. If none were measured, one kernel would run each 50 ms.
+        // The kernels take 1900 ms. If none were measured, one kernel would run each 50 ms.
         assert!(number(&outcome, "launches ") > 300, "{fault}: {outcome}");
     }
 }
@@ -197,7 +197,7 @@ fn launches_that_return_when_their_kernels_have_ended_are_charged() {
     let outcome = host.set("CUDA_LAUNCH_BLOCKING", "1").run().quiet();
     println!("{outcome}");
     outcome.contains(&["failed 0"]);
-    // 300 ms of kernels at 30 percent.
+    // The kernels take 300 ms, and so a second at 30 percent.
     assert!(number(&outcome, "took ") > 750, "{outcome}");
 }
 

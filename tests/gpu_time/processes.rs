@@ -12,7 +12,7 @@ fn credit_of_a_thread_is_not_lost_with_it() {
         let line = outcome.out.lines().last().unwrap_or_default();
         line.split_whitespace().nth(2).and_then(|word| word.parse::<u64>().ok()).expect("a duration")
     };
-    // 400 ms of kernels at half of the time. A machine that has other things to do makes that longer, never shorter.
+    // The kernels take 400 ms, at half of the GPU's time. Other work of the machine makes that longer, never shorter.
     let taken = timed::holds(Duration::from_millis(2000 - 800), once, |taken| *taken < 2000);
     assert!(taken >= 400, "{taken} ms");
 }

@@ -212,7 +212,7 @@ fn a_forged_handle_is_the_drivers_to_refuse_and_changes_no_charge() {
             }
             user.does(&format!("scribble 0 {byte} {}", 1 + byte));
         }
-        // First a handle of zeros, then the true handle.
+        // The process opens a handle of zeros first, and then the true handle.
         assert_ne!(user.asks("ipcopen 1 5"), "0", "a handle of zeros");
         user.does("ipcopen 1 0");
         stage.holds(PIECE);

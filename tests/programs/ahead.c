@@ -5,7 +5,7 @@
 
 enum { MS = 1000000, KNOWN = 20 };
 
-// CUDA_KERNEL_NODE_PARAMS.
+// `CUDA_KERNEL_NODE_PARAMS` of the driver API.
 struct kernel_node {
     void *function;
     unsigned grid[3], block[3], shared;

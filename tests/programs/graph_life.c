@@ -179,7 +179,7 @@ static void devices(void) {
     TELL("reset, one more on the second", code);
 }
 
-// Threads make, launch, end and trim in any order, while others do the same.
+// Several threads make, launch and destroy graphs and trim the pool at the same time, in random order.
 static volatile int failures, refusals, launches;
 static void expect(const char *what, int code, int wanted) {
     if (code == wanted) return;

@@ -28,7 +28,7 @@ static u64 pitched(u64 width, u64 height) {
     return (makes("width_by_height") || makes("second_check") ? width : round_up(width, 512)) * height;
 }
 
-// A mistake: the library checks memory that the driver has given out once more, and refuses it without freeing it.
+// This mistake: the library checks memory once more after the driver has given it out. It refuses it, and does not free it.
 static int too_late(int status, int device, u64 bytes) {
     if (status || device < 0 || !makes("second_check") || fits(device, bytes)) return 0;
     unlock();

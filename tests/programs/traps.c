@@ -201,7 +201,7 @@ static void released_last(void) {
     tell_free("no use left");
 }
 
-// Four bytes wide: the rows take their real pitch.
+// The rows are four bytes wide, and take their real pitch.
 static void pitched(void) {
     u64 first = 0, second = 0;
     size_t real = 0, other = 0;

@@ -269,7 +269,7 @@ fn the_walkthrough_names_functions_that_are_where_it_says() {
     assert!(hops.len() > 15, "{hops:?}");
     for (file, name) in hops {
         let source = read(&format!("{file}.rs")).unwrap_or_else(|error| panic!("{file}.rs: {error}"));
-        // A function, or a row of the table of symbols.
+        // The name is that of a function, or of a row of the table of symbols.
         let forms = [format!("fn {name}("), format!("fn {name}<"), format!(" {name} @"), format!(" {name}(")];
         assert!(forms.iter().any(|form| source.contains(form)), "{file}.rs has no {name}");
     }

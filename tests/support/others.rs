@@ -33,7 +33,7 @@ fn processes() -> BTreeMap<u32, Process> {
 pub(crate) fn read(line: &str) -> Option<Process> {
     let fields: Vec<&str> = line.rsplit_once(')')?.1.split_whitespace().collect();
     let number = |at: usize| fields.get(at)?.parse::<u64>().ok();
-    // Time of the process in user and in kernel mode, then the same two of its ended children.
+    // The fields have the process's time in user and in kernel mode, and then the same two times of its ended children.
     let ticks = [11, 12, 13, 14].into_iter().map(number).sum::<Option<u64>>()?;
     Some(Process { parent: fields.get(1)?.parse().ok()?, ticks })
 }

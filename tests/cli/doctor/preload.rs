@@ -104,7 +104,7 @@ fn limits_of_operators_files_and_shares_are_looked_for_in_programs_as_well() {
     if let Some(told) = with_mounts(fixed, &bare(), &[]) {
         told.has("preload.inherited", "error", "not set");
     }
-    // The loader preloads this into every program, without a variable.
+    // The loader preloads the library that this file names into every program, without a variable.
     let library = artefacts::library().display().to_string();
     let line = format!("{OWN_ETC} && echo {library} > /etc/ld.so.preload");
     let machine = bare().with("GPU_MEM_LIMIT", "4GiB");

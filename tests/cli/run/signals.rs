@@ -124,7 +124,7 @@ fn a_job_is_stopped_and_goes_on_as_a_whole() {
     let mut terminal = Terminal::start(command.env("GPUSLICE_LIB", artefacts::library()));
     terminal.hears("ready");
     terminal.press("\x1a");
-    // The shell stopped the job: 128 and SIGTSTP.
+    // The shell stopped the job. It reports 128 and the number of SIGTSTP.
     terminal.hears("stopped 148");
     terminal.hears("goes on");
     terminal.hears("ended 4");

@@ -139,7 +139,7 @@ fn edges(sources: &Sources) -> Edges {
     let mut edges = Edges::new();
     for (from, text) in sources {
         for path in imports(from, text) {
-            // The file of a path is that of its longest prefix that has one. For an item of the root that is the root.
+            // The file of a path is the file of the longest prefix that names one. An item of the root has the root as its file.
             let mut to = path.as_str();
             while !sources.contains_key(to) {
                 to = to.rsplit_once("::").map_or("", |(before, _)| before);
