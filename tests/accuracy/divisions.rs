@@ -420,7 +420,7 @@ fn a_directory_that_is_slow_to_read_is_read_seldom_and_grants_stay_current() {
                 host.set("FOLDER_MS", &SLOW.to_string()).set("FOLDER_READ", &read.display().to_string());
             let _slow = begun(host.in_slice(1));
             wait("no process reads the directory", || readings() > 0);
-            // Once this slice is found, the grant of the slice beside it tells that slice to give way.
+            // Once the arbiter finds this slice, the grant of the slice beside it tells that slice to give way.
             let _high = working(&bench, 0, &[EQUAL, HIGH]);
             wait("the slice has no grant", || grant(&bench, 1) != 0);
             let (said_at, seen) = ((grant(&bench, 1) >> AT.0) << AT.1, support::monotonic());

@@ -1,4 +1,4 @@
-//! Checks that programs in containers that use a GPU without the library are named.
+//! Checks that the agent names programs in containers that use a GPU without the library.
 
 use crate::MIB;
 use crate::node::Node;

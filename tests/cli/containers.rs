@@ -179,7 +179,7 @@ fn links_pipes_and_other_files_of_a_container_lead_nowhere() {
         return;
     }
     let (bench, target) = (Bench::simulated_without_contexts(), name("target"));
-    // The region of a slice in a folder at which no search looks, and links to it from the folders of a container.
+    // The region of this slice is in a folder that no search covers. The folders of a container have links to it.
     let own = crate::support::command::OwnSlice::join("target");
     let region = own.region.0.display().to_string();
     let script = format!(

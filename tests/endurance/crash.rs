@@ -52,7 +52,7 @@ fn killed_inside(call: &str, wanted: u64) {
     let [mut killed, mut ended] = [0_u64; 2];
     let mut count = |answer: &str| match answer {
         "killed" => killed += 1,
-        // A host may end before it reaches the instruction: hashes have another seed in each process, so its way is shorter.
+        // A host may end before it reaches the instruction: hashes have another seed in each process, so its way can be shorter.
         "ended" => ended += 1,
         other => panic!("{call}: {other}"),
     };

@@ -65,8 +65,8 @@ fn threads_that_wait_for_each_other_all_the_time_keep_in_step() {
 
 #[test]
 fn threads_that_wait_for_each_other_keep_in_step_while_nvml_starts() {
-    // NVML is asked after one second. A step takes 50 ms. If nothing were measured while NVML starts, the threads would fall out
-    // of step, and charges of seconds would follow.
+    // The library asks NVML after one second. A step takes 50 ms. If the library measured nothing while NVML starts, the threads
+    // would fall out of step, and charges of seconds would follow.
     let bench = Bench::simulated().with("SIMGPU_FAULTS", "nvmlInit_v2=delay:3s@1");
     let words = ["40", "500us", "1", "10", "2"];
     let step = || number(&collective_on(&bench, "10", "2", &words), "took ") * 1000 / 40;

@@ -146,7 +146,7 @@ fn where_nvml_tells_no_processes_apart_a_slice_sees_its_share_and_as_much_memory
     let viewer = at_home(&bench, "reports", &["watch", "0", "1"]).preload(&compiler::wrapper("strange_nvml"));
     let mut viewer = ready(viewer.start());
     until(&mut viewer, |shown| ABOUT_30.contains(&shown.rates[0]));
-    // The device is 90 and 80 percent busy, and so are its samples.
+    // The wrapped NVML reports a GPU that is busy for 90 percent and a memory that is busy for 80. So do its samples.
     let shown = look(&mut viewer);
     assert_eq!(shown.rates[1], shown.rates[0] * 80 / 90, "{shown:?}");
     assert_eq!(shown.domains[1], shown.domains[0] * 80 / 90, "{shown:?}");

@@ -96,7 +96,7 @@ fn the_wait_of_a_stream_between_kernels_is_not_charged() {
             outcome.contains(&["failed 0"]);
             number(&outcome, "took ")
         };
-        // Naps of 2 ms, one after the other. If they were charged, each would cost its kernel 6 ms more.
+        // The naps of 2 ms follow each other. If the library charged them, each would cost its kernel 6 ms more.
         let took = timed::holds(Duration::from_millis(2200 - 1300), naps, |took| *took < 2200);
         assert!(took >= 1200, "{way}: {took} ms");
     }

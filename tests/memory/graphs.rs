@@ -252,7 +252,7 @@ fn memory_in_the_order_of_another_stream_spoils_no_capture() {
         .quiet();
     let without = "beside 0, beyond the quota 0, wait 0";
     bare.says(&[without, whole, without, whole]);
-    // A quota, a share of GPU time, and both.
+    // The program has in turn a quota, a share of GPU time, and both.
     for limits in [&["GPU_MEM_LIMIT"][..], &["GPU_CORE_PERCENT"], &["GPU_MEM_LIMIT", "GPU_CORE_PERCENT"]] {
         let bench = Bench::simulated_without_contexts();
         let mut host = bench.program(&program, &["dlsym", "beside", &sixty_four]).loaded();

@@ -73,7 +73,7 @@ int cuMemFree(unsigned address) { GIVE(address, cu.cuMemFree(address)); }
 int cuMemFreeAsync(u64 address, void *stream) { GIVE(address, cu.cuMemFreeAsync(address, stream)); }
 int cuMemFreeAsync_ptsz(u64 address, void *stream) { GIVE(address, cu.cuMemFreeAsync_ptsz(address, stream)); }
 
-// ---- Memory in stream order: charged is the memory that pools hold, not the pieces that are cut from them
+// ---- Memory in stream order. The library charges the memory that pools hold, and not the pieces that are cut from them.
 
 static int enter_pool(void *pool, int device, u64 bytes) {
     if (makes("pool_by_call")) return enter(device, bytes);

@@ -238,7 +238,7 @@ fn messages_about_a_library_that_is_not_loaded_are_quoted_as_they_are_printed() 
     } else if is_root() {
         quotes("LD_PRELOAD is dropped on the way", &run(&["su", "nobody", "-s", "/bin/false"]));
     } else {
-        // For an ordinary user, `su` is first of all a program with more rights.
+        // `su` has more rights than an ordinary user, so the message is another one.
         quotes("runs with more rights than its caller", &run(&["su", "nobody"]));
     }
     let program = compiler::compile("holder.c", "holder_static", &["-static"]);

@@ -34,7 +34,7 @@ fn a_name_that_nothing_has_is_answered_with_those_there_are() {
 #[test]
 fn a_name_that_several_have_is_answered_with_their_paths_and_listed_so_that_it_can_be_typed() {
     let slice = OwnSlice::join("twice");
-    // The region of a container with the same name.
+    // This is the region of a container with the same name.
     let other = slice.region.0.display().to_string().replace("-run-", "-");
     let other = RegionFile(other.into());
     let (_member, _) = Member::join(&other.0, Trust::OwnerOnly, &[]).expect("it can be made");
