@@ -61,7 +61,7 @@ fn every_call_that_submits_work_does_the_same_as_without_the_library() {
     for door in DOORS {
         let (bare, truth) = submit(&bench(), door, |host| host);
         assert!(bare.out.lines().filter(|line| line.contains(": 0, then 0, ")).count() > 60, "{bare}");
-        // Ten calls of one kernel each, and two of a graph of three, with a microsecond around each node.
+        // There are ten calls of one kernel each, and two of a graph of three, with a microsecond around each node.
         assert_eq!(truth, (16, 16 * 2_000 + 6 * 1_000), "{bare}");
         let limits: [&[(&str, &str)]; 6] = [
             &[],

@@ -157,7 +157,7 @@ static int is_alive(int file, uint32_t slot)
     return fcntl(file, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
 }
 
-/* Returns the bytes that a device, or one process on it, holds beside its words. */
+/* Returns the bytes that processes pay for in the table of shared memory: of a device, or of one slot on it. */
 static uint64_t transferred(const struct gpuslice_region *region, uint32_t device, int64_t slot)
 {
     uint32_t shared = at_most(load32(&region->header.share_high_water), GPUSLICE_SHARES);

@@ -77,14 +77,17 @@ pub(crate) struct Replaced {
     pub(crate) divided: Duration,
 }
 
-/// Thousandths of the GPU that the grants of several slices must reach together to count as the whole of it. They leave room for
-/// the error of the arbiter's budget. Three of four equal slices reach 750, with a budget that is right.
+/// Thousandths of the GPU that the grants of several slices must reach together to count as the whole GPU. Less than 1000 leaves
+/// room for the error of the arbiter's budget. Three of four equal slices have 750 before the fourth one dies.
 const NEARLY_ALL: u16 = 800;
 /// Time for which grants must stay to count as a division. The first grants of a new arbiter follow from one look alone.
 const STAYS: Duration = Duration::from_millis(100);
 
-/// Ends the arbiter of `slices` slices that always have work, again and again until one slice is left. There are fewer figures
-/// than deaths if the machine was so busy that another process was taken for the arbiter.
+/// Kills the arbiter of `slices` slices that always have work, again and again until one slice is left.
+///
+/// The test stops one program after the other until the lease's word stands still for [`ARBITER_TEST`]: that program counts as
+/// the arbiter and is killed. On a busy machine the true arbiter may have had no processor for so long. It then renews the lease
+/// as the same holder after the kill, and the function skips the figures of this death.
 pub(crate) fn replacements(slices: usize) -> Vec<Replaced> {
     let bench = Bench::simulated();
     let equal = [("GPU_CORE_POLICY", "equal")];
@@ -107,7 +110,7 @@ pub(crate) fn replacements(slices: usize) -> Vec<Replaced> {
         wait("no process takes the lease of the dead arbiter", || ![0, word].contains(&holder(&bench)));
         let held = since.elapsed();
         if holder(&bench) & HOLDER_BITS == word & HOLDER_BITS {
-            continue; // The arbiter lives: it had no processor, and another process was killed.
+            continue; // The arbiter lives: it had no processor, so the test took another process for it and killed that one.
         }
         let mut divided = Instant::now();
         wait("the other slices do not get the part of the dead slice", || {

@@ -100,6 +100,9 @@ pub(crate) fn cell(
     Ok(measured(&spec, workload, limit, free, &run_in_time(&spec)?))
 }
 
+/// Computes the figures of a cell from a run, and the targets that it misses. `free` has the figures of the same workload without
+/// a limit. A share is judged against the limit, or against the unlimited share if that is less. The throughput is judged against
+/// the unlimited work times the limit.
 fn measured(spec: &RunSpec, workload: &Workload, limit: u64, free: &Free, course: &Course) -> Cell {
     let (seconds, variant) = (spec.seconds, spec.variant);
     let busy = course.busy(0);
@@ -143,7 +146,7 @@ impl Cell {
         self.bound / (seconds as i64 - 1).max(1)
     }
 
-    /// Returns the targets of a workload without documented ones.
+    /// Returns the targets of a workload for which the variant documents no others.
     fn targets(&self, seconds: u64) -> Targets {
         match self.target {
             Target::Short if SWITCHED.contains(&(self.workload, self.limit)) => BESIDE_ITSELF,

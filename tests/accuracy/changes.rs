@@ -110,7 +110,7 @@ fn a_killed_process_leaves_the_share_to_the_others() {
     // A short run is too short for a share of which each process has an eighth.
     let even = if seconds < 10 { 950 } else { 990 };
     judge(&course, jain(&living) >= even, &format!("{living:?}"));
-    // A dead process is no neighbour: the others pay for all of their time.
+    // A neighbour's time is not charged. If the library took a dead process for a neighbour, it would charge too little.
     assert!(charged >= -100, "charged {charged}");
 }
 

@@ -148,7 +148,7 @@ fn bench(variant: &Variant) -> Bench {
     if variant.has_nvml {
         return bench;
     }
-    // A folder with libcuda alone, beside the region: a driver without NVML.
+    // The driver is a folder with libcuda alone, beside the region, so there is no NVML.
     let driver = artefacts::simulated_driver().join("libcuda.so.1");
     std::os::unix::fs::symlink(driver, bench.region().with_file_name("libcuda.so.1")).unwrap();
     bench
@@ -166,6 +166,8 @@ impl<'a> Runner<'a> {
         Ok(Self { spec, bench, load, programs, truth, by_pid })
     }
 
+    /// Runs the programs from their common start to the end of the time. Between two looks it applies the events that are due.
+    /// The charged time and the work are differences from the end of the warm-up, because the first second is not judged.
     fn run(mut self) -> Result<Course, String> {
         let pids: Vec<u32> = self.programs.iter().map(Living::pid).collect();
         let watch = Watch::start(&pids);

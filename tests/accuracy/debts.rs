@@ -33,7 +33,7 @@ fn span() -> Duration {
     Duration::from_secs(seconds.unwrap_or(14))
 }
 
-/// Asserts that a share is within ten thousandths of the expected one.
+/// Asserts that a share differs from the expected one by less than ten thousandths, i.e. one percent of the time.
 #[track_caller]
 fn is_about(found: u128, expected: u128) {
     assert!(found.abs_diff(expected) < 10, "{found} thousandths of the time instead of {expected}");

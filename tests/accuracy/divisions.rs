@@ -58,10 +58,10 @@ fn run_programs(
     .unwrap()
 }
 
-/// Measures, and again while the machine is late. Then fails if `is_right` rejects the last measurement. If the machine was late
-/// each time, a rejected measurement is inconclusive. `slack` in milliseconds is the lateness that explains a miss. For a share
-/// it is the tolerance times the window, e.g. 116 for 4 points of 2.9 s. For a time it is the bound less the time on an idle
-/// machine.
+/// Measures, and repeats the measurement while the machine is late. Fails if `is_right` rejects the last measurement. If the
+/// machine was late each time, a rejected measurement is inconclusive. `slack` in milliseconds is the lateness that explains a
+/// miss. For a share it is the tolerance times the window, e.g. 116 for 4 points of 2.9 s. For a time it is the bound less the
+/// time on an idle machine.
 #[track_caller]
 fn comes_out<T: core::fmt::Debug>(slack: u64, measure: impl Fn() -> T, is_right: impl Fn(&T) -> bool) {
     let slack = Duration::from_millis(slack);
@@ -171,7 +171,8 @@ fn fixed_keeps_its_limit_beside_equal_and_a_low_one_gives_way() {
     );
 }
 
-/// Runs three slices with weights. `events` stops or kills one after the other for a second.
+/// Runs three slices with weights. `events` stops one slice after the other for a second, or kills its program. Returns how
+/// evenly the two other slices divide the GPU after each event: the Jain index in thousandths.
 fn one_by_one(events: &[(u64, Event)]) -> Vec<u64> {
     let settings: Settings<'_> = &[&[EQUAL, weight("100")], &[EQUAL, weight("300")], &[EQUAL, weight("600")]];
     let course = run_programs(&busy(3), settings, 8, events);
@@ -350,8 +351,8 @@ fn words_that_are_overwritten_with_anything_starve_no_slice() {
     }
 }
 
-/// Runs a slice with kernels of `kernel` nanoseconds beside a slice that has a process and no work. Returns the queued time, in
-/// looks over a second, and the part of that time that the slice used, in thousandths.
+/// Runs a slice with kernels of `kernel` nanoseconds beside a slice that has a process and no work. Looks at the busy slice for a
+/// second. Returns its queued time at each look, in rising order, and the part of the second that it used, in thousandths.
 fn beside_idle(first: &[Setting], kernel: u64) -> (Vec<u64>, u64) {
     let bench = Bench::simulated();
     let start = |slice: usize, settings: &[Setting], words: &[&str]| {
@@ -359,7 +360,7 @@ fn beside_idle(first: &[Setting], kernel: u64) -> (Vec<u64>, u64) {
     };
     // The program works for a millisecond and then pauses for a minute.
     let _idle = start(0, first, &["60", "200000", "work=1000000", "pause=60000000000"]);
-    // The large burst makes the queue's bound decide how much is queued, and not the saved time.
+    // With a burst so large, saved time is no bound: the bound of the queue alone decides how much is queued.
     let _busy = start(1, &[EQUAL, ("GPU_CORE_BURST", "latency")], &["60", &kernel.to_string()]);
     let progress = |time: u64| {
         let before = used(&bench, 1);
@@ -401,8 +402,8 @@ fn beside_high_priority_that_has_no_work_others_queue_little_and_keep_the_gpu_bu
 
 #[test]
 fn a_directory_that_is_slow_to_read_is_read_seldom_and_grants_stay_current() {
-    /// Time that a read of the directory takes, in milliseconds. It is not repeated for twenty times as long. An arbiter that is
-    /// silent for 100 ms is replaced.
+    /// Time that a read of the directory takes, in milliseconds. The library reads it again after twenty times as long at the
+    /// earliest. An arbiter that is silent for 100 ms is replaced.
     const SLOW: u64 = 60;
     /// Position of the instant in a grant, and the shift of its unit.
     const AT: (u32, u32) = (26, 20);
@@ -419,7 +420,7 @@ fn a_directory_that_is_slow_to_read_is_read_seldom_and_grants_stay_current() {
                 host.set("FOLDER_MS", &SLOW.to_string()).set("FOLDER_READ", &read.display().to_string());
             let _slow = begun(host.in_slice(1));
             wait("no process reads the directory", || readings() > 0);
-            // Once this slice is found, the grant of the slice beside it tells that slice to give way.
+            // Once the arbiter finds this slice, the grant of the slice beside it tells that slice to give way.
             let _high = working(&bench, 0, &[EQUAL, HIGH]);
             wait("the slice has no grant", || grant(&bench, 1) != 0);
             let (said_at, seen) = ((grant(&bench, 1) >> AT.0) << AT.1, support::monotonic());

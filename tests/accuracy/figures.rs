@@ -26,7 +26,7 @@ pub(crate) struct Figures {
     pub(crate) stall: u64,
 }
 
-/// Terms of a slice that its figures depend on.
+/// Target and debt of a slice, on which its figures depend.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Terms {
     /// Share that the slice should have, in hundredths of points.
@@ -161,7 +161,7 @@ mod tests {
 
     #[test]
     fn time_that_pays_a_debt_is_no_stall() {
-        // 20 ms of work of every 40.
+        // The slice is busy for 20 ms of every 40 ms.
         let parts: Vec<_> = (0..200).flat_map(|_| [(20, 1000), (20, 0)]).collect();
         assert_eq!(figures(&course(&parts), HALF).stall, 0);
         let parts: Vec<_> = (0..200).flat_map(|_| [(20, 1000), (23, 0)]).collect();

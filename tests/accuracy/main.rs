@@ -76,7 +76,8 @@ fn rows(workload: &Workload, seconds: u64, variant: &Variant) -> Vec<String> {
     let (mut missed, mut unlimited) = (Vec::new(), None);
     let requests = workload.target == Target::Latency;
     for limit in limits() {
-        // Requests come at other intervals for each limit, and the slowest of a hundred counts.
+        // With a smaller limit, requests come at longer intervals. The slowest of a hundred requests counts, so the cell lasts
+        // longer.
         let seconds = if requests { seconds * (1 + 20 / limit) } else { seconds };
         let length = if requests { seconds } else { seconds.min(FREE) };
         let known = unlimited.take().filter(|_| !requests);

@@ -136,8 +136,11 @@ const EVERY: u64 = 30 * MS;
 
 /// Returns a lower bound for the 99th percentile of requests' latencies, for any division of the GPU. Another program always has
 /// work, and its kernels of `kernel` nanoseconds cannot be stopped. The result is in hundredths of the percentile without that
-/// program. A request that finds the GPU with the other program shares it, every other turn, until the current kernel of the
-/// other program ends.
+/// program.
+///
+/// The function simulates a queue: requests arrive by chance, with exponential intervals, and each one takes the GPU for
+/// [`REQUEST`]. A request that arrives while no other request runs finds the other program in the middle of a kernel. Both then
+/// take turns until this kernel ends. A request that arrives while another one runs starts when that one ends.
 #[allow(clippy::float_arithmetic, reason = "arrivals by chance, as those of the program")]
 fn physics(kernel: u64) -> u64 {
     /// Length of a turn of the simulated driver, and time to change from one process to the other.
@@ -205,8 +208,8 @@ fn latency(table: &mut Table, seconds: u64) {
         let busy: i64 = parts(&course, 2, 1000, until).iter().sum();
         let name = format!("high beside best-effort of {} us: GPU busy", kernel / US);
         let figure = format!("{}.{} %", busy / 100, busy % 100 / 10);
-        // 98 %, less the changes from one process to the other. They take 4.7 % of the time while both have work, which is half
-        // of the time at most.
+        // The bound is 98 %, less the time of changes from one process to the other. Changes take 4.7 % of the time while both
+        // have work, which is half of the time at most.
         table.row([&name, &figure, "at least 95.6 %"], busy >= 9_560, &course.host);
     }
 }

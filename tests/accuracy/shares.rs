@@ -33,7 +33,7 @@ pub(crate) fn reaches(busy: &[u32], from: usize, until: usize, due: i64) -> Opti
     (from..last).find(|at| share(&used, *at, at + SEEN) * 100 >= due * NEARLY).map(|at| (at - from) as u64)
 }
 
-/// Times of lending between a slice that works in turns and one that always works.
+/// Times of lending between a slice that works and pauses in turn, and a slice that always works.
 #[derive(Debug, Default)]
 pub(crate) struct Lending {
     /// Milliseconds from the first slice's last work until the other slice had nearly all of the GPU, for each pause.
@@ -46,7 +46,7 @@ pub(crate) struct Lending {
 pub(crate) fn lending(course: &Course, due: i64, work_ms: usize) -> Lending {
     let (first, other) = (course.busy(0), course.busy(1));
     let mut lending = Lending::default();
-    // The first start is left out: nothing is known of the slice then.
+    // The first start does not count, because the library knows nothing of the slice then.
     for began in course.tracks[0].began.iter().skip(1).map(|ms| *ms as usize) {
         if began + work_ms + 500 > first.len() {
             break;

@@ -294,7 +294,7 @@ pub(crate) const VARIANTS: [Variant; 8] = [
 ];
 
 /// NVML's samples are the only source for the cost of launches, so all launches cost the same: docs/results/accuracy-table.md.
-/// Cells last four seconds, of which the first launches' guessed cost takes a part.
+/// A cell lasts four seconds. The cost of its first launches is guessed, and this costs a part of that time.
 const WITHOUT_EVENTS: [(&str, Targets); 10] = [
     // The first kernels run before NVML tells their cost.
     ("ms, waited for", Targets { jain: 0, stall: 1500, ..Targets::within(700, i64::MAX) }),

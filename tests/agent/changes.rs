@@ -30,7 +30,7 @@ fn limits_are_changed_by_the_socket_while_a_program_runs_and_hold_after_a_restar
     assert_eq!(limits(&node), [Some((512 * MIB) as f64), Some(0.4)]);
     let config = fs::read_to_string(node.at("/var/lib/gpuslice/slots/a/conf/config")).unwrap();
     assert!(config.contains(&format!("={}\n", 512 * MIB)) && config.contains("=40\n"), "{config}");
-    // SIGKILL, so that the agent can write nothing at its end.
+    // SIGKILL ends the agent, so it can write nothing at its end.
     node.end(libc::SIGKILL);
     assert!(a.ask(&format!("take {}", 300 * MIB)).starts_with("0 "), "the slice goes on without the agent");
     node.begin();

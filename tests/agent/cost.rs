@@ -14,7 +14,7 @@ const SLICES: u8 = 64;
 const MOST_BYTES: u64 = 32 << 20;
 /// Most time that the agent may use, in thousandths of a processor.
 const MOST_PERMILLE: u128 = 10;
-/// Most instructions of the agent in a second: a hundredth of those of a processor that executes one in a nanosecond.
+/// Most instructions of the agent in a second: a hundredth of those of a processor that executes one each nanosecond.
 const MOST_INSTRUCTIONS: u128 = 10_000_000;
 
 /// Returns the clock ticks that a process and its ended children used of processors.
@@ -38,7 +38,7 @@ struct Loaded {
 }
 
 impl Loaded {
-    /// Gives each slice of a node its process: this one.
+    /// Makes this process a member of each slice of a node.
     fn new(node: Node) -> Self {
         let limits = Limits { memory: Some(1 << 30), cores_permille: 10, ..Limits::NONE };
         let join = |number: u8| {
@@ -55,7 +55,7 @@ impl Loaded {
         loaded
     }
 
-    /// Reads the metrics. They have all slices.
+    /// Reads the metrics, and asserts that they contain all slices.
     fn scrape_all(&self) {
         let metrics = self.node.scrape();
         let used = metrics.0.keys().filter(|(name, _)| name == "gpuslice_slice_memory_used_bytes");

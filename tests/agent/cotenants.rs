@@ -20,7 +20,8 @@ pub(crate) fn busy(node: &Node, slice: &str) -> Living {
     begin(node.in_slice(slice, &compiler::plain("load"), &BUSY))
 }
 
-/// Starts a busy program in each slice, which cannot find the other one by a library of the driver: each image has its own.
+/// Starts a busy program in each of two slices. Each image has its own copy of the driver, so the slices cannot find each other
+/// by locks of a library.
 ///
 /// The simulated NVML names a process by its number in its container. So that the numbers differ, a shell starts the second one.
 fn busy_apart(node: &Node) -> [(Living, TempDir); 2] {
@@ -34,7 +35,7 @@ fn busy_apart(node: &Node) -> [(Living, TempDir); 2] {
     [program("a", &load, &BUSY), program("b", Path::new("/bin/sh"), &by_shell)]
 }
 
-/// Waits until both slices measure their time like that.
+/// Waits until both slices measure their time by `source`.
 fn until_both_measure(node: &mut Node, source: Source) {
     node.until(&format!("both have {source:?}"), |node| (sources(node) == [source; 2]).then_some(()));
 }
@@ -125,10 +126,10 @@ fn slices_of_private_folders_divide_the_gpu_while_the_agent_runs() {
     assert!((20.0..=30.0).contains(&told[0]) && (65.0..=78.0).contains(&told[1]), "{told:?} of 25 and 75");
 }
 
-/// Measurements, of five seconds each, within which two programs must have come to their shares.
+/// Number of measurements, of five seconds each, within which two programs must reach their shares.
 const SETTLING: usize = 12;
 
-/// Waits until two programs have 30 and 70 % of the GPU. Then fails unless they have that in the next five seconds as well.
+/// Waits until two programs have 30 and 70 % of the GPU. Then fails unless they keep these shares in the next five seconds.
 #[track_caller]
 pub(crate) fn come_to_30_and_70(bench: &Bench) {
     let are_right = |told: &Vec<f64>| {
@@ -136,11 +137,12 @@ pub(crate) fn come_to_30_and_70(bench: &Bench) {
         told.len() == 2 && (27.0..=31.5).contains(&told[0]) && (65.0..=71.5).contains(&told[1])
     };
     assert!((0..SETTLING).any(|_| are_right(&shares(bench))), "they do not come to their shares");
-    // A point and a half of five seconds.
+    // The slack is a point and a half of five seconds.
     timed::holds(Duration::from_millis(75), || shares(bench), are_right);
 }
 
-/// Ages of drivers, with the settings by which NVML answers as theirs does in a container: `docs/internals/simgpu.md`.
+/// Generations of drivers, each with the settings by which the simulated NVML answers as that driver's NVML does in a container:
+/// `docs/internals/simgpu.md`.
 const DRIVERS: [(&str, &[(&str, &str)]); 4] = [
     ("before 535.113", &[("SIMGPU_NVML_PIDS", "offset"), ("SIMGPU_CUDA_VERSION", "12020")]),
     (

@@ -163,7 +163,7 @@ fn files_of_other_users_and_of_ended_programs_deny_no_program() {
         let said = place.refused("one", &[]);
         assert!(said.contains("belongs to user 100000, but must belong to user 0"), "{said}");
         assert!(said.contains("let user 100000 or root remove it"), "{said}");
-        // The name of all users' region cannot be avoided.
+        // No program can choose another name for the region of all users, so a foreign file under this name stops them all.
         let parts = place.whole().without(REGION);
         place.keep("two", &parts);
         let script = format!("echo x >/dev/shm/gpuslice-all-$(stat -c %d-%i {CONF})");
@@ -196,7 +196,7 @@ fn the_doctor_of_a_container_names_what_it_lacks() {
             "warning",
             "users 1001 of this container have slices beside that of user 0",
         );
-        // With all that an operator gives, none of this is wrong.
+        // With all files of an operator, the doctor finds none of these faults.
         let parts = place.whole();
         place.keep("two", &parts);
         let _user = place.witness("two", &["-u", "1001"], &[]);

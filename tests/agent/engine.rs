@@ -89,10 +89,10 @@ fn takes_the_specification(kind: Kind) {
     });
     let id = text(&told["container"]);
     assert!(id.len() == 64 && id.bytes().all(|digit| digit.is_ascii_hexdigit()), "{told}");
-    // Docker's daemon has its files in a folder of the test.
+    // The files of Docker's daemon lie in a folder of the test, where the agent looks for no names.
     let name = if kind == Kind::Podman { Some("train-1") } else { None };
     assert_eq!(told["container_name"].as_str(), name, "{told}");
-    // The command sees the container too, without the agent.
+    // `gpuslice` shows the container too while no agent runs.
     node.end(libc::SIGKILL);
     let short = &id[..12];
     let words = name.map_or_else(|| short.to_owned(), |name| format!("{short} {name}"));

@@ -24,8 +24,8 @@ pub(crate) enum Kind {
 /// The image of all containers, which the scripts below make.
 pub(crate) const IMAGE: &str = "base:1";
 
-/// Gives Podman folders of its own until the input ends, and an image of the file system. It reads specifications in `/run/cdi`
-/// only, and others may have some there. Podman of another release brings all programs with it.
+/// Gives Podman folders of its own until the input ends, and an image of the file system. Podman reads specifications in
+/// `/run/cdi` only, so a mount hides specifications of other programs there. Podman of another release has a `/usr` of its own.
 const PODMAN: &str = "set -e
 [ -z \"$USR\" ] || mount --bind \"$USR\" /usr
 mount -t tmpfs tmpfs /run
@@ -54,7 +54,7 @@ cat >/dev/null
 kill $daemon
 wait $daemon";
 
-/// Settings of podman in a container, which may not have the limits that podman sets by itself.
+/// Settings of a podman that runs in a container. It may lack the right to set the limits that are podman's default.
 const SETTINGS: &str = "[containers]
 default_ulimits=[\"nofile=1024:1024\",\"nproc=1024:1024\"]
 [engine]

@@ -55,7 +55,7 @@ fn slices_are_reported_before_their_first_process_and_with_their_use_afterwards(
     let last = [first_process(&a), first_process(&b)];
     drop((a, b));
     last.iter().for_each(|pid| dies(&mut node, *pid));
-    // While the agent reaps the dead processes, their bytes count once more.
+    // Until the agent has reaped the dead processes, the figure contains their bytes.
     node.until("the slice stays when its processes have ended, and holds nothing", |node| {
         let used = node.scrape().get("gpuslice_slice_memory_used_bytes", &of("a"))?;
         (used == 0.0).then_some(())

@@ -52,7 +52,7 @@ fn rights<'a>(text: &'a str, role: &str) -> BTreeSet<&'a str> {
     words.filter(|word| word.chars().all(|c| c.is_ascii_lowercase() || "/*".contains(c))).collect()
 }
 
-/// The manifests run the same agent in the other mode, without a scheduler of its own.
+/// The manifests for claims run the same agent, with its mode for claims. They need no scheduler of gpuslice.
 #[test]
 fn manifests_of_claims_have_the_same_agent_with_other_rights() {
     let Some(text) = rendered("dra") else { return };
@@ -79,12 +79,12 @@ struct Cluster {
     kubelet: Kubelet,
     node: Node,
     apiserver: Apiserver,
-    // The runtime serves the others, and so it ends last.
+    // The runtime runs the kubelet and the apiserver. It is the last field, so it is dropped last.
     runtime: Runtime,
 }
 
 impl Cluster {
-    /// Starts all three. `more`: further lines of the configuration.
+    /// Starts the agent, the kubelet and the apiserver. `more`: further lines of the configuration.
     fn start_on(bench: Bench, more: &str) -> Self {
         let (runtime, apiserver, address) = serve();
         let node = Node::start_on(
@@ -226,7 +226,7 @@ fn a_program_in_a_pod_has_the_memory_that_its_container_asked_for() {
     });
 }
 
-/// The extender needs the connections for pods whose slices are to be on connected GPUs.
+/// The extender needs these links for pods whose slices must be on connected GPUs.
 #[test]
 fn the_node_names_the_gpus_that_nvlink_connects() {
     let bench = Bench::simulated().with("SIMGPU_DEVICES", "5").with("SIMGPU_NVLINK", "2");
@@ -236,7 +236,7 @@ fn the_node_names_the_gpus_that_nvlink_connects() {
     assert_eq!(linked, [json!([1]), json!([0]), json!([3]), json!([2]), json!(null)]);
 }
 
-/// A slice's limit names the GPU, and would not hold on an instance of it.
+/// The limit of a slice names a whole GPU, so it would not hold on an instance of one.
 #[test]
 fn a_gpu_that_mig_divides_is_offered_to_no_pod() {
     let bench = Bench::simulated().with("SIMGPU_DEVICES", "2").with("SIMGPU_MIG", "0,2");

@@ -46,7 +46,7 @@ const MIB: u64 = 1 << 20;
 pub(crate) const TWO: &str = "[[slices]]\nname = \"a\"\ngpu = 0\nmemory = \"256MiB\"\ncores = 30\npriority = \"high\"\n\
     [[slices]]\nname = \"b\"\ngpu = 0\nmemory = \"25%\"\ncores = 70\n";
 
-/// Starts a program in a slice that takes memory on order.
+/// Starts `witness`, a program that takes memory on order, in a slice.
 fn witness(node: &Node, slice: &str, bytes: u64) -> Living {
     let program = node.in_slice(slice, &compiler::plain("witness"), &[&bytes.to_string()]);
     assert_eq!(program.hear().as_deref(), Some("ready"));

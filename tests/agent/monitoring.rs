@@ -123,7 +123,8 @@ fn systemd_takes_the_unit_and_its_hardening() {
     if let Some(output) = checked("systemd-analyze", &["verify", "--man=no", &path], "systemd") {
         assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
     }
-    // The exposure is 3.3 of 10 by systemd 252. Newer ones look at more, and call 5 and more a medium exposure.
+    // systemd 252 rates the exposure at 3.3 of 10. Newer versions check more settings, and they call 5 and more a medium
+    // exposure.
     let security = ["security", "--offline=yes", "--no-pager", "--threshold=40", &path];
     if let Some(output) = checked("systemd-analyze", &security, "systemd") {
         if String::from_utf8_lossy(&output.stderr).contains("unrecognized option") {

@@ -96,7 +96,8 @@ impl Node {
             .env("LD_LIBRARY_PATH", artefacts::simulated_driver())
             .env("GPUSLICE_LIB", artefacts::library());
         command.env("SIMGPU_STATE", self.bench_folder().join("state")).stdin(Stdio::null());
-        // Nearly all tests here start an agent. Each start would wait for NVML, 300 ms. Variables of the bench come on top.
+        // Nearly all tests here start an agent, and NVML would delay each start by 300 ms. The bench may
+        // set another delay.
         command.env("SIMGPU_NVML_INIT_MS", "0").envs(self.bench.variables());
         command
     }

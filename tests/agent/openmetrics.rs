@@ -14,6 +14,9 @@ pub(crate) struct Metrics(pub(crate) BTreeMap<Series, f64>);
 
 impl Metrics {
     /// Reads a text. The error names the wrong line.
+    ///
+    /// A text is a sequence of families. A family is its description in lines that begin with `# `, and then its series. A family
+    /// comes once, and so does each series.
     pub(crate) fn read(text: &str) -> Result<Self, String> {
         let body = text.strip_suffix("# EOF\n").ok_or("it does not end with # EOF")?;
         let mut families = BTreeSet::new();

@@ -56,7 +56,7 @@ fn the_page_shows_changes_without_being_loaded_again() {
     browser.until("document.querySelector('[data-slice=\"a\"] .limit').getAttribute('x1') === '400'");
     let bar = "document.querySelector('[data-slice=\"a\"] [data-f=\"memory\"] rect.c0')";
     browser.until(&format!("{bar}.getAttribute('width') === '125'"));
-    // One more slice, one less, and one that cannot be made.
+    // The configuration has one more slice, one less, and one that the agent cannot make.
     node.configure(&format!(
         "{}[[slices]]\nname = \"c\"\ngpu = 7\n",
         &TWO[..TWO.find("[[slices]]\nname = \"b\"").unwrap()]
@@ -159,7 +159,7 @@ fn a_keyboard_reaches_everything_in_order_sees_where_it_is_and_leaves() {
     browser.press("Tab", false);
     browser.press("Enter", false);
     browser.until("document.querySelector('[data-slice=\"a\"] details').open");
-    // The list of slices is another one. The focus stays where it is, and the processes stay open.
+    // The configuration has one more slice. The focus stays on its element, and the processes stay open.
     node.configure(&format!("[[slices]]\nname = \"0\"\ngpu = 0\n{TWO}"));
     node.signal(libc::SIGHUP);
     browser.until("document.querySelector('main [data-slice=\"0\"]')");

@@ -68,7 +68,7 @@ impl Place {
         fs::create_dir_all(&cdi).unwrap();
         let session = Session::start(kind, &cdi, what)?;
         let place = Self { session, bench: bench.with_quick_nvml(), files };
-        // All users of a container can enter these, and use the simulated GPU.
+        // All users of a container can enter these folders, and use the simulated GPU.
         for (folder, mode) in [
             (place.bench.folder(), 0o777),
             (place.driver(), 0o755),
@@ -170,9 +170,9 @@ impl Place {
         self.session.command(&exec(name, options, words)).run()
     }
 
-    /// Starts a program in a container that takes memory on order, behind the words of a command that starts it.
+    /// Starts a program in a container that takes memory on order. `before` are the words of a command that starts the program.
     fn start(&self, name: &str, options: &[&str], before: &[&str]) -> Living {
-        // The first program makes the state of the simulated GPU.
+        // The first program makes the state of the simulated GPU. Before that there is no file whose mode could change.
         let _none_yet = fs::set_permissions(self.bench.folder().join("state"), Permissions::from_mode(0o666));
         let words = [before, &["/programs/witness", "2097152"]].concat();
         self.session.command(&exec(name, options, &words)).start()
@@ -236,7 +236,7 @@ fn exec(name: &str, options: &[&str], words: &[&str]) -> Vec<String> {
     [&["exec", "-i"], options, &[name], words].concat().into_iter().map(str::to_owned).collect()
 }
 
-/// Keeps memory for good.
+/// Lets a program take `bytes` of memory and never free them.
 #[track_caller]
 pub(crate) fn keep(program: &mut Living, bytes: u64) {
     let kept = program.ask(&format!("keep {bytes}"));
@@ -250,7 +250,7 @@ pub(crate) fn has_left(program: &mut Living, bytes: u64) {
     assert_eq!(take(program, bytes - 8 * MIB), "0", "it has less than {bytes} bytes left");
 }
 
-/// Fails unless the doctor has found this.
+/// Fails unless the doctor has a finding with this check and level, and `words` in its text.
 #[track_caller]
 pub(crate) fn has(told: &Value, check: &str, level: &str, words: &str) {
     let is_it = |found: &Value| {

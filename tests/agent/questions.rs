@@ -1,4 +1,4 @@
-//! Counts the questions to NVML by process: one process of the node asks, about once a second, in one session.
+//! Counts the calls of NVML by process: one process of the node calls it, about once a second, in one session.
 
 use crate::cotenants::sources;
 use crate::node::Node;
@@ -18,7 +18,8 @@ use std::time::{Duration, Instant};
 const LOOKS: usize = 6;
 /// Time within which so many looks take place, on a machine that has other things to do.
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// The least time between the first look and the last one: less than a second for each, since the file is read late.
+/// Shortest time from the first look to the last one. Each look counts for less than a second, because the test may read the file
+/// of the first one late.
 const LEAST: Duration = Duration::from_millis(900 * (LOOKS as u64 - 1));
 
 /// The files into which the simulated NVML writes the calls of processes.
@@ -58,7 +59,7 @@ impl Calls {
     }
 }
 
-/// Fails unless one process alone asked, in the file `asker`, once a second and without a new session.
+/// Fails unless exactly one process called NVML, once a second and without a new session. Its calls are in the file `asker`.
 #[track_caller]
 fn one_asked((further, passed): &(Vec<Vec<String>>, Duration), asker: usize) {
     assert!(*passed >= LEAST, "{LOOKS} looks within {passed:?}: {further:?}");
@@ -91,7 +92,7 @@ fn only_one_process_of_the_agent_asks_nvml_once_a_second_about_several_slices() 
     });
     node.until("the agent relays", |node| (sources(node) == [Source::Replayed; 3]).then_some(()));
     let look = "nvmlDeviceGetUtilizationRates";
-    // A question of a slice may still be under way.
+    // A slice may have begun a call of NVML before the agent relayed, so the first looks do not count.
     files.further(look);
     one_asked(&files.further(look), 0);
     assert!(files.lines().iter().all(|lines| !lines.is_empty()), "a process's calls are not written down");
@@ -111,7 +112,7 @@ fn one_process_of_the_slices_of_a_folder_asks_nvml_once_a_second() {
         })
         .collect();
     let asks = "UtilizationInfo";
-    // They find each other meanwhile. Each asks until then.
+    // The slices find each other during these looks. Until then, each slice calls NVML itself.
     for _ in 0..2 {
         files.further(asks);
     }

@@ -1,5 +1,5 @@
-//! Commands of documents, as they stand: the lines of `README.md` that lead from an archive to two containers which share a GPU,
-//! 30 to 70, and the commands of the guide that start a container by variables, by an image and by an operator's files.
+//! Runs commands of documents unchanged. The lines of `README.md` lead from an archive to two containers that share a GPU, 30 to
+//! 70. The commands of the guide start a container by variables, by an image and by an operator's files.
 
 use crate::cotenants::come_to_30_and_70;
 use crate::engines::{IMAGE, Kind};
@@ -15,7 +15,7 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
 
-/// Returns a block of commands below a heading of a document. The number of the first block is 0. The engine has the image.
+/// Returns a block of commands below a heading of a document, with the engine's image for `IMAGE`. The first block is number 0.
 fn block(document: &str, heading: &str, number: usize) -> String {
     let text = fs::read_to_string(artefacts::repository().join(document)).unwrap();
     let (_before, section) = text.split_once(&format!("\n## {heading}\n")).expect("it has the section");
@@ -24,7 +24,8 @@ fn block(document: &str, heading: &str, number: usize) -> String {
     block.replace("IMAGE", IMAGE)
 }
 
-/// Makes a folder in which the lines run: `ci/dist.sh` has packed the release before, and does it once only.
+/// Makes a folder in which the lines of the README run. They call `ci/dist.sh`, and an empty script takes its place here: the
+/// release exists already.
 fn checkout(place: &Place, release: &Path) -> String {
     let folder = place.folder("checkout");
     let script = place.folder("checkout/ci").join("dist.sh");
@@ -65,7 +66,8 @@ fn the_lines_of_the_readme_give_two_containers_30_and_70_percent_of_a_gpu() {
     }
 }
 
-/// Stands for a program of a container with a quota of 4 GiB. The script fails unless it gets less than that, and no more.
+/// Script in place of a program in a container with a quota of 4 GiB. It fails unless the program gets 4.2 GB and does not get
+/// 4.4 GB.
 const PROGRAM_OF_4_GIB: &str =
     "/programs/witness 4200000000 </dev/null && ! /programs/witness 4400000000 </dev/null";
 
@@ -81,7 +83,7 @@ fn the_commands_of_the_guide_limit_a_container_by_variables_by_an_image_and_by_f
     let Some(place) = Place::make_on(bench, Kind::Docker, what) else { return };
     place.specify_gpu(PROGRAM_OF_4_GIB);
     let run = |script: &str| {
-        // `--gpus` needs NVIDIA's runtime. The operator's files lie where nobody else has some.
+        // `--gpus` needs NVIDIA's runtime. The operator's files lie in a folder that no other program uses.
         let script = script.replace("--gpus all", "--network=none --device nvidia.com/gpu=0");
         let script = script.replace("/etc/gpuslice", "/run/operator");
         place.session.program(&["sh", "-euxc", &script]).run()

@@ -150,13 +150,13 @@ fn processes_keep_to_the_operators_file_themselves() {
     node.end(libc::SIGKILL);
     region.set_limits(device, Limits { cores_permille: 1000, ..limits });
     node.until("the share is that of the file", |_| (region.limits(device) == limits).then_some(()));
-    // From here on only the program can notice.
+    // The busy program ends. Only an allocation of the other program can then restore the limits.
     drop(busy);
     region.set_limits(device, Limits { memory: None, ..limits });
     assert_eq!(take(&mut program, 300 * MIB), "2");
     assert_eq!(region.limits(device), limits);
     assert_eq!(take(&mut program, 100 * MIB), "0");
-    // Lowered limits stay, and so do limits that the operator has raised in the file first.
+    // The program keeps limits below those of the file. It also keeps raised limits if the operator has raised the file's first.
     let lowered = Limits { memory: Some(64 * MIB), cores_permille: 100, ..limits };
     region.set_limits(device, lowered);
     assert_eq!(take(&mut program, 100 * MIB), "2");
@@ -229,17 +229,17 @@ fn limits_that_root_raises_on_the_host_hold_in_running_programs() {
     assert_eq!(take(&mut program, 900 * MIB), "2");
     node.until("the share is that of the file", |_| (region.limits(device) == limits).then_some(()));
     drop(busy);
-    // Limits that a tenant has raised, and that no process has set back yet, do not stand in the way of root.
+    // A tenant has raised the limits, and no process has set them back yet. Root can still change the share.
     region.set_limits(device, Limits { memory: None, ..limits });
     set(&node, &["--cores", "50"]).code(0);
-    // A setting that is left out stays, and the file is written for policies too.
+    // `gpuslice set` keeps settings that it does not get, and writes policies to the file too.
     set(&node, &["--policy", "equal"]).code(0);
     assert!(
         text().contains("GPU_CORE_POLICY=equal\n") && text().contains("GPU_MEM_LIMIT=768MiB\n"),
         "{}",
         text()
     );
-    // A list is no limit of all devices: it changes the region alone, and not past the file.
+    // `0=1GiB` limits one device only. Such a list changes the region alone, and cannot exceed the limits of the file.
     let before = text();
     set(&node, &["--mem", "0=1GiB"])
         .code(1)
@@ -269,17 +269,17 @@ fn limits_that_root_lowers_on_the_host_hold_in_running_programs_whatever_the_ten
     assert_eq!(region.limits(device), lowered);
     region.set_limits(device, old);
     node.until("the busy program sets them back", |_| (region.limits(device) == lowered).then_some(()));
-    // The command that changes the file alone lowers the limits of running programs too.
+    // `gpuslice cdi` changes the file alone. The running programs lower the region's limits to those of the file.
     make_slice(&node, &["--mem", "128MiB", "--cores", "20"]);
     let lowered = Limits { memory: Some(128 * MIB), cores_permille: 200, ..old };
     node.until("the limits are those of the file", |_| (region.limits(device) == lowered).then_some(()));
-    // Without a busy program an allocation does it.
+    // Without a busy program, the next allocation lowers them.
     drop(busy);
     make_slice(&node, &["--mem", "64MiB"]);
     assert_eq!(take(&mut program, 100 * MIB), "2");
     let lowered = Limits { memory: Some(64 * MIB), ..lowered };
     assert_eq!(region.limits(device), lowered);
-    // Limits that the file allows again are raised by `gpuslice set` alone.
+    // If the file allows more again, only `gpuslice set` raises the limits of the region.
     make_slice(&node, &["--mem", "512MiB"]);
     assert_eq!(take(&mut program, 100 * MIB), "2");
     node.gpuslice(&["set", "c", "--mem", "512MiB"]).code(0);
@@ -299,7 +299,7 @@ fn a_slice_of_the_agent_is_raised_through_the_agent() {
     node.gpuslice(&["set", "a", "--mem", "512MiB", "--cores", "70"]).code(0).says("256MiB -> 512MiB");
     assert_ne!(fs::read_to_string(&config).unwrap(), before, "the limits outlive the program");
     assert_eq!(take(&mut program, 300 * MIB), "0");
-    // The agent has no words for a weight.
+    // A request to the agent cannot contain a weight.
     let refused = node.gpuslice(&["set", "a", "--mem", "1GiB", "--weight", "200"]).code(1);
     refused
         .complains("above the limits of /var/lib/gpuslice/slots/a/conf/config")

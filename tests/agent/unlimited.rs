@@ -1,4 +1,4 @@
-//! Checks that programs in containers that use a GPU without the library are named.
+//! Checks that the agent names programs in containers that use a GPU without the library.
 
 use crate::MIB;
 use crate::node::Node;
@@ -8,7 +8,7 @@ use crate::support::{artefacts, compiler};
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 
-/// Starts a program in a container of the node that takes memory of the GPU.
+/// Starts a program that takes memory of the GPU, in a container of the node.
 fn user(node: &Node, environment: &[String]) -> (Living, String) {
     let bytes = (16 * MIB).to_string();
     let program = start_with_host_numbers(&node.bench, environment, &compiler::plain("witness"), &[&bytes]);
@@ -35,7 +35,7 @@ fn a_program_in_a_container_without_the_library_is_named_until_it_ends() {
     let words = format!("container {container}: 1 process uses GPU 0 without libgpuslice.so");
     assert!(node.get("/").body.contains(&words), "{}", node.get("/").body);
     assert!(node.get("/api/v1/gpus").body.contains(&words));
-    // Each is logged once, however often the agent looks.
+    // The agent logs each program once, however often it finds the program.
     let pid = format!("pid={}", program.pid());
     let lines = |log: &str| log.lines().filter(|line| line.contains(&pid)).count();
     let log = node.log();

@@ -104,7 +104,7 @@ fn slices_of_two_users_hold_their_limits_without_the_agent() {
     until_they_have_their_shares(&mut node);
 }
 
-/// Each user has a driver's file alone, so that only the agent can relay between the slices.
+/// Each user has a copy of the driver's files, so only the agent can relay between the slices.
 #[test]
 fn slices_of_two_users_hold_their_limits_and_are_seen_while_the_agent_runs() {
     let each = [0, 1].map(|_| programs("slices of two users and the agent"));

@@ -14,7 +14,7 @@ use std::process::Command;
 /// The slices of the examples: name, quota in MiB, share.
 const SLICES: [(&str, u64, u64); 2] = [("a", 256, 30), ("b", 512, 70)];
 
-/// Where the GPU's device brings the simulated driver.
+/// Folder of a container into which the GPU's device mounts the simulated driver.
 const DRIVER: &str = "/driver";
 
 /// Returns a place with a GPU and both slices as devices, if its engine runs containers.
@@ -36,7 +36,7 @@ fn example(name: &str) -> Value {
     serde_saphyr::from_str(&fs::read_to_string(path).unwrap()).expect("it is YAML")
 }
 
-/// Writes an object into a file of the place. JSON is YAML.
+/// Writes an object into a file of the place. The file is JSON, which is valid YAML.
 fn write(place: &Place, name: &str, object: &Value) -> String {
     let path = place.files.path().join(name);
     fs::write(&path, object.to_string()).unwrap();
@@ -56,15 +56,15 @@ fn play(place: &mut Place, pod: &mut Value) {
     assert_eq!(played.ended, "exit 0", "{played}");
 }
 
-/// Fails unless both containers are the slices, with exactly their limits, and no program of theirs lifts them. Programs find the
-/// driver in a folder.
+/// Fails unless the two containers have the slices, with exactly their limits, and no program in them can lift the limits.
+/// Programs find the driver in the folder `driver`.
 #[track_caller]
 fn are_the_slices(place: &Place, containers: [&str; 2], driver: &str) {
     let cleared = place.cleared(driver);
     let cleared: Vec<&str> = cleared.iter().map(String::as_str).collect();
     let mine = ["GPU_MEM_LIMIT=1GiB", "GPU_CORE_PERCENT=100", "GPUSLICE_CONFIG=/dev/null", "LD_PRELOAD="];
     let changed = [&cleared[..], &mine].concat();
-    // Both have memory at a time: a slice does not count that of the other one.
+    // Both programs hold memory at the same time, and a slice must not count the memory of the other one.
     let mut programs = containers.map(|name| place.witness(name, &[], &changed));
     for ((name, (slice, mebibytes, share)), program) in containers.into_iter().zip(SLICES).zip(&mut programs)
     {
@@ -118,7 +118,7 @@ fn kube_play_of_an_old_podman_gives_containers_the_slices_that_they_mount() {
     for volume in spec["volumes"].as_array_mut().unwrap() {
         let path = &mut volume["hostPath"]["path"];
         let real = path.as_str().unwrap();
-        // The node's files lie below another root, and devices of NVIDIA are not here.
+        // The files of the node lie below another root, and this machine has no devices of NVIDIA.
         *path = json!(match real {
             "/usr/local/lib/gpuslice" => library.clone(),
             "/dev/nvidia0" | "/dev/nvidiactl" | "/dev/nvidia-uvm" => "/dev/null".to_owned(),
@@ -188,7 +188,7 @@ fn composes(composer: Composer, name: &str) {
     let service = |name: &str| json!({ "image": IMAGE, "container_name": name });
     let mut changes = json!({ "services": { "train": service("train"), "serve": service("serve") } });
     if composer == Composer::Docker {
-        // Its daemon has no bridge.
+        // The daemon of Docker has no bridge here.
         for service in changes["services"].as_object_mut().unwrap().values_mut() {
             service["network_mode"] = json!("none");
         }

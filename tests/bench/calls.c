@@ -71,7 +71,7 @@ static void *thread(void *count) {
     return NULL;
 }
 
-/* Measures a call in its thread, as if each running thread had a processor of its own. */
+/* Measures the time of a call in each of several threads. If threads share processors, only the time on a processor counts. */
 static void with_threads(const char *name, int threads, long count) {
     long processors = sysconf(_SC_NPROCESSORS_ONLN), running = threads < processors ? threads : processors;
     double each[ROUNDS];
@@ -91,8 +91,8 @@ static void among(const char *name, long live) {
     for (long i = 0; i < live; i++) release(kept[i]);
 }
 
-/* A million allocations live: they are made one by one, which shows the slowest, and then replaced in an order that no cache
- * can follow. */
+/* Measures with a million live allocations. Makes them one by one and prints the time of the slowest. Then replaces them in a
+ * random order, so that the processor's caches do not help. */
 static void among_a_million(void) {
     double slowest = 0;
     for (long i = 0; i < MANY; i++) {

@@ -1,6 +1,6 @@
-/* Measures a launch that need not wait. `launches NAME [SHAPES]` prints one line `name nanoseconds` for each number of
- * threads: the median of launches in short bursts, so far apart that no limit binds, of SHAPES shapes in turn (one). `launches
- * idle` prints the time of the first launch after ten seconds without any. */
+/* Measures a launch that need not wait. `launches NAME [SHAPES]` prints one line `name nanoseconds` for each number of threads:
+ * the median over short bursts of launches, so far apart that no limit binds. The launches have SHAPES different shapes in turn,
+ * one by default. `launches idle` prints the time of the first launch after ten seconds without any. */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdint.h>

@@ -48,7 +48,7 @@ static void measure(const char *what, int (*call)(void))
     printf("%s %.0f\n", what, median(mean, ROUNDS));
 }
 
-/* Opens and closes the slice by its path. */
+/* Path of the slice that `open_and_close` opens. */
 static const char *path;
 
 static int open_and_close(void)

@@ -90,7 +90,7 @@ fn a_public_implementation_takes_the_specification_and_a_container_gets_the_slic
     let paths: Vec<&str> = mounts.keys().copied().collect();
     let library = "/usr/local/lib/gpuslice/libgpuslice.so";
     assert_eq!(paths, ["/data", "/etc/ld.so.preload", "/run/gpuslice/conf", "/run/gpuslice/region", library]);
-    // The slice brings no device, hook or group: the GPU is a device of its own.
+    // The edits of a slice add no device node, hook or group, because another CDI device brings the GPU.
     assert_eq!(container.rest(), BTreeMap::from([("ociVersion", &Value::from("1.0.2"))]));
     let absent = inject(&folder, "gpuslice.dev/slice=c", &[]).unwrap_err();
     assert!(absent.contains("gpuslice.dev/slice=c"), "{absent}");
@@ -160,7 +160,7 @@ fn a_limit_that_is_left_out_stays() {
     let spec = fs::read_to_string(root.path().join("var/run/cdi/gpuslice-a.json")).unwrap();
     assert_eq!(spec, printed);
     assert!(spec.contains("\"GPU_MEM_LIMIT=4GiB\"") && spec.contains("\"GPU_CORE_PERCENT=50\""), "{spec}");
-    // All that the device has is no limit.
+    // A quota and a share of 100 % limit nothing. The file still has both settings.
     cdi(root.path(), &["a", "--mem", "100%", "--cores", "100"]).code(0);
     let text = fs::read_to_string(&config).unwrap();
     assert!(text.contains("GPU_MEM_LIMIT=100%\n") && text.contains("GPU_CORE_PERCENT=100\n"), "{text}");
@@ -231,7 +231,7 @@ fn the_region_of_a_slice_that_containers_are_given_is_not_removed() {
     fs::rename(slots.join("other"), slots.join("slot-0")).unwrap();
     fs::rename(regions.join("other"), regions.join("slot-0")).unwrap();
     let region = |name: &str| regions.join(name).join("region");
-    // A program of each container has ended.
+    // In each slice, the only member has left.
     for name in ["a", "agents", "slot-0"] {
         Member::join(&region(name), Trust::AnyOwner, &[]).unwrap().0.leave();
     }

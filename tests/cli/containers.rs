@@ -79,7 +79,7 @@ fn slices_of_two_containers_with_one_name_are_seen_and_changed_each() {
     assert!(row(&table, [&first, &one.place]).contains(" 48.00 MiB "), "{table:?}");
     assert!(row(&table, [&second, &two.place]).contains(" 80.00 MiB "), "{table:?}");
     assert!(table.out.lines().next().unwrap_or_default().contains(" CONTAINER "), "{table:?}");
-    // The name alone means both, and nothing is changed by it.
+    // The name alone fits both slices, so the commands refuse it and change nothing.
     for arguments in [&["status", &name][..], &["set", &name, "--mem", "64MiB"], &["remove", &name]] {
         ask(arguments)
             .code(1)
@@ -100,7 +100,7 @@ fn slices_of_two_containers_with_one_name_are_seen_and_changed_each() {
     let shown = ask(&["status", &path]).code(0).says(&format!("container {}", two.place));
     assert!(row(&shown, [&two.pid.to_string(), "witness"]).contains(" 80.00 MiB "), "{shown:?}");
     ask(&["status", &two.pid.to_string()]).code(0).says(&second);
-    // A change is one of this slice alone.
+    // The change applies to this slice alone.
     ask(&["set", &second, "--mem", "100MiB"]).code(0).says("256MiB -> 100MiB");
     assert_eq!((one.take(150 * MIB), two.take(150 * MIB)), ("0".to_owned(), "2".to_owned()));
     ask(&["remove", &first]).code(1).complains(&format!("1 process lives in {first} ({})", one.pid));
@@ -114,7 +114,7 @@ fn slices_of_two_containers_with_one_name_are_seen_and_changed_each() {
     top.press("q");
     assert!(top.end().success());
     assert_eq!((one.take(MIB), two.take(MIB)), ("2".to_owned(), "0".to_owned()));
-    // The name means the slice that is left.
+    // The name alone is enough for the only slice that is left.
     let left = two;
     let _ended = one.program.end();
     ask(&["status", &name]).code(0).says("80.00 MiB used, limit 100MiB");
@@ -179,7 +179,7 @@ fn links_pipes_and_other_files_of_a_container_lead_nowhere() {
         return;
     }
     let (bench, target) = (Bench::simulated_without_contexts(), name("target"));
-    // The region of a slice in a folder at which no search looks, and links to it from the folders of a container.
+    // The region of this slice is in a folder that no search covers. The folders of a container have links to it.
     let own = crate::support::command::OwnSlice::join("target");
     let region = own.region.0.display().to_string();
     let script = format!(

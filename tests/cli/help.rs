@@ -115,19 +115,19 @@ fn shells_complete_the_names_of_slices() {
         assert_eq!(bash_offers(&["gpuslice", command, start]), [own], "{command}");
     }
     assert!(bash_offers(&["gpuslice", "status", ""]).contains(&own.to_owned()));
-    // No slice name is offered where no slice can stand.
+    // The completion offers no slice where a command takes none.
     for line in
         [&["gpuslice", "run", start][..], &["gpuslice", "status", "--over", start], &["gpuslice", start]]
     {
         let offers = bash_offers(line);
         assert!(!offers.contains(&own.to_owned()), "{line:?}: {offers:?}");
     }
-    // A name that would need quotes is not offered.
+    // The completion leaves out a name that would need quotes.
     let odd = RegionFile::of(&format!("{own} $(x)"));
     let (_member, _) = Member::join(&odd.0, Trust::OwnerOnly, &[]).expect("it can be made");
     let offered = ask(&["complete-slices"]).code(0).out;
     assert!(offered.lines().any(|line| line == own) && !offered.contains('$'), "{offered}");
-    // The scripts of the other shells know where a slice can stand, and ask `complete-slices` too.
+    // The scripts of the other shells offer slices in the same places, and ask `complete-slices` too.
     let zsh = ask(&["completions", "zsh"]).code(0).out;
     assert_eq!(zsh.lines().filter(|line| line.contains(":_gpuslice_slices'")).count(), 6, "{zsh}");
     let script = ask(&["completions", "fish"]).code(0).out;

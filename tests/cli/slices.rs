@@ -95,7 +95,7 @@ fn a_slice_is_removed_once_no_process_lives_in_it() {
 fn a_slice_whose_file_was_removed_is_said_to_be_by_its_name() {
     let slice = OwnSlice::join("deleted");
     std::fs::remove_file(&slice.region.0).expect("it is there");
-    // A test beside this one may be about to execute a program: its child still has the region.
+    // The child of another test has the region open until it executes a program, so the message may name that child too.
     let own = std::process::id();
     let is_named = |error: &str| {
         let (_, users) = error.split_once("was removed while in use by process").unwrap_or_default();
@@ -123,7 +123,7 @@ fn a_limit_that_is_a_long_number_is_shown_as_a_size() {
 #[test]
 fn all_unused_slices_are_removed_and_no_other() {
     let living = OwnSlice::join("kept");
-    // A container's region: `run` has not made it, so `list` does not remove it.
+    // This region is named like a container's. `run` has not made it, so `list` does not remove it.
     let unused = living.region.0.display().to_string().replace("-run-", "-container-");
     let unused = RegionFile(unused.into());
     join(&unused.0, 0x43, Limits::NONE).leave();
@@ -171,7 +171,7 @@ fn limits_that_sum_to_more_than_the_gpu_has_are_told_by_list_status_and_doctor()
     let doctor = ask(&["doctor"]).out;
     let warning = |words: &str| doctor.lines().any(|line| line.contains("warning") && line.contains(words));
     assert!(warning(&memory) && warning(&time) && doctor.contains("gpuslice set SLICE --mem"), "{doctor}");
-    // These quotas fit, and a share under a policy is a cap: it does not count in the sum.
+    // These quotas fit. A share under a policy is only an upper bound, so it does not count in the sum.
     let device = |member: &Member| member.device(&Uuid([0x45; 16])).expect("the slice has the device");
     let sharing = Sharing { policy: CorePolicy::Equal, ..Sharing::FIXED };
     for member in &members {
@@ -195,10 +195,10 @@ fn limits_that_sum_to_more_than_the_gpu_has_are_told_by_list_status_and_doctor()
 fn a_slice_is_meant_by_the_number_of_a_process_in_it() {
     let slice = OwnSlice::join("by-process");
     let own = std::process::id().to_string();
-    // This process is in the slices of other tests as well, and the number means one of those.
+    // This process is in the slices of other tests as well, so its number may lead to any of them.
     let pids = json(&["status", &own, "--json"])["slices"][0]["devices"][0]["processes"][0]["pid"].as_u64();
     assert_eq!(pids, Some(std::process::id().into()));
-    // A name goes before a number.
+    // If a slice has the word as its name, the command takes that slice and not a process number.
     let name = format!("{own}-1");
     let region = RegionFile::of(&name);
     let _member = join(&region.0, 0x46, Limits::NONE);

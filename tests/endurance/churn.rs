@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 const SECONDS: u64 = 10;
 /// Time between two looks.
 const LOOK: Duration = Duration::from_millis(10);
-/// Interval between two calms, at which all guests end and only the memory of the residents may be left.
+/// Interval between two calms. In a calm all guests have ended, and only the memory of the residents may be left.
 const CALM: Duration = Duration::from_secs(4);
 /// Time in which everything that a dead process held must be available again.
 const SOON: Duration = Duration::from_secs(1);
@@ -170,7 +170,8 @@ impl<'a> Slice<'a> {
         }
     }
 
-    /// Updates the longest time for which the resident has stood still beyond the debt of the slice.
+    /// Updates the longest stall of the resident. A stall begins when the resident has stopped running and the slice's debt is
+    /// paid, whichever is later. `last` is the last millisecond in which the resident ran, and `now` is in nanoseconds.
     fn look(&mut self, last: Option<u64>, now: u64) {
         let device = self.monitor.devices()[0].device;
         if let Some(last) = last {
@@ -241,6 +242,8 @@ fn calm(bench: &Bench, slices: &mut [Slice<'_>], residents: u64) {
     }
 }
 
+/// The loop looks every [`LOOK`] at the ground truth and at the ledgers. It ends the guests whose time is over, starts others,
+/// and changes limits at random instants. In each calm it ends all guests and compares the slices with their beginning.
 #[test]
 fn slices_stay_whole_while_programs_come_and_go() {
     let _alone = machine();

@@ -13,8 +13,8 @@ use std::time::Duration;
 const REACH: u64 = 5_000;
 
 /// Makes a slice in which hundreds of processes die one after the other, or dozens together. The device gets their memory back at
-/// once, because 300 ms after each death would make minutes of seconds. In a storm a wait for leaving memory can also end too
-/// early, which the peak would show. The tests `lifecycle/leaving` and `endurance/churn` cover memory that comes back later.
+/// once, because a delay of 300 ms after each death would make the tests take minutes. In a storm, a wait for leaving memory
+/// could also end too early, and the peak would show that. The tests `lifecycle/leaving` and `endurance/churn` cover the delay.
 fn of_many_deaths() -> Aftermath {
     Aftermath::on(Bench::simulated_without_contexts().with_quick_nvml().with("SIMGPU_TEARDOWN_MS", "0"))
 }
@@ -52,7 +52,7 @@ fn killed_inside(call: &str, wanted: u64) {
     let [mut killed, mut ended] = [0_u64; 2];
     let mut count = |answer: &str| match answer {
         "killed" => killed += 1,
-        // The way through the call differs between runs: hashes have another seed in each process.
+        // A host may end before it reaches the instruction: hashes have another seed in each process, so its way can be shorter.
         "ended" => ended += 1,
         other => panic!("{call}: {other}"),
     };
@@ -68,7 +68,7 @@ fn killed_inside(call: &str, wanted: u64) {
         aftermath.settles();
         at += stride;
     }
-    // At any instruction: in the driver, in the C library, or between them. This is slow, so there are fewer samples.
+    // These hosts die at any instruction: in the driver, in the C library, or between them. That is slow, so they are fewer.
     for _ in 0..wanted.div_ceil(20) {
         let at = chance.below(all.min(REACH));
         count(&stepper.ask(&format!("at {call} {at}")));

@@ -64,8 +64,8 @@ def growth(steps):
 
 
 def linear():
-    """Returns, by size, the bytes that the device loses at the first allocation and by all of them, and the bytes that it does
-    not get back."""
+    """Returns, by size, the bytes that the device loses at the first allocation and by all of them. Also returns the bytes
+    that it does not get back."""
     cuda, seen = Cuda(), {}
     for size in (256, 64 * KIB, MIB, 2 * MIB, 2 * MIB + 1, 3 * MIB, 32 * MIB, 33 * MIB):
         before, count, held = cuda.free(), min(256, 512 * MIB // size), []

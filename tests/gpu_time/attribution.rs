@@ -21,7 +21,7 @@ use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// Faults with which NVML supports neither the older of its two questions nor the newer one.
+/// Faults of an NVML that lacks the older or the newer function for the use by process.
 const NO_SAMPLES: &str = "nvmlDeviceGetProcessUtilization=3";
 const NO_LIST: &str = "nvmlDeviceGetProcessesUtilizationInfo=3";
 
@@ -314,8 +314,8 @@ fn slices_of_different_folders_find_each_other_by_the_drivers_file() {
     until(&bench, is(untold(Why::NotSupported)));
 }
 
-/// Starts busy processes of two slices that see each other, of which only the one that asks NVML gets answers. Returns the
-/// regions, too. `places` are the regions' folders.
+/// Starts a busy process in each of two slices that see each other. The slice that calls NVML gets answers, and the other one
+/// would get none. Returns the regions, too. `places` are the regions' folders.
 fn one_asks(bench: &Bench, places: [&str; 2]) -> ([Living; 2], [PathBuf; 2]) {
     let start = |folder: &str, number: usize, faults: &str| {
         let slice = number.to_string();
@@ -324,7 +324,7 @@ fn one_asks(bench: &Bench, places: [&str; 2]) -> ([Living; 2], [PathBuf; 2]) {
     };
     let blind = format!("{NO_SAMPLES};{NO_LIST}");
     let (asker, of_asker) = start(places[0], 0, "");
-    // The slice whose region has the smaller number asks, and the number is as good as random.
+    // The slice whose region has the smaller file number calls NVML. The system chooses the numbers, so the test tries several.
     for number in 1..30 {
         let (listener, of_listener) = start(places[1], number, &blind);
         until_all_have(std::slice::from_ref(&of_listener), Source::Replayed);
@@ -345,7 +345,7 @@ fn slices_that_see_each_other_notice_a_program_that_publishes_nothing() {
         neighbour.kill();
         until_all_have(&regions, Source::Replayed);
         asker.kill();
-        // The other slice is alone now, and asks for itself.
+        // The other slice is alone, and calls NVML itself.
         until_all_have(&regions[1..], Source::Events);
     }
 }
@@ -396,7 +396,7 @@ fn the_factor_of_a_process_that_stops_ends_soon_after_its_co_tenant() {
         until(&bench, |_, factor| factor == WHOLE_FACTOR);
         began.elapsed()
     };
-    // The silence of the elected process, and some steps of the successor.
+    // An idle machine takes 1.6 s: the silence of the elected process, and some steps of its successor.
     timed::holds(Duration::from_millis(900), take_over, |took| *took < Duration::from_millis(2_500));
 }
 
@@ -515,7 +515,7 @@ fn a_policy_that_reaches_its_neighbours_says_nothing() {
     let bench = Bench::simulated();
     let (_first, log) = dividing(&bench, "here", "first");
     let (_second, other) = dividing(&bench, "here", "second");
-    // A program in no slice takes time as well, but the policy has a slice to divide the GPU with.
+    // A program outside of slices takes time as well. But the policy has a slice to divide the GPU with, so no slice warns.
     let _neighbour = neighbour(&bench);
     for _ in 0..150 {
         sleep(Duration::from_millis(20));

@@ -50,23 +50,23 @@ fn a_rank_on_the_simulated_gpu_waits_for_the_others() {
 
 #[test]
 fn threads_that_wait_for_each_other_on_their_gpus_keep_in_step() {
-    // 5.05 ms at 30 percent take 16.8 ms. Out of step, one step takes seconds.
+    // 5.05 ms at 30 percent take 16.8 ms. If the threads fall out of step, one step takes seconds.
     let slack = slack_of(60, 17, 40);
     timed::holds(slack, || step_of_two("30", 60, "5ms", "1", ["1", "2"]), |took| *took < 40_000);
 }
 
 #[test]
 fn threads_that_wait_for_each_other_all_the_time_keep_in_step() {
-    // Ten times half a millisecond, each with a collective, take 50 ms at 10 percent. From the time that leases leave, they take
-    // more than a second.
+    // Ten times half a millisecond, each with a collective, take 50 ms at 10 percent. If launches got only the time that leases
+    // leave over, they would take more than a second.
     let slack = slack_of(40, 50, 250);
     timed::holds(slack, || step_of_two("10", 40, "500us", "1", ["10", "2"]), |took| *took < 250_000);
 }
 
 #[test]
 fn threads_that_wait_for_each_other_keep_in_step_while_nvml_starts() {
-    // NVML is asked after one second. A step takes 50 ms. If nothing were measured while NVML starts, the threads would fall out
-    // of step, and charges of seconds would follow.
+    // The library asks NVML after one second. A step takes 50 ms. If the library measured nothing while NVML starts, the threads
+    // would fall out of step, and charges of seconds would follow.
     let bench = Bench::simulated().with("SIMGPU_FAULTS", "nvmlInit_v2=delay:3s@1");
     let words = ["40", "500us", "1", "10", "2"];
     let step = || number(&collective_on(&bench, "10", "2", &words), "took ") * 1000 / 40;
@@ -75,7 +75,7 @@ fn threads_that_wait_for_each_other_keep_in_step_while_nvml_starts() {
 
 #[test]
 fn a_kernel_that_waits_for_a_launch_on_another_gpu_does_not_wait_for_that_gpus_debt() {
-    // 100 ms at 20 percent take half a second, of which 400 ms are owed when they have ended.
+    // The late kernel of 100 ms takes half a second at 20 percent. The slice owes 400 ms of that when the kernel has ended.
     let outcome = collective("20", "2", &["12", "500us", "1", "1", "2", "100ms"]);
     println!("{outcome}");
     assert!(number(&outcome, "last ") < 300);
@@ -83,7 +83,7 @@ fn a_kernel_that_waits_for_a_launch_on_another_gpu_does_not_wait_for_that_gpus_d
 
 #[test]
 fn threads_on_four_gpus_keep_in_step() {
-    // 5.05 ms at 10 percent take 50.5 ms. Out of step, a step takes seconds.
+    // 5.05 ms at 10 percent take 50.5 ms. If the threads fall out of step, one step takes seconds.
     let step = || number(&collective("10", "4", &["40", "5ms", "1", "1", "4"]), "took ") * 1000 / 40;
     timed::holds(slack_of(40, 51, 150), step, |took| *took < 150_000);
 }

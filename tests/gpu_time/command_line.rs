@@ -99,7 +99,7 @@ fn status_shows_the_used_part_of_a_devices_time() {
 fn status_shows_the_debt() {
     let slice = with_share("owed", 300);
     let device = slice.device(0x11);
-    // As at the end of a kernel of 30 s.
+    // This settlement is like the one at the end of a kernel of 30 s.
     slice.member.settle(
         device,
         GpuTimeChange::charge(GpuTime::from_millis(30_000)),
@@ -120,7 +120,7 @@ fn recent_use_is_the_charge_while_status_looked() {
     let report = thread::scope(|scope| {
         let member = &slice.member;
         scope.spawn(move || {
-            // A quarter of the passing time is charged.
+            // The thread charges a quarter of the elapsed time.
             let (start, mut charged) = (Instant::now(), 0);
             while wanted.recv_timeout(Duration::from_millis(1)) == Err(RecvTimeoutError::Timeout) {
                 let due = u64::try_from(start.elapsed().as_nanos()).expect("it is short") / 4;
@@ -160,7 +160,7 @@ fn the_use_of_the_last_seconds_is_reported_without_a_wait() {
     for (told, seconds, at_most) in [(0, 1, 0), (1, 10, 8), (2, 60, 58)] {
         let figure = |name: &str| lately[told].get(name).and_then(Value::as_u64).expect("it is a number");
         assert_eq!(figure("seconds"), seconds);
-        // A second more or less, because time has passed since.
+        // The figure may have a second more or less, because time has passed since.
         let used = figure("used_ns") / (SECOND / 4);
         assert!(used <= at_most + 1 && used + 8 >= at_most, "{used} quarters of a second in {seconds} s");
         assert_eq!(figure("throttled_ns"), 2 * figure("used_ns"));
@@ -188,7 +188,7 @@ fn a_share_that_is_set_holds_in_a_running_program_within_300_ms() {
         ask(&["set", &name, "--cores", share]).code(0).says(&format!("-> {share}% of its time"));
         thread::sleep(Duration::from_millis(300));
         let used = used_over(&running, Duration::from_secs(1));
-        // Less than the share if other programs have the processor, and never more.
+        // The program uses less than the share if other programs have the processor, and it never uses more.
         assert!((permille / 2..=permille + 50).contains(&used), "{used} thousandths at {share} %");
     }
     let report = json(&["status", &name, "--json", "--over", "1"]);

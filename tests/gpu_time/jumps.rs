@@ -19,7 +19,7 @@ fn a_launch_that_is_left_while_it_waits_delays_no_other() {
 
 #[test]
 fn where_no_thread_can_be_started_a_launch_that_is_left_while_it_waits_delays_no_other() {
-    // The first launch that waits is left while it looks at events.
+    // The first launch that waits queries events. The signal handler jumps out of it meanwhile.
     let bench = Bench::simulated().with("SIMGPU_FAULTS", "cuEventQuery=delay:300ms");
     let host =
         bench.host("paced_jumps", &["waiting", "20ms", "3"]).preload(&compiler::wrapper("wrap_threads"));
@@ -56,6 +56,6 @@ fn launches_inside_another_are_not_paid_although_a_handler_has_launched_from_dee
     let bench = Bench::simulated().with("SIMGPU_FAULTS", "cuLaunchKernel=delay:300ms");
     let outcome = paced(bench.host("paced_jumps", &["handlers", "200ms"]), "10").run();
     outcome.contains(&["handled 1"]);
-    // Five launches of 0.3 s in the driver. Launches that are paid wait for 2 s each.
+    // Five launches take 0.3 s each in the driver. If the library charged a nested launch, it would wait for 2 s.
     assert!(number(&outcome, "nested ") < 5_000, "{outcome}");
 }

@@ -61,7 +61,7 @@ fn a_step_of_many_shapes_is_not_charged_twice_once_events_fail() {
     let outcome = host.set("GPU_CORE_PERCENT", "50").run();
     outcome.contains(&["failed 0"]);
     println!("{outcome}");
-    // 2.5 s of kernels. Estimates without events may be wrong by a fifth.
+    // The kernels take 2.5 s. Estimates without events may be wrong by a fifth.
     assert!(number(&outcome, "took ") < 6000, "{outcome}");
 }
 
@@ -80,7 +80,7 @@ fn while_nvml_keeps_the_meter_launches_go_on() {
         let outcome = host.loaded().set("GPU_CORE_PERCENT", "95").run().quiet();
         println!("{fault}: {outcome}");
         assert!(number(&outcome, "longest ") < 700, "{fault}: {outcome}");
-        // 1900 ms of kernels. If none were measured, one kernel would run each 50 ms.
+        // The kernels take 1900 ms. If none were measured, one kernel would run each 50 ms.
         assert!(number(&outcome, "launches ") > 300, "{fault}: {outcome}");
     }
 }
@@ -94,7 +94,7 @@ fn a_context_that_ends_while_the_meter_is_kept_in_another_costs_nothing_from_the
         Some("untold") => return skip_untold("a context that ends beside a slow call"),
         said => assert_eq!(said, Some("ending 0")),
     }
-    // The worker asks for the next event, which is of the other context: the first thread rests.
+    // The worker queries the next event. That event is of the other context, because the first thread rests.
     bench.goes_wrong("cuEventQuery=delay:6s@1");
     assert_eq!(host.ask("go on"), "launched 0, destroyed 0");
     let monitor = Monitor::open(&bench.region(), Trust::AnyOwner).unwrap().expect("there is a region");
@@ -135,8 +135,8 @@ fn while_code_is_loaded_on_a_device_launches_go_on_on_another() {
 #[test]
 fn a_kernel_that_runs_on_does_not_delay_a_launch_that_it_may_wait_for() {
     let bench = bench();
-    // Without a limit it would be less than a millisecond. At 95 percent the saved time and the queue delay the launch. At 30
-    // percent a debt does too, which grows as long as the kernel runs.
+    // Without a limit the launch would take less than a millisecond. At 95 percent the saved time and the queue delay the
+    // launch. At 30 percent a debt does too, which grows as long as the kernel runs.
     for (percent, most) in [("95", 1_000), ("30", 8_000)] {
         let host = bench.host("paced_streams", &["outlasts", "1ms", "3"]).loaded();
         let mut host = host.set("GPU_CORE_PERCENT", percent).start();
@@ -197,7 +197,7 @@ fn launches_that_return_when_their_kernels_have_ended_are_charged() {
     let outcome = host.set("CUDA_LAUNCH_BLOCKING", "1").run().quiet();
     println!("{outcome}");
     outcome.contains(&["failed 0"]);
-    // 300 ms of kernels at 30 percent.
+    // The kernels take 300 ms, and so a second at 30 percent.
     assert!(number(&outcome, "took ") > 750, "{outcome}");
 }
 
@@ -208,6 +208,6 @@ fn shapes_that_are_all_new_do_not_wait_for_the_meter_one_by_one() {
     let (bare, limited) = (host().run(), host().loaded().set("GPU_CORE_PERCENT", "95").run().quiet());
     println!("{bare}{limited}");
     limited.contains(&["failed 0"]);
-    // If each eight of them waited for a tick of the worker, the run would be seven times as long.
+    // If launches waited for a tick of the worker, eight at a time, the run would be seven times as long.
     assert!(number(&limited, "took ") < 3 * number(&bare, "took ") + 50, "{bare}{limited}");
 }

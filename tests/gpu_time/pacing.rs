@@ -257,7 +257,7 @@ fn a_program_whose_first_launches_return_after_their_kernels_have_ended_keeps_to
     let outcome = host.run().quiet();
     outcome.contains(&["wrapped: yes"]);
     let launches = number(&outcome, "first second ");
-    // The share, the burst, a lease, and the kernels that could not be measured, of 400 us each.
+    // The bound adds up the share, the burst, a lease, and the kernels of 400 us that could not be measured.
     assert!((200..=(100 + 20 + 1) * 10 / 4 + 4).contains(&launches), "{launches} launches");
     let longest = number(&outcome, "longest ");
     assert!(longest < 500, "a launch took {longest} ms");

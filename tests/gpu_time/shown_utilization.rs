@@ -146,15 +146,15 @@ fn where_nvml_tells_no_processes_apart_a_slice_sees_its_share_and_as_much_memory
     let viewer = at_home(&bench, "reports", &["watch", "0", "1"]).preload(&compiler::wrapper("strange_nvml"));
     let mut viewer = ready(viewer.start());
     until(&mut viewer, |shown| ABOUT_30.contains(&shown.rates[0]));
-    // The device is 90 and 80 percent busy, and so are its samples.
+    // The wrapped NVML reports a GPU that is busy for 90 percent and a memory that is busy for 80. So do its samples.
     let shown = look(&mut viewer);
     assert_eq!(shown.rates[1], shown.rates[0] * 80 / 90, "{shown:?}");
     assert_eq!(shown.domains[1], shown.domains[0] * 80 / 90, "{shown:?}");
     assert!((15..=36).contains(&shown.samples[1]), "{shown:?}");
 }
 
-/// Starts a viewer beside a busy neighbour, in a process-number namespace of its own, with a member that `member` describes if it
-/// is not empty. Returns `None` if that is not allowed.
+/// Starts a viewer beside a busy neighbour, in a process-number namespace of its own. If `member` is not empty, starts a process
+/// of the slice with these words there too. Returns `None` if that is not allowed.
 fn in_a_container(bench: &Bench, member: &[&str]) -> Option<Living> {
     let programs = ["load", "reports"].map(|name| compiler::plain(name).display().to_string());
     let [load, reports] = programs.each_ref().map(String::as_str);
@@ -176,7 +176,7 @@ fn in_a_container_of_an_old_driver_a_slice_is_shown_its_share_if_it_has_one_and_
     let cases: [(_, _, &[&str], Claim<'_>); 3] = [
         ("GPU_CORE_PERCENT", "30", &BUSY, &about_30),
         ("GPU_MEM_LIMIT", "1GiB", &BUSY, &whole),
-        // No process of the container has used the device, so it is known that the work is not the slice's.
+        // No process of the container has used the device, so the library knows that the work is not the slice's.
         ("GPU_MEM_LIMIT", "1GiB", &[], &|shown| shown.rates[0] == 0),
     ];
     for (name, value, does, is_so) in cases {

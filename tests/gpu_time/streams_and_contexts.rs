@@ -1,4 +1,4 @@
-//! Streams and contexts that wait, are used aside or end take no cost out of the account.
+//! A slice is charged for its launches in full, even if streams wait, threads change between streams, or contexts end.
 
 use super::hosts::{at_30, busy, kernels, number, paced};
 use crate::support::bench::Bench;
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 fn a_primary_context_that_is_let_go_and_lives_on_takes_no_cost_with_it() {
     let outcome = at_30(&["retains", "10ms", "60"]);
     outcome.contains(&["failed 0"]);
-    // 600 ms of kernels at 30 percent.
+    // The kernels take 600 ms, and so two seconds at 30 percent.
     assert!(number(&outcome, "took ") > 1500, "{outcome}");
 }
 
@@ -49,7 +49,7 @@ fn a_context_that_ends_after_the_meter_waits_for_no_thread() {
 
 #[test]
 fn launches_of_a_handler_that_runs_after_the_librarys_own_wait_for_their_share() {
-    // 600 ms of kernels at 30 percent. The slice has saved up less than 200 ms.
+    // The kernels take 600 ms, and so two seconds at 30 percent. The slice has saved up less than 200 ms.
     let outcome = at_30(&["goes-on", "3ms", "200"]);
     outcome.contains(&["before 0", "failed 0"]);
     assert!(number(&outcome, "went on for ") > 1_200, "{outcome}");
@@ -67,7 +67,7 @@ fn a_stream_that_waits_for_its_host_keeps_neither_the_host_nor_other_streams() {
         let host = bench.host("paced_streams", &["held-up", kernel, "30"]).loaded();
         host.set("GPU_CORE_PERCENT", percent).run().quiet()
     };
-    // 150 ms of work that cannot begin, and 100 ms beside it.
+    // Work of 150 ms cannot begin, and work of 100 ms runs beside it.
     let outcome = limited("95", "5ms");
     println!("{outcome}");
     outcome.contains(&["failed 0"]);
@@ -84,7 +84,7 @@ fn a_threads_own_stream_is_measured_again_after_its_context_was_reset() {
     let outcome = at_30(&["after-reset", "20us", "60"]);
     println!("{outcome}");
     outcome.contains(&["failed 0"]);
-    // 600 ms of kernels at 30 percent.
+    // The kernels take 600 ms, and so two seconds at 30 percent.
     assert!(number(&outcome, "took ") > 1500, "{outcome}");
 }
 
@@ -96,7 +96,7 @@ fn the_wait_of_a_stream_between_kernels_is_not_charged() {
             outcome.contains(&["failed 0"]);
             number(&outcome, "took ")
         };
-        // Naps of 2 ms, one after the other. If they were charged, each would cost its kernel 6 ms more.
+        // The naps of 2 ms follow each other. If the library charged them, each would cost its kernel 6 ms more.
         let took = timed::holds(Duration::from_millis(2200 - 1300), naps, |took| *took < 2200);
         assert!(took >= 1200, "{way}: {took} ms");
     }
@@ -143,7 +143,7 @@ fn measuring_the_default_stream_is_no_barrier_between_others() {
         number(&outcome, "took ")
     };
     let limited = || took(host().loaded().set("GPU_CORE_PERCENT", "95").run().quiet());
-    // 130 ms. It would be 200 ms if the second kernel waited for the first.
+    // The run takes 130 ms. It would take 200 ms if the second kernel waited for the first.
     let bare = took(host().run());
     timed::holds(Duration::from_millis(45), limited, |took| *took < bare + 45);
 }

@@ -68,7 +68,7 @@ fn another_name_that_takes_memory_or_launches_is_warned_of_once() {
     let both =
         bench.host("bypass", &["legacy:cuMemAllocManaged", "dlsym:cuLaunchUnheardOf"]).limited("64MiB").run();
     assert_eq!(both.err.lines().count(), 2, "{both}");
-    // Nothing is limited.
+    // Without a limit the library does not warn.
     bench.host("bypass", &["dlsym:cuLaunchUnheardOf", "legacy:cuMemAllocManaged"]).loaded().run().quiet();
 }
 

@@ -84,10 +84,11 @@ fn a_host_that_is_linked_has_the_driver_loaded_from_the_start() {
     assert_eq!(said, ["before loading: found"]);
 }
 
-/// Ways in which a library that looks in its own scope first reaches the driver, each with whether it is linked with it.
+/// Ways in which a library with `RTLD_DEEPBIND`, which looks in its own scope first, reaches the driver. The second value is true
+/// if the library is linked with the driver.
 const DEEP_WAYS: &[(&str, bool)] = &[("linked", true), ("default", true), ("next", true), ("opens", false)];
 
-/// Prepares a host that opens such a library with `RTLD_DEEPBIND`, by its own `RUNPATH`.
+/// Prepares a host that opens such a library, by the host's own `RUNPATH`.
 fn deep<'bench>(bench: &'bench Bench, (way, linked): (&str, bool)) -> Host<'bench> {
     let shared = ["-shared", "-fPIC"];
     let library = if linked {
@@ -138,7 +139,7 @@ fn the_flag_is_left_where_that_is_set_and_told_where_it_is_taken() {
     left.contains(&["looks in itself first"]);
 }
 
-/// Limits that cannot be read refuse GPU work, and no library gets past that.
+/// If a limit cannot be read, gpuslice refuses GPU work, also to a library that looks in its own scope first.
 #[test]
 fn a_library_that_looks_in_its_own_scope_first_is_refused_the_gpu_with_the_program() {
     for way in DEEP_WAYS {

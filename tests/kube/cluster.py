@@ -154,7 +154,7 @@ class Cluster:
         return os.path.exists(f"{CERTIFICATES}/apiserver.crt") and api.call("GET", "/readyz") == "ok"
 
     def images(self):
-        """Brings the images of all pods."""
+        """Imports the images of all pods into containerd."""
         ctr = [f"{NODE}/usr/bin/ctr", "--namespace", "k8s.io", "images"]
         until("containerd answers", lambda: subprocess.run([*ctr, "list"], capture_output=True).returncode == 0)
         for number, names in IMAGES.items():

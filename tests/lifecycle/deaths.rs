@@ -299,7 +299,7 @@ fn an_unwound_stack_ends_as_without_the_library_and_leaves_nothing() {
         keeps(&mut aftermath, 1);
         let bare = played(bare, || ());
         assert!(!bare.0.is_empty() || bare.1 == "signal 6", "{way} does something: {bare:?}");
-        // Nothing shows if the driver took the memory of an abandoned call, so that memory stays charged.
+        // The library cannot know if the driver granted the memory of an abandoned call, so that memory stays charged.
         let is_covered = || {
             let (ledger, truth) = (aftermath.ledger(), aftermath.bench.truth(0).living());
             assert!(ledger >= truth, "{way}: {ledger} charged, {truth} taken");

@@ -51,7 +51,7 @@ fn are_refused(aftermath: Aftermath, survivors: Vec<Living>, words: &str) {
     });
     for (number, mut host) in survivors.into_iter().enumerate() {
         let expected = if number == 0 {
-            // The first allocation after the mishap finds out.
+            // The first allocation after the fault detects it.
             "threads 0, then 800 800, create 800, graph 800, init 800"
         } else {
             "threads 800, then 800 800, create 800, graph 800, init 800"
@@ -123,13 +123,13 @@ fn members_of_a_replaced_region_go_on() {
 /// Takes the lock under which processes join, as another process. The lock is held as long as the file is open.
 fn hold_the_join_lock(path: &Path) -> std::fs::File {
     let file = OpenOptions::new().read(true).write(true).open(path).unwrap();
-    // SAFETY: all-zero bytes are a valid `flock`.
+    // SAFETY: `flock` consists of integers, for which all zeros is a valid value.
     let mut byte: libc::flock = unsafe { std::mem::zeroed() };
     byte.l_type = libc::F_WRLCK.try_into().unwrap();
     byte.l_start = JOIN_LOCK_OFFSET.try_into().unwrap();
     byte.l_len = 1;
     let until = Instant::now() + Duration::from_secs(10);
-    // SAFETY: the descriptor is open, and the call reads `byte`, which is a `flock`.
+    // SAFETY: `F_OFD_SETLK` needs an open descriptor and reads one `flock`; `file` is open, and `byte` is a `flock`.
     while unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw const byte) } == -1 {
         assert!(Instant::now() < until, "the join lock is not to be had");
         std::thread::yield_now();

@@ -146,7 +146,7 @@ fn nothing_is_back_while_a_ledger_has_bytes_that_the_driver_is_still_to_take() {
     let mut stays = begin(&bench);
     let mut first = begin(&bench);
     does(&mut first, &format!("alloc {MOST}"));
-    // While its call lasts, free memory plus the neighbour's charge is as much as before the death.
+    // While the neighbour's call lasts, free memory plus the neighbour's charge is as much as before the death.
     neighbour.order(&format!("alloc {}", QUOTA - 100 * MIB));
     let beside =
         Monitor::open(&bench.region_of("neighbour"), Trust::OwnerOnly).unwrap().expect("it has joined");
@@ -267,7 +267,7 @@ fn an_allocation_measures_available_memory_in_a_slice_whose_processes_began_toge
 fn a_later_quota_measures_available_memory_although_nvml_knows_no_process() {
     const MORE: u64 = 4 << 30;
     let bench = bench("16GiB", "300").with("SIMGPU_NVML_PIDS", "none");
-    // As large as its estimate.
+    // A context is as large as its estimate.
     let bench = bench.with("SIMGPU_CONTEXT_BYTES", "530MiB");
     let [mut stays, mut first] = [(); 2].map(|()| {
         begin_with_the_limits_of(bench.host("modules", &["dlsym"]).loaded().set("GPU_CORE_PERCENT", "50"))
@@ -326,7 +326,7 @@ fn the_first_context_of_a_slice_waits_for_leaving_memory_and_no_longer() {
     let bench = bench("8GiB", "300");
     let mut first = begin(&bench);
     does(&mut first, &format!("alloc {}", QUOTA - 150 * MIB));
-    // The slice ends with this process, and so does its knowledge of contexts.
+    // The slice ends with this process, and forgets the sizes of contexts.
     first.kill();
     let mut second = within(LEAVING.duration(), TEARDOWN, || begin(&bench));
     does(&mut second, &format!("alloc {}", QUOTA - 150 * MIB));

@@ -61,7 +61,7 @@ fn a_program_without_address_space_lives_on_as_without_the_library() {
     assert!(tried >= 3, "{tried}");
 }
 
-/// Of the later calls, a run of the test tries one in so many, from a random place: all of them take minutes.
+/// Of the later calls, a run tries one in so many, from a random one on, because all of them would take minutes.
 const SAMPLED: usize = 12;
 
 /// Runs the program for calls by which the library takes memory. In each run one of them fails, and so do the calls after it, until

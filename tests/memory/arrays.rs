@@ -175,7 +175,7 @@ fn a_level_of_a_mipmapped_array_costs_and_gives_back_nothing() {
 
 #[test]
 fn an_array_that_the_driver_fails_to_end_stays_charged() {
-    // The library's own question creates and ends an array first.
+    // To learn the size, the library itself creates and ends an array first. So the fault hits the second end.
     run(
         &Bench::simulated_without_contexts(),
         "failing",

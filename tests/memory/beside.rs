@@ -7,7 +7,8 @@ use crate::support::skip_untold;
 
 const DESTROY: &str = "cuMemPoolDestroy=hold";
 
-/// Has a second thread of an actor obey an order, until the driver holds it back. Returns false if the kernel does not tell.
+/// Has a second thread of an actor obey an order, until the driver holds it back. Returns false if the kernel does not show in
+/// which system call a thread is.
 #[track_caller]
 fn begins(actor: &mut Actor, order: &str) -> bool {
     let answer = actor.asks(&format!("beside {order}"));

@@ -11,7 +11,7 @@ fn spring(bench: &Bench, trap: &str) -> Outcome {
     bench.host("traps", &[trap, QUOTA]).limited("64MiB").run().quiet()
 }
 
-/// Asserts that the library changes no status that the quota has no part in: the same host without a limit gets it too.
+/// Asserts that the library changes no status without a limit. With a limit, lines with `also` have the same statuses too.
 fn statuses_agree(trap: &str, also: &str) {
     let bench = Bench::simulated_without_contexts();
     let bare = bench.host("traps", &[trap, QUOTA]).run().quiet();

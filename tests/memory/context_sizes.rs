@@ -100,7 +100,7 @@ fn beside(before: &[&str], meanwhile: &str) -> (u64, Bench) {
         assert!(Instant::now() < until, "it makes no context");
         std::thread::yield_now();
     }
-    // The library sets the mark after it has read free memory.
+    // The library marks the creation as under way after it has read free memory. So the neighbour acts between the two readings.
     does(&mut neighbour, &[meanwhile]);
     assert_eq!(host.heard(), None, "the neighbour was faster");
     assert_eq!(host.hear().as_deref().map(|answer| answer.starts_with("0 ")), Some(true));

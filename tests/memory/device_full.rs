@@ -64,7 +64,7 @@ fn each_way_to_ask_is_counted() {
         second.answers(&format!("take_{how} 1 {}", 100 * MIB), 2);
         unmet += 1;
         assert_eq!(ground.figures("b").unmet, unmet, "{how}");
-        // For a pool, the library does not know the bytes that the call reserved. It knows only that the pool holds nothing.
+        // For a pool, the library does not know the bytes that the call reserved, only that the pool holds nothing.
         assert_eq!(ground.figures("b").refused, 0, "{how}");
     }
     // A graph gets its grant when it is made. The driver takes the memory later.

@@ -32,8 +32,7 @@ fn unlimited(bench: &Bench, what: &str, quota: u64) -> Outcome {
     bare
 }
 
-/// Returns the most that the simulated GPU gave out, and the amount that it gives out once the program's memory is back. Both in
-/// MiB.
+/// Returns the most memory that the simulated GPU had in use, and the memory in use after the program has ended. Both in MiB.
 fn truth(bench: &Bench) -> (u64, u64) {
     let truth = bench.truth_at_rest(0);
     (truth.peak / MIB, truth.held / MIB)
@@ -253,7 +252,7 @@ fn memory_in_the_order_of_another_stream_spoils_no_capture() {
         .quiet();
     let without = "beside 0, beyond the quota 0, wait 0";
     bare.says(&[without, whole, without, whole]);
-    // A quota, a share of GPU time, and both.
+    // The program has in turn a quota, a share of GPU time, and both.
     for limits in [&["GPU_MEM_LIMIT"][..], &["GPU_CORE_PERCENT"], &["GPU_MEM_LIMIT", "GPU_CORE_PERCENT"]] {
         let bench = Bench::simulated_without_contexts();
         let mut host = bench.program(&program, &["dlsym", "beside", &sixty_four]).loaded();

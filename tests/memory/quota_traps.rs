@@ -88,7 +88,7 @@ fn a_library_that_counts_width_by_height_is_caught() {
     let [honest, naive] = try_out("width_by_height", &trap("pitched"), &[]);
     honest.says(&["one row too many 2"]);
     naive.says(&["one row too many 0"]);
-    // One row more, of the pitch that the driver chose.
+    // The device gave out two rows too many: one beside the full quota, and one in the last allocation. Their pitch is 512.
     assert_eq!((honest.peak(), naive.peak()), (FULL, FULL + 2 * 512));
 }
 

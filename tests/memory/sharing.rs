@@ -53,7 +53,7 @@ fn a_process_that_still_uses_memory_of_a_dead_maker_pays_for_it() {
         user.imports();
         stage.holds(PIECE + 4 * MIB);
         maker.host.kill();
-        // No process has looked since the death. The first one that asks for the rest of the quota finds the heir.
+        // No process has reaped since the death. The first one that asks for the rest of the quota finds the new payer.
         stage.has_left(&mut other, QUOTA - PIECE);
         stage.holds(PIECE);
         user.does("release 0");
@@ -72,7 +72,7 @@ fn of_several_users_one_after_the_other_pays() {
         stage.holds(PIECE);
         maker.host.kill();
         stage.holds(PIECE);
-        // The first heir gives the memory up, and the next one dies.
+        // The first user after the maker releases the memory, and the next one dies.
         users[0].does("release 0");
         stage.holds(PIECE);
         users[1].host.kill();
@@ -212,7 +212,7 @@ fn a_forged_handle_is_the_drivers_to_refuse_and_changes_no_charge() {
             }
             user.does(&format!("scribble 0 {byte} {}", 1 + byte));
         }
-        // First a handle of zeros, then the true handle.
+        // The process opens a handle of zeros first, and then the true handle.
         assert_ne!(user.asks("ipcopen 1 5"), "0", "a handle of zeros");
         user.does("ipcopen 1 0");
         stage.holds(PIECE);

@@ -1,11 +1,11 @@
-// Prints the queued GPU work at the return of a launch. The work is kernels of a length, or a graph that a change gave that
-// length. The change is an update (1), other parameters of its kernel (2), or a node that was off (3).
+// Prints the GPU work that is queued when a launch returns. The work is kernels of a given length, or a graph that takes this
+// length only after a change. The change is an update (1), other parameters of its kernel (2), or a node that was off (3).
 //   ahead LENGTH COUNT [WAY], with a length such as 15ms or 5us
 #include "launches.h"
 
 enum { MS = 1000000, KNOWN = 20 };
 
-// CUDA_KERNEL_NODE_PARAMS.
+// `CUDA_KERNEL_NODE_PARAMS` of the driver API.
 struct kernel_node {
     void *function;
     unsigned grid[3], block[3], shared;

@@ -8,7 +8,7 @@ struct flat { size_t width, height; int format; unsigned channels; };
 struct deep { size_t width, height, depth; int format; unsigned channels, flags; };
 struct narrow_flat { unsigned width, height; int format; unsigned channels; };
 struct narrow_deep { unsigned width, height, depth; int format; unsigned channels, flags; };
-// CUarrayMapInfo, its unions as words.
+// `CUarrayMapInfo` of the driver API, with its unions as words.
 struct map_info {
     unsigned resource_kind;
     array resource;

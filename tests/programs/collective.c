@@ -36,6 +36,7 @@ static int submit(void *compute, void *meet, void *own) {
     return failed;
 }
 
+// Runs all steps of one rank. All ranks begin the last step together, so that its time shows the effect of the late kernel alone.
 static void *rank(void *number) {
     int self = (int)(long)number, failed = 0;
     char text[512], name[64], of_late[64];

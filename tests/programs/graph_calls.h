@@ -2,7 +2,7 @@
 #pragma once
 #include "host.h"
 
-// CUgraphNodeParams: its head, and as much behind it as there may be.
+// `CUgraphNodeParams` of the driver API: its head, and as many words behind it as a node may use.
 struct any_node {
     int kind, reserved[3];
     union {
@@ -12,7 +12,7 @@ struct any_node {
     };
 };
 
-// CUDA_GRAPH_INSTANTIATE_PARAMS.
+// `CUDA_GRAPH_INSTANTIATE_PARAMS` of the driver API.
 struct instantiation {
     u64 flags;
     void *stream, *node;

@@ -179,7 +179,7 @@ static void devices(void) {
     TELL("reset, one more on the second", code);
 }
 
-// Threads make, launch, end and trim in any order, while others do the same.
+// Several threads make, launch and destroy graphs and trim the pool at the same time, in random order.
 static volatile int failures, refusals, launches;
 static void expect(const char *what, int code, int wanted) {
     if (code == wanted) return;
@@ -191,6 +191,8 @@ static void work(void *nothing) {
     (void)nothing;
     usleep(1000);
 }
+// Makes 200 random graphs in one thread, and launches each up to three times. An instantiation may be refused because the other
+// threads have the quota. Any other status but 0 is a failure.
 static void *churn(void *number_) {
     unsigned seed = (unsigned)(long)number_;
     void *stream = NULL, *made[3] = {0};

@@ -17,14 +17,14 @@
 
 typedef unsigned long long u64;
 
-// CUmemAllocationProp.
+// `CUmemAllocationProp` of the driver API.
 struct allocation {
     int kind, handles, location, id;
     void *security;
     unsigned char flags[8];
 };
 
-// CUmemPoolProps.
+// `CUmemPoolProps` of the driver API.
 struct pool_properties {
     int kind, handles, location, id;
     void *security;
@@ -32,7 +32,7 @@ struct pool_properties {
     unsigned char rest[56];
 };
 
-// CUDA_MEM_ALLOC_NODE_PARAMS.
+// `CUDA_MEM_ALLOC_NODE_PARAMS` of the driver API.
 struct allocation_node {
     struct pool_properties pool;
     void *access;
@@ -40,7 +40,7 @@ struct allocation_node {
     u64 address;
 };
 
-// CUmemLocation.
+// `CUmemLocation` of the driver API.
 struct place { int kind, id; };
 
 enum { PINNED = 1, ON_DEVICE = 1, ON_HOST = 2, POOL_THRESHOLD = 4, POOL_RESERVED = 5 };
@@ -125,7 +125,7 @@ __attribute__((unused)) static void *find_in_driver(const char *symbol, const ch
     return dlsym(driver, symbol);
 }
 
-// The usual way in: dlopen of the usual name, dlsym of each function.
+// Opens the driver as most programs do: by dlopen with its usual name, and by dlsym for each function.
 __attribute__((unused)) static int open_driver(void) {
     driver = dlopen("libcuda.so.1", RTLD_NOW);
     if (!driver) return 0;

@@ -4,21 +4,21 @@
 
 enum { SIZE = 4096, NARROW = 512, HOST = 1, DEVICE = 2, ARRAY = 3, UNIFIED = 4, NON_BLOCKING = 1 };
 
-// CUlaunchConfig.
+// `CUlaunchConfig` of the driver API.
 struct config {
     unsigned grid[3], block[3], shared;
     void *stream, *attributes;
     unsigned count;
 };
 
-// CUDA_LAUNCH_PARAMS.
+// `CUDA_LAUNCH_PARAMS` of the driver API.
 struct several {
     void *function;
     unsigned grid[3], block[3], shared;
     void *stream, **parameters;
 };
 
-// CUDA_MEMCPY2D.
+// `CUDA_MEMCPY2D` of the driver API.
 struct plane {
     struct {
         size_t x, y;
@@ -31,7 +31,7 @@ struct plane {
     size_t width, height;
 };
 
-// CUDA_MEMCPY3D.
+// `CUDA_MEMCPY3D` of the driver API.
 struct volume {
     struct {
         size_t x, y, z, level;
@@ -44,7 +44,7 @@ struct volume {
     size_t width, height, depth;
 };
 
-// CUDA_ARRAY_DESCRIPTOR.
+// `CUDA_ARRAY_DESCRIPTOR` of the driver API.
 struct shape {
     size_t width, height;
     int format;
@@ -172,7 +172,7 @@ __attribute__((unused)) static int begin(const char *time) {
            cu.cuStreamCreate(&stream, NON_BLOCKING) == 0 && (work = kernel(time)) != NULL;
 }
 
-// Captures a graph of one kernel.
+// Captures a graph of `nodes` kernels, one behind the other.
 __attribute__((unused)) static void *captured(int nodes) {
     void *made = NULL;
     if (gpu.cuStreamBeginCapture_v2(stream, 0)) return NULL;

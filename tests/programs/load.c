@@ -14,7 +14,7 @@
 enum { NON_BLOCKING = 1, NO_TIMING = 2, KINDS = 32, STREAMS = 32, NODES = 8, BATCH_NS = 10000000 };
 enum how { KERNELS, COOPERATIVE, EX, GRAPH };
 
-// CUlaunchConfig.
+// `CUlaunchConfig` of the driver API.
 struct config {
     unsigned grid[3], block[3], shared;
     void *stream, *attributes;
@@ -60,7 +60,7 @@ static void sleep_until(u64 instant) {
     while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &time, NULL) == EINTR) {}
 }
 
-// splitmix64
+// Returns a random number, by splitmix64.
 static u64 chance(void) {
     u64 mixed = state += 0x9e3779b97f4a7c15;
     mixed = (mixed ^ mixed >> 30) * 0xbf58476d1ce4e5b9;

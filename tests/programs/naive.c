@@ -28,7 +28,7 @@ static u64 pitched(u64 width, u64 height) {
     return (makes("width_by_height") || makes("second_check") ? width : round_up(width, 512)) * height;
 }
 
-// A mistake: the library checks memory that the driver has given out once more, and refuses it without freeing it.
+// This mistake: the library checks memory once more after the driver has given it out. It refuses it, and does not free it.
 static int too_late(int status, int device, u64 bytes) {
     if (status || device < 0 || !makes("second_check") || fits(device, bytes)) return 0;
     unlock();
@@ -73,7 +73,7 @@ int cuMemFree(unsigned address) { GIVE(address, cu.cuMemFree(address)); }
 int cuMemFreeAsync(u64 address, void *stream) { GIVE(address, cu.cuMemFreeAsync(address, stream)); }
 int cuMemFreeAsync_ptsz(u64 address, void *stream) { GIVE(address, cu.cuMemFreeAsync_ptsz(address, stream)); }
 
-// ---- Memory in stream order: charged is the memory that pools hold, not the pieces that are cut from them
+// ---- Memory in stream order. The library charges the memory that pools hold, and not the pieces that are cut from them.
 
 static int enter_pool(void *pool, int device, u64 bytes) {
     if (makes("pool_by_call")) return enter(device, bytes);

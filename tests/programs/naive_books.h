@@ -170,7 +170,7 @@ static u64 charged(int device) {
     return sum;
 }
 
-// A mistake: a figure that is up to 100 ms old.
+// This mistake: the library uses a figure that is up to 100 ms old.
 static u64 sampled(int device) {
     static u64 sample[DEVICES], taken[DEVICES];
     struct timespec now;

@@ -1,5 +1,5 @@
 // A management library of one device in a mode that the simulated one does not have. ODD_MODE: its compute mode. ODD_VIRTUAL: its
-// virtualisation mode. ODD_MPS: its number of processes under MPS. ODD_DENIED: status of the question for the utilisation of
+// virtualisation mode. ODD_MPS: its number of processes under MPS. ODD_DENIED: status of the call that reports the utilisation of
 // processes.
 #include <stdio.h>
 #include <stdlib.h>

@@ -188,7 +188,7 @@ static void *short_life(void *nothing) {
     return nothing ? nothing : (void *)(long)launch(stream);
 }
 
-// Threads end with a rest of the share, and the next threads get it.
+// Threads end with unused GPU time, and the next threads get that time.
 static void lives(void) {
     pthread_t thread;
     void *code;
@@ -220,7 +220,7 @@ static void waits(const char *other_time) {
     }
 }
 
-// For each line, fills that many times: `run` does it, `cap` captures it.
+// For each line, fills memory as often as the line says: `run` fills at once, `cap` captures the fills.
 static void fills(void) {
     int (*fill)(u64, unsigned char, size_t, void *) = dlsym(driver, "cuMemsetD8Async");
     char line[64];
@@ -236,7 +236,7 @@ static void fills(void) {
     }
 }
 
-// CUDA_MEMCPY3D_BATCH_OP.
+// `CUDA_MEMCPY3D_BATCH_OP` of the driver API.
 struct box_end { int kind; u64 place, row, rows, location; };
 struct box { struct box_end from, to; size_t width, height, depth; int order; unsigned flags; };
 

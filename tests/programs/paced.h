@@ -2,7 +2,7 @@
 #pragma once
 #include "launches.h"
 
-// cuLaunchKernel, or another form of it.
+// The function `cuLaunchKernel`, or another form of it.
 static int (*launch_on) KERNEL_PARAMETERS;
 
 // Launches one block of the kernel that `begin` has made.

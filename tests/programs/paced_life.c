@@ -106,8 +106,8 @@ static void other_threads(const char *when) {
         if (file) fclose(file);
         if (strncmp(name, "gpuslice", 8)) continue;
         count += !strcmp(name, "gpuslice"); // the worker: the others come and go
-        // Open are the two signals that cannot be blocked, the two that the C library keeps for itself, and SIGBUS. With SIGBUS
-        // blocked, a shortened region would end the process.
+        // The library leaves five signals open: the two that cannot be blocked, the two that the C library keeps for itself, and
+        // SIGBUS. If SIGBUS were blocked, a shortened region would end the process.
         open += (blocked | 0x180040140) != ~(u64)0 || blocked & 0x40;
     }
     closedir(tasks);

@@ -1,4 +1,4 @@
-// Things that a program does between its launches and that must not take their cost out of the account.
+// Actions of a program between its launches. Whatever it does, the slice must be charged for the launches.
 //
 // paced_streams WHAT: each prints statuses and, in milliseconds, how long it took.
 #include "worker_naps.h"
@@ -68,7 +68,7 @@ static void last(void) {
     say("destroyed %d in %llu ms", destroyed, (now() - began) / MS);
 }
 
-// A handler that runs after the library's own destroys a context.
+// An exit handler destroys a context. It runs after the library's own exit handler.
 static void at_exit(void) {
     atexit(last);
     begin("100us");
@@ -89,7 +89,7 @@ static void work_on(void) {
     say("went on for %llu", (now() - began) / MS);
 }
 
-// A handler that runs after the library's own launches kernels whose cost is known.
+// An exit handler launches kernels whose cost is known. It runs after the library's own exit handler.
 static void goes_on(int count) {
     more = count;
     atexit(work_on);
@@ -414,7 +414,7 @@ static void between(const char *way, int count) {
             failed += host_function(other, nap, NULL) != 0 || gpu.cuEventRecord(event, other) != 0;
             failed += gpu.cuStreamWaitEvent(on, event, 0) != 0;
         }
-        // Later launches feel an earlier charge.
+        // A charge delays the launches after it.
         if (i % 50 == 49) failed += cu.cuStreamSynchronize(on) != 0;
     }
     failed += gpu.cuCtxSynchronize() != 0;

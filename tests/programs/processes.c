@@ -31,7 +31,7 @@ struct infos {
 
 static const char *const names[PARTS] = {"a1", "a2", "b1", "o1"};
 
-// A participant.
+// A participant of a scene: its process, and the pipes to it and from it.
 struct part {
     int pid, to, from;
 };

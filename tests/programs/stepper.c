@@ -184,6 +184,7 @@ static struct {
 } inside[MOST];
 static unsigned found;
 
+// Steps over the whole call, and records each instruction of the library that is executed. Later commands use the record.
 static void trace(const struct call *call) {
     unsigned *times = calloc(code_end - code_start, sizeof *times), traced = 0;
     pid_t child = host(call, 1);
@@ -233,7 +234,9 @@ static void kill_at_system_call(const struct call *call, u64 stops) {
     answer(child, status, 0);
 }
 
-// Runs up to a breakpoint in the library, and kills the host there or stops it.
+// Runs up to a breakpoint in the library, and kills the host there or stops it. The call may execute the same instruction several
+// times before. Each time the tracer puts the original byte back, steps over the instruction, and sets the breakpoint again. If
+// the host stops elsewhere, it has a signal of its own: it gets the signal and goes on.
 static void run_inside(const struct call *call, unsigned which, int only_stop) {
     u64 place = code_start + inside[which].place;
     pid_t child = host(call, 1);

@@ -3,7 +3,7 @@
 //
 // STRANGE_STRIDE: bytes of an entry of the third form. STRANGE_VERSION: the driver's. STRANGE_SHIFT: added to the numbers in the
 // third form. STRANGE_EMPTY: the third form names no process. STRANGE_CROWD: number of strangers that are named first,
-// everywhere. STRANGE_BUSY: how busy the device is. STRANGE_SILENT: it does not say which process is.
+// everywhere. STRANGE_BUSY: how busy the device is. STRANGE_SILENT: no figure names the process that is busy.
 #include "host.h"
 
 enum { MOST = 512, INSUFFICIENT = 7 };

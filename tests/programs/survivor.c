@@ -1,4 +1,4 @@
-// A busy member, and mishaps of its region.
+// A busy member, and faults of its region.
 //
 // survivor THREADS: takes 8 MiB, says `ready`, and lets its threads take and free until they are refused for good. On a line it
 // prints the status of that refusal, the statuses of further allocations, and whether all memory can be freed.

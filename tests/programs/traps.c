@@ -201,7 +201,7 @@ static void released_last(void) {
     tell_free("no use left");
 }
 
-// Four bytes wide: the rows take their real pitch.
+// The rows are four bytes wide, and take their real pitch.
 static void pitched(void) {
     u64 first = 0, second = 0;
     size_t real = 0, other = 0;
@@ -429,7 +429,8 @@ static int once_open(int status) {
     return status;
 }
 
-// Frees memory of no pool in the order of a stream that has not come to the frees. Last in a context that ends meanwhile.
+// Frees memory that is in no pool, in the order of a stream that has not reached the frees. The last case does so in a context
+// that ends meanwhile.
 static void freed_behind_work(void) {
     u64 held = 0;
     int given, taken, ended;

@@ -1,6 +1,6 @@
-// Does a program survive what unwinds its stack, as it does without the library?
+// Tests that a program survives the unwinding of its stack, as it does without the library.
 //
-// unwinds WAY: takes memory, says `holds`, waits for a line, does it, says `done`, and waits for another line.
+// unwinds WAY: takes memory, says `holds`, waits for a line, unwinds in this way, says `done`, and waits for another line.
 #include <csetjmp>
 #include <csignal>
 #include <cstdarg>

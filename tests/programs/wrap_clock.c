@@ -1,5 +1,5 @@
-// A machine whose time of day is set all the time: ten years forth and back at every question. Counts the questions. At the end
-// it writes a line to the file that CLOCKS names: the number of questions, and the number of those by gpuslice.
+// A machine whose time of day is set all the time: ten years forth and back at every call. Counts the calls. At the end
+// it writes a line to the file that CLOCKS names: the number of calls, and the number of those by gpuslice.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>

@@ -1,5 +1,5 @@
-// A preload of another author that stands between us and the driver: an allocation of one size throws after it was
-// made, and one of another sleeps where a thread can be cancelled.
+// A preload of another author that stands between the library and the driver. An allocation of one size throws an exception after
+// the driver has made it. An allocation of another size sleeps where a thread can be cancelled.
 #include <dlfcn.h>
 #include <stddef.h>
 #include <time.h>

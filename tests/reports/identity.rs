@@ -282,7 +282,7 @@ fn memory_of_an_instance_is_counted_there_and_at_the_whole_gpu() {
         words.map(|word| word.parse::<u64>().unwrap()).collect::<Vec<_>>()
     };
     let (whole, [first, second]) = (of("1"), ["1.0", "1.1"].map(of));
-    // The slice may have as much of the other instance.
+    // The slice may have 512 MiB of the other instance too.
     assert_eq!((whole[0], first[0], second[0]), (GIB, GIB / 2, GIB / 2), "{outcome}");
     assert_eq!((whole[1], first[1]), (second[1], 0), "{outcome}");
     assert!(second[1] >= 64 * MIB && second[1] + second[2] == GIB / 2, "{outcome}");

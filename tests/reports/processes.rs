@@ -96,7 +96,7 @@ fn too_little_room_is_told_with_the_number_of_the_slices_own() {
             let enough = format!("{}: 0, 2, {A1}, {A2}", list(viewer, 2));
             let none = [format!("{}: 7, 2", list(viewer, 0)), format!("{}: 7, 2", list(viewer, 1)), enough];
             none.iter().for_each(|line| outcome.contains(&[line]));
-            // The program says that there is room, and there is none.
+            // The program says that it has room for 16 entries, and passes no buffer.
             outcome.contains(&[&format!("{}: 2, 2", list(viewer, 16))]);
         }
         outcome.contains(&[&format!("{}: 7, 1", list("b1", 0)), &format!("{}: 0, 1, {B1}", list("b1", 1))]);
@@ -228,7 +228,7 @@ fn a_device_is_as_busy_as_the_slice_makes_it() {
     // If NVML cannot tell the processes apart, the slice is shown the device's use.
     strange(&stage().with("STRANGE_SILENT", "1"), &["use"])
         .contains(&["a1 busy 0: 90 80", "b1 busy 0: 90 80"]);
-    // The library asks drivers the newer question if they answer no other.
+    // If a driver has only the newer function, the library calls that one.
     strange(&stage().with("STRANGE_NEW", "1"), &["use"]).contains(&["a1 busy 0: 41 10", "b1 busy 0: 22 5"]);
 }
 

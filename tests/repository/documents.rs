@@ -238,7 +238,7 @@ fn messages_about_a_library_that_is_not_loaded_are_quoted_as_they_are_printed() 
     } else if is_root() {
         quotes("LD_PRELOAD is dropped on the way", &run(&["su", "nobody", "-s", "/bin/false"]));
     } else {
-        // For an ordinary user, `su` is first of all a program with more rights.
+        // `su` has more rights than an ordinary user, so the message is another one.
         quotes("runs with more rights than its caller", &run(&["su", "nobody"]));
     }
     let program = compiler::compile("holder.c", "holder_static", &["-static"]);
@@ -269,7 +269,7 @@ fn the_walkthrough_names_functions_that_are_where_it_says() {
     assert!(hops.len() > 15, "{hops:?}");
     for (file, name) in hops {
         let source = read(&format!("{file}.rs")).unwrap_or_else(|error| panic!("{file}.rs: {error}"));
-        // A function, or a row of the table of symbols.
+        // The name is that of a function, or of a row of the table of symbols.
         let forms = [format!("fn {name}("), format!("fn {name}<"), format!(" {name} @"), format!(" {name}(")];
         assert!(forms.iter().any(|form| source.contains(form)), "{file}.rs has no {name}");
     }

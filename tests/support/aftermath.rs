@@ -16,7 +16,7 @@ const SOON: Duration = Duration::from_secs(1);
 /// A slice in which processes die, with a member that lives on.
 #[derive(Debug)]
 pub(crate) struct Aftermath {
-    /// Bench on which all of them run.
+    /// Bench on which the processes of the slice run.
     pub(crate) bench: Bench,
     /// The member that lives on.
     pub(crate) witness: Living,
@@ -39,7 +39,7 @@ impl Aftermath {
         let monitor = Monitor::open(&bench.region(), Trust::AnyOwner)
             .expect("the region can be read")
             .expect("the witness has made the region");
-        // The descriptors of the first call are open from now on.
+        // The witness opens descriptors in its first call and keeps them. The count below includes them.
         witness.ask(&format!("take {QUOTA}"));
         let open = witness.ask("open");
         Self { bench, witness, monitor, open, longest: Duration::ZERO }
@@ -48,7 +48,7 @@ impl Aftermath {
     /// Lets the witness take `bytes` and give them back. Returns the status that the witness gets.
     #[track_caller]
     pub(crate) fn take(&mut self, bytes: u64) -> u64 {
-        // While the device has not got back memory of the dead, free memory is no exact evidence for a member in a memory call.
+        // While memory of dead processes is leaving, a figure of free memory is no exact evidence, and a call may wait for it.
         let leaves = self.monitor.devices().iter().any(|view| self.monitor.leaving(view.device) > 0);
         let members = self.monitor.processes();
         let answer = self.witness.numbers(&format!("take {bytes}"));
@@ -94,7 +94,7 @@ impl Aftermath {
         );
         let processes = self.monitor.processes();
         assert_eq!(processes.len(), 1 + others);
-        // Contexts take no memory on this GPU, and no process alive has made room for one.
+        // Contexts take no memory on this GPU, so the ledger charges no living process for one.
         let contexts: Vec<u64> = processes.into_iter().flat_map(|process| process.contexts).collect();
         assert_eq!(
             (self.contexts(), contexts),
@@ -103,8 +103,8 @@ impl Aftermath {
         );
     }
 
-    /// Asserts that, with no process alive but the witness, the rest of the quota is available in one piece within a second. The
-    /// ledger equals the ground truth, only the witness has a slot, and no call of the witness took long.
+    /// Asserts that the witness, the only living process, gets the rest of the quota in one piece within a second. Asserts also
+    /// that the ledger equals the ground truth, that only the witness has a slot, and that no call of the witness took long.
     #[track_caller]
     pub(crate) fn settles(&mut self) {
         let started = Instant::now();

@@ -47,8 +47,8 @@ impl Bench {
         self.with("SIMGPU_NVML_INIT_MS", "0").with("SIMGPU_NVML_LIST_US", "0")
     }
 
-    /// Makes a bench whose linear memory and arrays take exactly the bytes asked for, for libraries that are known to count
-    /// those.
+    /// Makes a bench whose linear memory and arrays take exactly the bytes asked for. Tests of `naive.c` use it, because that
+    /// library counts the bytes asked for.
     pub(crate) fn simulated_to_the_byte() -> Self {
         Self::simulated_without_contexts().with("SIMGPU_LINEAR_GRANULE", "1")
     }
@@ -168,7 +168,7 @@ impl Bench {
         self.truth_reader(&[])
     }
 
-    /// Returns a number of that report, e.g. `/devices/0/busy_ns`.
+    /// Returns one number of [`Self::report`], e.g. `/devices/0/busy_ns`.
     pub(crate) fn figure(&self, place: &str) -> u64 {
         let report: serde_json::Value =
             serde_json::from_str(&self.report()).expect("the ground truth is JSON");

@@ -3,8 +3,8 @@
 //! The crate `container-device-interface` is independent of gpuslice. It checks a specification by the schema and by the rules of
 //! the interface, and edits the OCI specification of a container.
 //!
-//! Only the engines in `tests/agent` show two facts: a container starts with the edits, and a variable of the device replaces one
-//! of the container. The crate adds it behind the other one.
+//! Only the engines in `tests/agent` show two facts: a container starts with the edits, and a variable of the device replaces a
+//! variable of the container. The crate only appends the device's variable to the list.
 
 use container_device_interface::cache::{new_cache, with_auto_refresh};
 use container_device_interface::schema::validate_builtin;

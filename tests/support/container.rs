@@ -39,7 +39,8 @@ pub(crate) fn may_have_containers() -> bool {
 
 /// Namespaces of a container, as arguments of `unshare`.
 const ALL: [&str; 5] = ["--pid", "--fork", "--kill-child", "--mount", "--mount-proc"];
-/// The same with the host's process numbers, by which the simulated NVML names processes as a driver names them on a host.
+/// Arguments of `unshare` for a container that shares the host's process numbers. There the simulated NVML names processes as a
+/// driver on a host names them.
 const HOST_NUMBERS: [&str; 1] = ["--mount"];
 
 /// Starts a program in a container with the mounts `FROM TO`. The container has the bench's simulated GPU.

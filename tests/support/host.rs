@@ -32,7 +32,7 @@ const WAITING: u64 = 50;
 pub(crate) struct Host {
     pub(crate) late_p99: u64,
     pub(crate) late_most: u64,
-    /// Time that the sleeper of one processor lost, in microseconds: how late it woke, beyond [`LATE`]. The largest of all.
+    /// Microseconds by which the sleeps of one processor ended later than [`LATE`], summed up. The largest sum of all processors.
     pub(crate) lost: u64,
     /// The longest wait of a program, in thousandths of the time.
     pub(crate) waited: u64,
@@ -94,23 +94,23 @@ impl Watch {
 
 /// Returns the processors that this process may use.
 fn processors() -> Vec<usize> {
-    // SAFETY: an empty set is all zeros.
+    // SAFETY: `cpu_set_t` is an array of integers, for which all zeros is a valid value: the empty set.
     let mut set: libc::cpu_set_t = unsafe { mem::zeroed() };
-    // SAFETY: the call writes to `set`, and no more than the size that is passed.
+    // SAFETY: the call may write as many bytes as its second argument says, and that is the size of `set`.
     let code = unsafe { libc::sched_getaffinity(0, size_of_val(&set), &raw mut set) };
     assert_eq!(code, 0, "sched_getaffinity");
-    // SAFETY: every number is below `CPU_SETSIZE`, which is the size of `set`.
+    // SAFETY: `CPU_ISSET` needs a number below `CPU_SETSIZE`, the number of bits of a set, and the range ends there.
     (0..libc::CPU_SETSIZE as usize).filter(|processor| unsafe { libc::CPU_ISSET(*processor, &set) }).collect()
 }
 
 /// Keeps this thread on `processor`. If the programs have a real-time priority, the thread gets a higher one, so that the
 /// programs cannot make it late.
 fn watch(processor: usize) {
-    // SAFETY: an empty set is all zeros.
+    // SAFETY: `cpu_set_t` is an array of integers, for which all zeros is a valid value: the empty set.
     let mut set: libc::cpu_set_t = unsafe { mem::zeroed() };
-    // SAFETY: `processor` comes from a set of this size.
+    // SAFETY: `CPU_SET` needs a number below `CPU_SETSIZE`, and `processors` returns only such numbers.
     unsafe { libc::CPU_SET(processor, &mut set) };
-    // SAFETY: the call reads `set`, and no more than the size that is passed.
+    // SAFETY: the call may read as many bytes as its second argument says, and that is the size of `set`.
     let code = unsafe { libc::sched_setaffinity(0, size_of_val(&set), &raw const set) };
     assert_eq!(code, 0, "sched_setaffinity to {processor}");
     // SAFETY: the call takes a number and touches no memory.
@@ -118,7 +118,7 @@ fn watch(processor: usize) {
         return;
     }
     let priority = libc::sched_param { sched_priority: FIRST };
-    // SAFETY: the call reads `priority`, which lives on.
+    // SAFETY: the call reads a `sched_param`, and `priority` is one that lives until the call returns.
     let code = unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const priority) };
     assert_eq!(code, 0, "sched_setscheduler");
 }

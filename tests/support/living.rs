@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 /// machine that has other things to do.
 const TIMEOUT: Duration = Duration::from_secs(180);
 
-/// A host that runs. It is killed when this is dropped.
+/// A host that runs. Dropping this kills the host.
 #[derive(Debug)]
 pub(crate) struct Living {
     child: Child,

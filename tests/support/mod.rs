@@ -46,15 +46,15 @@ pub(crate) fn machine() -> MutexGuard<'static, ()> {
 /// Returns the monotonic clock in nanoseconds. Regions and the simulated GPU use this clock.
 pub(crate) fn monotonic() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the call writes to `time`, which lives on.
+    // SAFETY: the call writes one `timespec`, and `time` is one.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
     time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
 }
 
-/// Says that something could not be checked on this machine, and counts it.
+/// Reports a check that cannot run on this machine, and counts it.
 ///
 /// `reason` is `WHAT: WHY; to mend it: COMMAND` if the command mends it on this machine, and `WHAT: WHY; elsewhere: WHERE`
-/// if nothing does. `ci/parts.sh` makes two lists of them.
+/// if nothing does. `ci/parts.sh` makes one list for each of the two forms.
 pub(crate) fn skip(reason: &str) {
     println!("SKIP {reason}");
     let Ok(path) = std::env::var("SKIP_COUNT_FILE") else { return };

@@ -20,7 +20,7 @@ pub(crate) fn is_root() -> bool {
 
 /// [`NOBODY`], with copies of `gpuslice`, the library and the simulated driver.
 ///
-/// That user cannot enter the clone: it may lie in a home that only its owner may enter, as root's is on Debian.
+/// The user may be unable to enter the clone. The clone may lie in a home that only its owner may enter, as root's is on Debian.
 pub(crate) struct OtherUser {
     /// Folder that every user can read and only root can write.
     folder: TempDir,

@@ -23,7 +23,7 @@ pub(crate) fn taken() -> Duration {
 fn processes() -> BTreeMap<u32, Process> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    // A process that ends meanwhile has no file any more. Its ticks are then part of its parent's.
+    // A process that ends meanwhile has no file in `/proc`. Its parent's ticks then contain its own.
     numbers
         .filter_map(|pid| Some((pid, read(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)?)))
         .collect()
@@ -33,7 +33,7 @@ fn processes() -> BTreeMap<u32, Process> {
 pub(crate) fn read(line: &str) -> Option<Process> {
     let fields: Vec<&str> = line.rsplit_once(')')?.1.split_whitespace().collect();
     let number = |at: usize| fields.get(at)?.parse::<u64>().ok();
-    // Time of the process in user and in kernel mode, then the same two of its ended children.
+    // The fields have the process's time in user and in kernel mode, and then the same two times of its ended children.
     let ticks = [11, 12, 13, 14].into_iter().map(number).sum::<Option<u64>>()?;
     Some(Process { parent: fields.get(1)?.parse().ok()?, ticks })
 }
@@ -50,7 +50,7 @@ pub(crate) fn of_others(own: u32, processes: &BTreeMap<u32, Process>) -> u64 {
     processes.iter().filter(|(pid, _)| !descends(**pid)).map(|(_, process)| process.ticks).sum()
 }
 
-/// Returns the ticks for which the processors of a virtual machine wanted to run and could not.
+/// Returns the ticks for which the processors of a virtual machine had work, but the hypervisor did not run them.
 fn stolen() -> u64 {
     let text = fs::read_to_string("/proc/stat").unwrap_or_default();
     let steal = text.lines().next().and_then(|line| line.split_whitespace().nth(8));

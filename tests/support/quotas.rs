@@ -99,7 +99,7 @@ impl Actor {
         self.answers(order, 0);
     }
 
-    /// Asserts the figures that the process sees: free memory, the size of the device, and that size by another call.
+    /// Asserts the figures that the process sees: free memory, the size of the device, and the same size from another function.
     #[track_caller]
     pub(crate) fn shows(&mut self, left: u64, quota: u64) {
         assert_eq!(self.0.numbers("info"), [left, quota, quota]);

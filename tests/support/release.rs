@@ -17,7 +17,7 @@ pub(crate) fn release(what: &str) -> Option<PathBuf> {
     None
 }
 
-/// Returns why a release of this time is older than the sources and scripts, or `None` if it is not.
+/// Returns why a release packed at this time is older than the sources or scripts, or `None` if it is not.
 fn why_stale(packed: SystemTime) -> Option<String> {
     let (repository, portable) = (artefacts::repository(), artefacts::target().join("portable"));
     let mut scripts = fs::read_dir(repository.join("ci/dist")).unwrap().map(|entry| entry.unwrap().path());

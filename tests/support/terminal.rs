@@ -67,15 +67,15 @@ fn begin_session() -> std::io::Result<()> {
 
 fn set_size(terminal: &File, (columns, rows): (u16, u16)) {
     let size = libc::winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
-    // SAFETY: the request reads `size`, which has its type.
+    // SAFETY: the request reads one `winsize`, and `size` is one.
     assert_eq!(unsafe { libc::ioctl(terminal.as_raw_fd(), libc::TIOCSWINSZ, &raw const size) }, 0);
 }
 
 /// Returns the modes of a terminal: how it treats input and output.
 fn manner(terminal: &File) -> String {
-    // SAFETY: all zeroes is a valid value of `termios`.
+    // SAFETY: `termios` consists of integers, for which all zeroes is a valid value.
     let mut modes: libc::termios = unsafe { std::mem::zeroed() };
-    // SAFETY: the call writes to `modes`, which has its type.
+    // SAFETY: the call writes one `termios`, and `modes` is one.
     assert_eq!(unsafe { libc::tcgetattr(terminal.as_raw_fd(), &raw mut modes) }, 0, "it is no terminal");
     format!(
         "{:x} {:x} {:x} {:x} {:?}",
@@ -97,7 +97,7 @@ impl Terminal {
         let before = manner(&ours);
         let copy = || Stdio::from(theirs.try_clone().expect("it can be copied"));
         command.stdin(copy()).stdout(copy()).stderr(copy());
-        // SAFETY: `begin_session` calls only functions that are allowed between fork and exec.
+        // SAFETY: between fork and exec, a child may make system calls, and `begin_session` does nothing else.
         unsafe { command.pre_exec(begin_session) };
         let child = command.spawn().expect("it can be started");
         // The command keeps copies of the terminal's other end. They must not keep the terminal open.
@@ -126,7 +126,7 @@ impl Terminal {
         set_size(self.ours(), (columns, rows));
     }
 
-    /// Returns the lines that its user sees.
+    /// Returns the lines that the user of the terminal sees.
     pub(crate) fn screen(&self) -> String {
         let contents = self.output().parser.screen().contents();
         contents.lines().map(|line| format!("{}\n", line.trim_end())).collect()
@@ -147,7 +147,7 @@ impl Terminal {
         self.until(words, |_| self.raw().contains(words));
     }
 
-    /// Waits until `is_so` accepts the screen. `what` names that in the error.
+    /// Waits until `is_so` accepts the screen. `what` names the expected screen in the error.
     #[track_caller]
     pub(crate) fn until(&self, what: &str, mut is_so: impl FnMut(&str) -> bool) -> String {
         let start = Instant::now();
@@ -258,7 +258,7 @@ fn read_all(mut ours: File, output: Arc<Mutex<Output>>) -> JoinHandle<()> {
         let mut bytes = [0; 4096];
         while output.lock().is_ok_and(|output| !output.is_left) {
             let mut poll = libc::pollfd { fd: ours.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-            // SAFETY: the call gets one descriptor and the count 1.
+            // SAFETY: the call uses as many descriptors as its second argument says, one, and `poll` is one.
             if unsafe { libc::poll(&raw mut poll, 1, PAUSE) } <= 0 {
                 continue;
             }

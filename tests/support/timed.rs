@@ -15,8 +15,8 @@ use std::fmt::Debug;
 use std::panic::Location;
 use std::time::{Duration, Instant};
 
-/// Number of threads through which one step of a program passes: its own, the library's and the simulated GPU's. The machine may
-/// wake each of them as late as the idle thread.
+/// Number of threads through which one step of a program passes: a thread of the program, one of the library and one of the
+/// simulated GPU. The machine may wake each of them as late as the idle thread.
 const CHAIN: u32 = 3;
 
 /// The result of a measurement.
@@ -90,7 +90,7 @@ pub(crate) fn holds<T: Debug>(
 }
 
 /// Does something that takes less than `most`, and `usual` on an idle machine. Fails if it takes longer, unless the machine was
-/// too late for it. Returns the result.
+/// too late for the bound. Returns the result.
 #[track_caller]
 pub(crate) fn within<T>(most: Duration, usual: Duration, act: impl FnOnce() -> T) -> T {
     let mut result = None;

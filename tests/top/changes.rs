@@ -8,7 +8,7 @@ use std::{fs, thread};
 #[test]
 fn limits_are_changed_while_the_slice_lives_and_seen_at_once() {
     let slice = OwnSlice::join("changed");
-    // Two looks are 60 s apart, so a look that is due cannot show the change at once.
+    // The next regular look is 60 s away, so only the change itself can make the screen show a new limit soon.
     let mut terminal = top(&[&slice.name, "--interval", "60"], USUAL);
     terminal.shows("0 B/8GiB");
     terminal.press("m");

@@ -62,7 +62,7 @@ fn recent_use_is_shown_with_its_history_and_by_process() {
     let start = Instant::now();
     let mut charged = 0;
     let mut charge = || {
-        // A quarter of the passing time is charged.
+        // The test charges a quarter of the elapsed time.
         let due = u64::try_from(start.elapsed().as_nanos()).expect("it is short") / 4;
         slice.member.count_used(device, GpuTime::from_nanos(due - charged));
         charged = due;
@@ -160,7 +160,7 @@ fn gpus_have_their_names_and_the_memory_used_outside_of_slices() {
         (program, out)
     };
     let name = name("named");
-    // A debt may keep the region for a while.
+    // The region stays for a while if the slice has a debt.
     let _region = RegionFile::of(&name);
     let mut programs = [start(&["run", "--mem", "1GiB", "--cores", "20", "--name", &name]), start(&[])];
     let arguments = ["top", &name, "--interval", "0.1"];

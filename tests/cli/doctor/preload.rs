@@ -60,7 +60,7 @@ fn a_limit_that_programs_started_from_here_would_not_have_is_an_error() {
     let wrong = "/nowhere/libgpuslice.so";
     let told = bare().with("LD_PRELOAD", wrong).asks(&[]);
     told.has("preload.inherited", "error", &format!("'{wrong}' from LD_PRELOAD cannot be preloaded"));
-    // Beside other objects the library works as alone, and a copy works as the installed file does.
+    // The library works beside other objects too, and a copy works as the installed file does.
     bare().with("LD_PRELOAD", &format!("{library}:libm.so.6")).asks(&[]).has(
         "preload.inherited",
         "ok",
@@ -104,7 +104,7 @@ fn limits_of_operators_files_and_shares_are_looked_for_in_programs_as_well() {
     if let Some(told) = with_mounts(fixed, &bare(), &[]) {
         told.has("preload.inherited", "error", "not set");
     }
-    // The loader preloads this into every program, without a variable.
+    // The loader preloads the library that this file names into every program, without a variable.
     let library = artefacts::library().display().to_string();
     let line = format!("{OWN_ETC} && echo {library} > /etc/ld.so.preload");
     let machine = bare().with("GPU_MEM_LIMIT", "4GiB");

@@ -97,7 +97,7 @@ fn a_slice_in_a_container_is_seen_from_outside() {
     assert!(line(&mut out).contains(' '), "the program does not work");
     let report = json(&["status", &name, "--json"]);
     let process = report.pointer("/slices/0/devices/0/processes/0").expect("it is seen").clone();
-    // The process number is one of the container. The process outside with that number may be any.
+    // The number is that of the container. On the host, any other process may have it.
     let number = process.get("host_pid").and_then(serde_json::Value::as_u64).expect("it is seen from here");
     let command = process.get("command").and_then(serde_json::Value::as_str).unwrap_or_default();
     assert!(command.ends_with(" demo-worker --seed 1"), "{process}");

@@ -193,8 +193,8 @@ fn the_slice_of_an_operators_file_is_that_of_every_program() {
 
 /// A log-out on a machine with systemd, in namespaces of its own. A user runs a slice, logind cleans up after the last log-out,
 /// and the script lists what is left. `$0` is `gpuslice`, in a folder with everything that the user needs. The mounts would hide
-/// that folder, so the script copies it to `/run`. `$1` is the mode of `/tmp`, which is in memory. If not every user may write to
-/// it, it serves as little as a `/tmp` on a disk.
+/// that folder, so the script copies it to `/run`. `$1` is the mode of `/tmp`, which is in memory. If not every user may write
+/// to this `/tmp`, `run` puts no region there, as with a `/tmp` on a disk.
 const LOG_OUT: &str = r#"
     mount -t tmpfs tmpfs /run && mkdir -p /run/systemd/system && cp -a "${0%/*}" /run/programs || exit 77
     mount -t tmpfs -o mode=1777 tmpfs /dev/shm && mount -t tmpfs -o mode=$1 tmpfs /tmp || exit 77

@@ -56,7 +56,8 @@ fn a_program_gets_a_signal_to_its_own_group_once() {
     run.process_group(0);
     let (mut child, mut out) = start(run);
     assert_eq!(line(&mut out), "ready");
-    // Two signals that arrive at once are one: the program has received its own before `run` looks.
+    // Two pending signals of one kind merge, which would hide a second signal. So the program gets the first one while `run` is
+    // stopped.
     kill("STOP", child.id());
     kill("USR1", children_of(child.id())[0]);
     assert_eq!(line(&mut out), "terminated");
@@ -123,7 +124,7 @@ fn a_job_is_stopped_and_goes_on_as_a_whole() {
     let mut terminal = Terminal::start(command.env("GPUSLICE_LIB", artefacts::library()));
     terminal.hears("ready");
     terminal.press("\x1a");
-    // The shell stopped the job: 128 and SIGTSTP.
+    // The shell stopped the job. It reports 128 and the number of SIGTSTP.
     terminal.hears("stopped 148");
     terminal.hears("goes on");
     terminal.hears("ended 4");
@@ -132,7 +133,7 @@ fn a_job_is_stopped_and_goes_on_as_a_whole() {
 
 #[test]
 fn a_program_that_catches_ctrl_z_and_then_stops_itself_stops_the_job() {
-    // Editors do this.
+    // Editors stop and continue like this.
     let program =
         format!("trap 'echo tidy; kill -STOP $$' TSTP; trap 'echo goes on; exit 4' CONT; {FOR_EVER}");
     let shell = r#"set -m; "$0" run --mem 1g -- bash -c "$1"; echo "stopped $?"; fg; echo "ended $?""#;

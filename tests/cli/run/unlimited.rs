@@ -48,7 +48,8 @@ fn a_program_known_to_run_unlimited_is_not_started_unless_that_is_allowed() {
     };
     let script = file("script", b"#!/bin/sh\nexit 0\n");
     assert_eq!(ask(&["run", "--mem", "1g", "--", &script]).code(0).err, "");
-    // Files of another architecture and of 32 bits. The kernel here executes neither, so the end of the program does not matter.
+    // These files are of another architecture and of 32 bits. The kernel here executes neither, so how the program ends does not
+    // matter.
     let mut bytes = fs::read("/bin/echo").expect("every system has it");
     for (place, byte, why) in
         [(18, 183, "another architecture (aarch64)"), (4, 1, "another architecture (32 bits)")]
@@ -109,7 +110,7 @@ fn a_program_that_cannot_load_the_library_is_reported_before_it_starts() {
     executable::write(public.path("script"), "#!/bin/sh\necho started\n", 0o6755);
     let ended = public.ask(&["run", "--mem", "1g", "--", &public.path("script")]).code(0);
     assert_eq!((ended.out.as_str(), ended.err.as_str()), ("started\n", ""));
-    // `run` does not look at the arguments of a program that starts no other.
+    // `run` does not look at the arguments of a program that starts no other program.
     let ended = public.ask(&["run", "--mem", "1g", "--", "echo", &public.path("id")]).code(0);
     assert_eq!(ended.err, "");
 }

@@ -51,7 +51,7 @@ fn busy(of: &str) -> OwnSlice {
 #[test]
 fn time_that_is_not_measured_is_a_dash() {
     let slice = OwnSlice::join("unmeasured");
-    // As after `gpuslice set --cores 100`: launches were paid for once.
+    // The slice has been charged for launches at an earlier time, as before `gpuslice set --cores 100`.
     slice.member.count_launches(slice.device(0x11), 42);
     let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
     let list = ask(&["list", &slice.name]).code(0).out;

@@ -34,7 +34,7 @@ fn a_name_that_nothing_has_is_answered_with_those_there_are() {
 #[test]
 fn a_name_that_several_have_is_answered_with_their_paths_and_listed_so_that_it_can_be_typed() {
     let slice = OwnSlice::join("twice");
-    // The region of a container with the same name.
+    // This is the region of a container with the same name.
     let other = slice.region.0.display().to_string().replace("-run-", "-");
     let other = RegionFile(other.into());
     let (_member, _) = Member::join(&other.0, Trust::OwnerOnly, &[]).expect("it can be made");
@@ -80,7 +80,7 @@ fn an_unfinished_region_is_removed_by_the_command_that_lists_it() {
     maker.leave();
     let ready = gpuslice_region::layout::FIGURES.iter().find(|(name, _)| *name == "header.ready");
     let offset = ready.expect("there is such a word").1 as u64;
-    // This holds even if another test has listed the region meanwhile.
+    // If a `list` of another test has removed the unused region already, the test holds as well.
     std::os::unix::fs::FileExt::write_all_at(&file, &[0; 4], offset).expect("it can be written");
     ask(&["list"]).code(0);
     assert!(!region.0.exists());

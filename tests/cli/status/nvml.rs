@@ -92,8 +92,8 @@ fn gpus_have_the_numbers_that_nvidia_smi_shows_and_their_products_names() {
     }
 }
 
-/// Example: the driver is loaded anew, and NVML is not there meanwhile. The command asks again after half a minute, which its
-/// clock jumps over.
+/// Example: the driver is loaded anew, and NVML is not there meanwhile. The command calls NVML again after half a minute. Its
+/// clock jumps ahead, so that the test need not wait for so long.
 #[test]
 fn status_that_goes_on_asks_nvml_again() {
     let machine = Machine::with(&[]);

@@ -69,7 +69,7 @@ fn dead_in(slice: &OwnSlice) -> u64 {
 #[test]
 fn a_user_that_may_only_read_a_region_sees_the_dead_apart_from_the_living() {
     let Some(reading) = Reading::new("a region that may only be read") else { return };
-    // A `list` of another test would clear the dead of a region that it finds.
+    // A `list` of another test reaps the dead processes of each region that it finds.
     let folder = tempfile::tempdir().expect("there is a temporary folder");
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).expect("it is ours");
     let slice = OwnSlice::join_in(folder.path());
@@ -96,7 +96,7 @@ fn a_user_that_may_only_read_a_region_sees_the_dead_apart_from_the_living() {
     let list = report(reading.gpuslice(&["list", "--json"]).env("GPUSLICE_REGION", &path));
     let listed =
         list["slices"].as_array().into_iter().flatten().find(|found| found["region"] == path.as_str());
-    // Only root is shown regions of other users.
+    // `list` shows regions of other users to root only.
     assert!(is_root() || listed.is_some_and(|own| own["processes"] == 1), "{list}");
     end(&mut reading.gpuslice(&["set", &path, "--mem", "1GiB"])).code(1).complains(&path);
     assert_eq!(slice.limit(0x11), Some(8 * GIB));

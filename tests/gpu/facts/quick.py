@@ -67,7 +67,7 @@ def up(size, unit):
 
 
 def of_blocks(size, count):
-    """Returns multiples of 2 MiB above 1 MiB, and blocks of 2 MiB that powers of two share below."""
+    """Returns the bytes of allocations: above 1 MiB multiples of 2 MiB, below it powers of two that share blocks of 2 MiB."""
     if size > MIB:
         return count * up(size, 2 * MIB)
     return up(count << (size - 1).bit_length(), 2 * MIB)
@@ -130,8 +130,8 @@ def taken():
 
 
 def management():
-    """Returns the milliseconds of the first start of NVML and of the next ones, and the microseconds of a list of processes in a
-    process with a context."""
+    """Returns the milliseconds of the first start of NVML and of the next ones. Also returns the microseconds of a list of
+    processes, in a process with a context."""
     Cuda()
     nvml, starts = Library("libnvidia-ml.so.1"), []
     for _ in range(3):

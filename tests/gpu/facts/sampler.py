@@ -49,7 +49,7 @@ BESIDE = Fact(
     "no figure of NVML's would say what part of the device a slice had",
 )
 SPAN = 5
-# Seconds for which two processes are watched: 60 windows, of which a coin would give one of them 23 to 37.
+# Seconds for which the part watches two processes: 60 windows. By chance alone, each would be in 23 to 37 of them.
 BESIDE_SPAN = 10
 
 

@@ -95,7 +95,7 @@ def one(cluster, victim, label):
 
 
 def surely(act):
-    """Acts until the apiserver has taken it, at this try or at one whose answer was lost."""
+    """Repeats `act` until the apiserver has taken the object. An earlier try may have succeeded and its answer be lost."""
 
     def is_taken():
         try:

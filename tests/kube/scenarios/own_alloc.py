@@ -18,8 +18,8 @@ def refused_by_policy(act):
 
 
 def refused_by_agent(name, uuid, mib, core, says):
-    """Checks that a pod of 2048 MiB and 20 % that is bound by hand does not start with this annotation, and has an event with the
-    reason."""
+    """Checks that a pod of 2048 MiB and 20 %, bound by hand, does not start with this annotation. An event of the pod must
+    have the reason."""
     made = api.make(pod(name, 2048, 20, nodeName="node1"))
     api.annotate(name, {ALLOC: annotation(made, uuid, mib, core)}, api.EXTENDER)
     until(f"an event of {name} says {says!r}", lambda: says in why_not(name), 40)

@@ -20,7 +20,7 @@ def scenario(cluster):
     gpus = {part["uuid"] for made in [full, *first] for part in alloc(made)}
     assert len(gpus) == 3, gpus
     api.make(pod(names[2], MIB, 40))
-    # The sums of the node have room for it, and no GPU has.
+    # The sums of the node have room for the pod, but no single GPU has.
     reason = f"0 of 1 GPUs have {MIB} MiB and 40 percent of time left (at most {GPU_MIB - MIB} MiB"
     until(f"it waits because {reason}", lambda: reason in why_not(names[2]), 30)
     assert phase(names[2]) == "Pending" and not alloc(api.pod(names[2]))

@@ -1,4 +1,4 @@
-//! A quota that comes late counts the contexts and the code that are there. Without one, nothing waits for NVML.
+//! A quota that comes late counts the contexts and the code that are there. Without a quota, no call waits for NVML.
 
 use super::{CODE, CONTEXT, ESTIMATE, GREEN, MIB, QUOTA, Tenant, bench};
 use crate::support::bench::Bench;
@@ -108,7 +108,7 @@ fn a_late_quota_where_nvml_knows_no_process_leaves_estimates_and_nvml_alone() {
     limit(&slice, Some(quota));
     assert_eq!(tenant.living.numbers("left"), [0, quota - ESTIMATE]);
     bench.goes_wrong("nvmlInit_v2=kill");
-    // Longer than the time for which the library does not ask an NVML that fails.
+    // The sleep is longer than the time for which the library does not ask an NVML that fails.
     std::thread::sleep(Duration::from_millis(1500));
     assert_eq!(tenant.living.numbers("alloc 1000000"), [0, quota - ESTIMATE - BLOCK]);
     tenant.end();

@@ -7,7 +7,7 @@ use gpuslice_policy::sizes::blocks::BLOCK;
 fn limits_are_charged_while_they_are_set() {
     let bench = bench();
     let mut tenant = Tenant::in_context(&bench);
-    // Stacks for all resident threads, the printf buffer, the heap, pending launches.
+    // The limits are those of stacks for all resident threads, the printf buffer, the heap, and pending launches.
     for (limit, value) in [(0, 1280_u64), (1, 9 * MIB), (2, 100 * MIB), (4, 9000)] {
         let held = tenant.does(&format!("limit {limit} {value}"));
         assert!(held > CONTEXT, "{limit}");
@@ -31,7 +31,8 @@ fn a_limit_that_does_not_fit_is_refused_and_stays_as_it_was() {
 fn a_limit_beyond_the_quota_never_reaches_the_device() {
     let bench = bench();
     let mut tenant = Tenant::in_context(&bench);
-    // Stacks for all resident threads, the printf buffer, the heap, pending launches: each above 512 MiB.
+    // The limits are those of stacks for all resident threads, the printf buffer, the heap, and pending launches. With these
+    // values, each takes more than 512 MiB.
     for (limit, value) in [(0, 8 << 10), (1, 600 * MIB), (2, 3 << 30), (4, 1 << 20)] {
         assert_eq!(tenant.answers(&format!("limit {limit} {value}"), 2), CONTEXT, "{limit}");
         assert_eq!(bench.truth(0).peak, CONTEXT, "{limit}");
@@ -108,7 +109,7 @@ fn memory_that_a_green_context_has_opened_is_closed_with_the_primary_one() {
     for order in ["green", "green current", "borrow", "ungreen"] {
         user.just(order);
     }
-    // The two are of one slice. If the user still had the memory open, it would inherit the charge.
+    // Both processes are of one slice. If the user still had the memory open, it would inherit the charge.
     assert_eq!(maker.order("free"), (0, CONTEXT));
     maker.end();
     user.end();

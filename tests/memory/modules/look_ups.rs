@@ -28,7 +28,7 @@ fn look_ups(bench: &Bench) -> (Outcome, impl Fn(&str, &str) -> u64) {
 fn look_ups_in_a_row_ask_nvml_for_a_twentieth_of_the_time_and_open_it_once() {
     let bench = slow_nvml(bench()).with("SIMGPU_MODULE_BYTES", "100KiB").with("SIMGPU_MODULE_GRANULE", "1");
     let (outcome, figure) = look_ups(&bench);
-    // Two lists for the context; at 4.5 ms each three at once and one for each 90 ms that have begun.
+    // Bound for NVML's lists of 4.5 ms: two for the context, three at once, and one for each 90 ms that has begun.
     let most = 2 + 3 + 1 + figure("900_look_ups ", "") / 90_000_000;
     assert!(figure("nvml: 1 inits, 0 shutdowns, ", " lists") <= most, "at most {most}: {outcome}");
 }
@@ -41,7 +41,7 @@ fn look_ups_and_loads_in_a_row_ask_the_driver_for_a_twentieth_of_the_time() {
         .with("SIMGPU_MODULE_BYTES", "100KiB")
         .with("SIMGPU_MODULE_GRANULE", "1");
     let (outcome, figure) = look_ups(&bench);
-    // 1800 questions of the look-ups take 14.4 s, and 3600 of the loads take 28.8 s.
+    // Without the budget, 1800 calls for the look-ups would take 14.4 s, and 3600 calls for the loads 28.8 s.
     for row in ["900_look_ups ", "start_with_900_look_ups "] {
         assert!(figure(row, "") < 2_000_000_000, "{row}: {outcome}");
     }

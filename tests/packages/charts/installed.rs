@@ -154,7 +154,7 @@ fn an_apiserver_takes_the_chart_and_its_policies_refuse_as_they_say() {
     init["spec"]["initContainers"][0]["restartPolicy"] = json!("Always");
     installed.done(User::Tenant, &create, &init);
 
-    // Only the extender writes the allocation: not a tenant with a new pod, nor later, nor through another resource.
+    // Only the extender may write the allocation. A tenant may not: in no new pod, in no old one, and through no other resource.
     let only = "writes the annotation gpuslice.dev/alloc";
     let mut claimed = pod("claimed", &[[1, 4096, 30]]);
     claimed["metadata"]["annotations"] = json!({"gpuslice.dev/alloc": "{}"});

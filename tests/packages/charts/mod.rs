@@ -241,7 +241,7 @@ fn values_that_are_wrong_are_refused_with_the_reason() {
     assert!(told(&old).contains("incompatible with Kubernetes v1.28.0"), "{}", told(&old));
 }
 
-/// Checks that nothing of ours stands between the apiserver and a new pod: a webhook that does not answer stops a cluster.
+/// Checks that no manifest installs a webhook: if one did not answer, it would stop all new pods of the cluster.
 #[test]
 fn no_manifest_has_a_webhook() {
     let is_webhook = |text: &str| {

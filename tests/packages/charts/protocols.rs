@@ -6,7 +6,7 @@ use prost_types::{DescriptorProto, EnumDescriptorProto, FileDescriptorSet};
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// A file of ours, and the kubelet's folders of the same protocol, by version of Kubernetes.
+/// A file of gpuslice, and the kubelet's folders of the same protocol, by version of Kubernetes.
 const PROTOCOLS: [(&str, &[&str]); 6] = [
     ("deviceplugin", &["1.36/deviceplugin/v1beta1", "1.37/deviceplugin/v1beta1"]),
     ("podresources", &["1.36/podresources/v1", "1.37/podresources/v1"]),

@@ -83,7 +83,7 @@ fn write_schemas(tools: &Path, to: &Path) {
     let mut definitions = swagger["definitions"].take();
     for (name, schema) in definitions.as_object_mut().expect("they have names") {
         close(schema);
-        // These may be written as numbers too.
+        // Values of these types may be written as numbers too.
         if ["resource.Quantity", "intstr.IntOrString"].iter().any(|kind| name.ends_with(kind)) {
             *schema = json!({"type": ["string", "integer", "number"]});
         }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use tempfile::TempDir;
 
-/// Settings of podman in a container, which may not have the limits that podman sets by itself.
+/// Settings of a podman that runs in a container. It may lack the right to set the limits that are podman's default.
 const SETTINGS: &str =
     "[containers]\ndefault_ulimits=[\"nofile=1024:1024\",\"nproc=1024:1024\"]\n[engine]\nruntime=\"runc\"\n";
 /// Files of a C library that the agent needs.

@@ -125,7 +125,7 @@ fn the_command_leaves_regions_of_another_layout_alone() {
         assert!(!tells || ended.err.contains(&format!("{path}: {words}")), "{arguments:?}: {ended:?}");
         assert!(before == fs::read(&region.0).unwrap(), "{arguments:?} changed the region");
     }
-    // Each version proves life by locks of the file. So the slice has ended for this version, too, once its last process has.
+    // Locks of the file show life in both versions. So the slice has ended for this version, too, once its last process has.
     program.kill();
     // Other tests have regions of their own, of which the command may say something.
     let ended = end(&mut gpuslice(&["list"])).code(0);

@@ -63,6 +63,9 @@ fn use_paths(tokens: &[String], at: &mut usize, prefix: &str, paths: &mut Vec<St
 }
 
 /// Returns the paths that a file imports, each from the root of the crate. Modules in the file named `tests` are left out.
+///
+/// The function goes through the words and signs of the file, and follows its `mod` blocks to know the module of each path. An
+/// import is the path of a `use`, or a path in the code that begins with `crate::` or `super::`.
 fn imports(module: &str, text: &str) -> Vec<String> {
     let tokens = tokens(text);
     let mut found = Vec::new();
@@ -136,7 +139,7 @@ fn edges(sources: &Sources) -> Edges {
     let mut edges = Edges::new();
     for (from, text) in sources {
         for path in imports(from, text) {
-            // The file of a path is that of its longest prefix that has one. For an item of the root that is the root.
+            // The file of a path is the file of the longest prefix that names one. An item of the root has the root as its file.
             let mut to = path.as_str();
             while !sources.contains_key(to) {
                 to = to.rsplit_once("::").map_or("", |(before, _)| before);
@@ -165,6 +168,10 @@ fn reached(edges: &Edges, from: &str) -> BTreeMap<String, String> {
 }
 
 /// Returns the files that lie in a circle, and for each circle one shortest way around, with its imports.
+///
+/// A file lies in a circle if its own imports reach it again. `reached` has the predecessor of each file on a shortest way, so
+/// the function walks around the circle backwards. It leaves a circle out if the first file after `from` was in one that it
+/// walked before, because several files lead to the same circle.
 fn circles(edges: &Edges) -> (BTreeSet<String>, Vec<String>) {
     let mut files = BTreeSet::new();
     let mut shown = BTreeSet::new();

@@ -64,7 +64,7 @@ fn output(commands: &str, required: Option<&str>) -> String {
 
 #[test]
 fn an_inconclusive_test_is_counted_once_and_not_as_passed() {
-    // Passed: two of the first runner, two of the second, seven of the script.
+    // Two tests of the first runner passed, two of the second, and seven of the script.
     assert_eq!(said("count"), "11 3 1 1\n");
 }
 

@@ -12,7 +12,7 @@ const SLACK: &str = "GPUSLICE_TEST_SLACK";
 /// Time for which the host stalls that program.
 const STALL: Duration = Duration::from_millis(300);
 
-/// Measures a result that is always wrong, as the program.
+/// Runs as the program: measures a result that is always wrong.
 fn miss(slack: &str) {
     let measure = || {
         println!("measuring");
@@ -110,7 +110,7 @@ fn time_of_a_tests_own_programs_is_not_taken_by_others() {
     };
     let planted = [
         (1, line(0, [1, 0, 0, 0])),
-        // A runner, with an ended child; the test; its child and its grandchild; another test of the runner.
+        // These are a runner with an ended child, the test, its child and its grandchild, and another test of the runner.
         (10, line(1, [10, 20, 30, 40])),
         (11, line(10, [1000, 0, 0, 0])),
         (12, line(11, [1000, 1000, 1000, 1000])),
