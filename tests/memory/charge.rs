@@ -294,6 +294,13 @@ fn memory_freed_in_a_stream_stays_charged_until_the_stream_reaches_the_free() {
 }
 
 #[test]
+fn threads_that_wait_for_memory_freed_in_a_stream_all_get_it() {
+    let bench = Bench::simulated_without_contexts();
+    spring(&bench, "freed_one_by_one").says(&["take and give 0, refused 0"]);
+    assert_eq!(bench.truth(0).peak, FULL);
+}
+
+#[test]
 fn an_allocation_that_the_driver_refuses_is_not_charged() {
     // Each family fails on its first call. The probes between them are later calls of cuMemAlloc_v2.
     let faults: Vec<_> = FAMILIES.iter().map(|family| format!("{family}=719@1")).collect();

@@ -378,16 +378,15 @@ static void crossed_free(void) {
 static volatile int is_open;
 
 // A host function that stands in its stream until the gate is open.
-static void stand(void *nothing) {
-    (void)nothing;
-    while (!is_open) usleep(1000);
+static void stand(void *gate) {
+    while (!*(volatile int *)gate) usleep(1000);
 }
 
-static void close_gate(void) {
+static int close_gate(volatile int *gate) {
     static int (*launch)(void *, void (*)(void *), void *);
     if (!launch) *(void **)&launch = dlsym(driver, "cuLaunchHostFunc");
-    is_open = 0;
-    launch(stream, stand, NULL);
+    *gate = 0;
+    return launch(stream, stand, (void *)gate);
 }
 
 static void *open_later(void *nothing) {
@@ -414,7 +413,7 @@ static int free_behind_gate(int count) {
     u64 pieces[PIECES] = {0};
     int status = 0;
     for (int i = 0; i < count; i++) status |= cu.cuMemAlloc_v2(&pieces[i], quota / count);
-    close_gate();
+    status |= close_gate(&is_open);
     for (int i = 0; i < count; i++) status |= cu.cuMemFreeAsync(pieces[i], stream);
     return status;
 }
@@ -460,6 +459,37 @@ static void freed_behind_work(void) {
     say("context %d, take and give %d, end %d", made, given, ended);
     start();
     tell_free("after the context");
+}
+
+enum { WAITERS = 32 };
+
+static volatile int answered, refused;
+
+static void *take_part(void *context) {
+    u64 held = 0;
+    int status = cu.cuCtxSetCurrent(context) | cu.cuMemAlloc_v2(&held, quota / WAITERS);
+    if (status) __atomic_fetch_add(&refused, 1, __ATOMIC_SEQ_CST);
+    __atomic_fetch_add(&answered, 1, __ATOMIC_SEQ_CST);
+    return NULL;
+}
+
+// Threads wait for memory that a stream frees piece by piece. It comes to the next free when one more thread has been answered.
+static void freed_one_by_one(void) {
+    static volatile int gates[WAITERS];
+    pthread_t waiters[WAITERS];
+    u64 pieces[WAITERS] = {0};
+    void *context = NULL;
+    int status = cu.cuCtxGetCurrent(&context) | cu.cuStreamCreate(&stream, 0);
+    for (int i = 0; i < WAITERS; i++) status |= cu.cuMemAlloc_v2(&pieces[i], quota / WAITERS);
+    for (int i = 0; i < WAITERS; i++) status |= close_gate(&gates[i]) | cu.cuMemFreeAsync(pieces[i], stream);
+    for (int i = 0; i < WAITERS; i++) pthread_create(&waiters[i], NULL, take_part, context);
+    usleep(100000);
+    for (int i = 0; i < WAITERS; i++) {
+        gates[i] = 1;
+        while (answered <= i) usleep(1000);
+    }
+    for (int i = 0; i < WAITERS; i++) pthread_join(waiters[i], NULL);
+    say("take and give %d, refused %d", status, refused);
 }
 
 // The driver fails each family once (an injected fault). The reservation must be free again.
@@ -517,6 +547,7 @@ static const struct {
     {"pools_of_places", pools_of_places, 1},
     {"crossed_free", crossed_free, 1},
     {"freed_behind_work", freed_behind_work, 1},
+    {"freed_one_by_one", freed_one_by_one, 1},
     {"driver_fails", driver_fails, 1},
     {"free_fails", free_fails, 1},
 };

@@ -188,10 +188,10 @@ pub(crate) fn reserve_for(
     fit(process, device, bytes).map_or_else(|| refuse(process, device, what, bytes), Decision::Go)
 }
 
-/// Reserves `bytes`. If they do not fit, makes room and tries once more.
+/// Reserves `bytes`. If they do not fit, makes room for them.
 pub(crate) fn fit(process: &'static Process, device: Device, bytes: u64) -> Option<Reservation> {
-    let again = || if process.reclaim(device, bytes) { process.reserve(device, bytes) } else { None };
-    process.reserve(device, bytes).or_else(again)
+    let reserve = || process.reserve(device, bytes);
+    reserve().or_else(|| process.repeat_with_room(device, bytes, reserve))
 }
 
 /// Refuses a request of `bytes` bytes that does not fit, and counts the denial.

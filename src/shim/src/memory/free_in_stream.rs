@@ -15,7 +15,8 @@ use super::stream_frees::StreamFree;
 use crate::os::clock::now;
 use crate::os::reentrancy;
 use core::time::Duration;
-use gpuslice_region::{Device, LEAVING, pause};
+use gpuslice_policy::time::Monotonic;
+use gpuslice_region::{Device, pause};
 
 /// Pause between two looks of a wait. Guessed: a millisecond is little beside the kernels that programs wait for.
 const STREAM_FREE_PAUSE: Duration = Duration::from_millis(1);
@@ -43,19 +44,22 @@ impl Memory {
         }
     }
 
-    /// Waits until `bytes` may fit, because streams have reached frees of this process. Returns false if there is no such free,
-    /// or if the bytes do not fit even without its memory.
-    pub(super) fn wait_for_stream_frees(&self, device: Device, bytes: u64) -> bool {
+    /// Waits until `bytes` may fit, because streams have reached frees of this process; no longer than `until`. Returns false if
+    /// there is no such free, or if the bytes do not fit even without its memory.
+    pub(super) fn wait_for_stream_frees(&self, device: Device, bytes: u64, until: Monotonic) -> bool {
         let coming = self.stream_frees.bytes(device);
         if coming == 0 || !self.fits_without(device, bytes, coming) {
             return false;
         }
         let _waiting = Waiting::within_call(self.member());
-        let end = now().saturating_add(LEAVING);
-        while !self.fits_without(device, bytes, 0) && self.stream_frees.bytes(device) > 0 && now() < end {
+        // One pause comes first. Otherwise a request that fails although its bytes fit would be repeated without a pause.
+        loop {
             reentrancy::leave_during(|| pause(STREAM_FREE_PAUSE));
+            let is_over = self.fits_without(device, bytes, 0) || self.stream_frees.bytes(device) == 0;
+            if is_over || now() >= until {
+                return true;
+            }
         }
-        true
     }
 
     fn take_stream_free(&self, number: usize) -> Option<StreamFree> {

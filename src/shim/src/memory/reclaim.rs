@@ -2,19 +2,48 @@
 
 use super::state::Memory;
 use super::{leaving, measurement};
-use gpuslice_region::Device;
+use crate::os::clock::now;
+use gpuslice_region::{Device, LEAVING};
 
 impl Memory {
-    /// Makes room for `bytes` bytes before they are refused. The thread brings the pools of this process up to date. The driver
-    /// may have taken memory out of one in a call that is not hooked. Charges that had no exact measurement are reconciled.
-    /// Memory that ended graphs left in their pools is given back. Then the thread waits for memory that streams are about to
-    /// free, and for memory of dead processes, if the bytes fit with it. Returns false if nothing can have changed.
-    pub(crate) fn reclaim(&'static self, device: Device, bytes: u64) -> bool {
+    /// Makes room for a request of `bytes` bytes that did not fit, and repeats it. Returns its result; `None` if it does not fit.
+    ///
+    /// The thread first corrects its own charges: of pools, because the driver may have taken memory out of one in a call that is
+    /// not hooked, of calls without an exact measurement, and of memory that ended graphs left in their pools. Then it waits for
+    /// memory that streams are about to free, and for memory of dead processes, if the bytes fit with it.
+    ///
+    /// Another thread may take the memory that came back. So the thread waits again while more is to come, for [`LEAVING`] at
+    /// most.
+    pub(crate) fn repeat_with_room<T>(
+        &'static self,
+        device: Device,
+        bytes: u64,
+        mut request: impl FnMut() -> Option<T>,
+    ) -> Option<T> {
+        let until = now().saturating_add(LEAVING);
+        let mut has_changed = self.correct_charges(device);
+        loop {
+            has_changed |= self.wait_for_stream_frees(device, bytes, until);
+            has_changed |= leaving::wait(self, device, bytes, 0);
+            if !has_changed {
+                return None;
+            }
+            if let Some(granted) = request() {
+                return Some(granted);
+            }
+            if now() >= until {
+                return None;
+            }
+            has_changed = false;
+        }
+    }
+
+    /// Corrects the charges of this process. Returns false if nothing can have changed.
+    fn correct_charges(&'static self, device: Device) -> bool {
         let reconciled = measurement::reconcile(self, device, 1);
         let graphs = self.graphs.reclaim(self, device);
         let pools = self.pools.any();
         self.pools.reconcile_all(self);
-        let frees = self.wait_for_stream_frees(device, bytes);
-        leaving::wait(self, device, bytes, 0) || reconciled || graphs || pools || frees
+        reconciled || graphs || pools
     }
 }

@@ -184,7 +184,7 @@ unsafe fn allocate(
         let device = pool.device;
         let begin = |pool| PoolAllocation::begin(process, &process.addresses, pool, bytes, order_of(order));
         let most = largest_growth(bytes).unwrap_or(bytes);
-        let again = |pool| if process.reclaim(device, most) { begin(pool).ok() } else { None };
+        let again = |pool| process.repeat_with_room(device, most, || begin(Arc::clone(&pool)).ok());
         match begin(pool).map_or_else(again, Some) {
             Some(allocation) => Decision::Go(PendingCharge::Pool(allocation)),
             None => match process.places().iter().find(|place| place.device == device) {

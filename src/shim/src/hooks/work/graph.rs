@@ -101,7 +101,10 @@ fn reserve(process: &'static Process, graph: CUgraph) -> Decision<(&'static Proc
     let Some(context) = process.owner_of_current() else { return Decision::Forward };
     let reserve = || process.graphs.reserve(process, graph, context);
     let reserved = reserve().or_else(|obstacle| match obstacle {
-        Obstacle::Full(device, bytes) if process.reclaim(device, bytes) => reserve(),
+        Obstacle::Full(device, bytes) => {
+            let unless_full = || Some(reserve()).filter(|result| !matches!(result, Err(Obstacle::Full(..))));
+            process.repeat_with_room(device, bytes, unless_full).unwrap_or(Err(obstacle))
+        }
         obstacle => Err(obstacle),
     });
     match reserved {
