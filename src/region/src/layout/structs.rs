@@ -1,4 +1,4 @@
-//! Structs of the region file, down to the memory ledger. `compute_words` has the compute ledger.
+//! Structs of the region file, except those of the compute ledger. `compute_words` has the latter.
 //!
 //! The array sizes are type parameters so that the loom models can use small ones. The models build the layout on a
 //! stack of a few kilobytes, so their structs have no alignment either.
@@ -22,7 +22,7 @@ pub const JOIN_LOCK_OFFSET: usize = 0;
 #[cfg(not(loom))]
 pub const LIMITS_LOCK_OFFSET: usize = core::mem::offset_of!(Layout, devices);
 
-/// Facts about the whole region. Every reservation reads them; a joining process writes them.
+/// Facts about the whole region. Every reservation reads them. A process that joins writes them.
 #[derive(Debug)]
 #[cfg_attr(not(loom), repr(C, align(4096)))]
 pub(crate) struct Header {
