@@ -185,7 +185,9 @@ impl Region {
     }
 
     /// Returns the present source of measured GPU time. 0: not known. 1: events. 2: events beside programs that publish nothing.
-    /// 3: NVML only. 4: events that fail. 5: events corrected by the figures of other slices. Other values mean nothing.
+    /// 3: NVML only. 4: events that fail. 5: events corrected by the figures of other slices. 6: the same beside programs that
+    /// publish nothing. [`Measured`](gpuslice_policy::compute::attribution::source::Measured) reads the word, whose higher bits
+    /// have the reason why NVML does not help.
     #[must_use]
     pub fn measure_source(&self, device: Device) -> u32 {
         self.layout().time(device.index()).map_or(0, |time| time.control.0.measure_source.get())
