@@ -240,8 +240,8 @@ impl SymbolTable {
         }
     }
 
-    /// Finds a symbol by the GNU hash table. The table's header has the number of buckets, the number of the first symbol in the
-    /// table, and the size of the Bloom filter in words of 64 bits.
+    /// Finds a symbol by the GNU hash table. The table's header has the number of buckets and the number of the first
+    /// symbol in the table. It also has the size of the Bloom filter in words of 64 bits.
     ///
     /// A bucket has the number of its first symbol, and the other symbols of the bucket follow that one. For each symbol the
     /// chain has a hash, whose lowest bit marks the last symbol of a bucket. The function does not use the filter, which only

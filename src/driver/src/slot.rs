@@ -54,7 +54,7 @@ pub fn address(symbol: Symbol) -> Option<NonNull<c_void>> {
     NonNull::new(known).or_else(|| find(symbol))
 }
 
-/// Directs all calls of the symbol to `target` from now on, those of the library and of the program.
+/// Directs all calls of the symbol to `target` from now on: calls of the library and of the program.
 pub fn set(symbol: Symbol, target: NonNull<c_void>) {
     for words in [&SLOTS, &JUMP_TARGETS] {
         if let Some(word) = words.get(symbol.index()) {

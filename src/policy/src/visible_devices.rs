@@ -20,9 +20,9 @@ pub struct Gpu {
 pub struct Instance {
     /// The instance's UUID.
     pub uuid: [u8; 16],
-    /// Number of its GPU instance.
+    /// Number of the GPU instance to which it belongs.
     pub gpu_instance: u32,
-    /// Number of its compute instance.
+    /// Number of the compute instance.
     pub compute_instance: u32,
 }
 

@@ -155,7 +155,7 @@ impl ArbiterLeases {
         Ok(start.cast())
     }
 
-    /// Tells whether other processes find this file.
+    /// Tells whether the path still leads to this file, so that other processes find it.
     #[must_use]
     pub fn is_current(&self) -> bool {
         self.table().magic.get() == LEASE_MAGIC

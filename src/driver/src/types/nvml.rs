@@ -70,7 +70,7 @@ pub struct nvmlProcessUtilizationSample_t {
 pub struct nvmlProcessInfo_v1_t {
     /// Process number.
     pub pid: c_uint,
-    /// Bytes of the device's memory that it uses.
+    /// Bytes of the device's memory that the process uses.
     pub used_gpu_memory: c_ulonglong,
 }
 
@@ -80,7 +80,7 @@ pub struct nvmlProcessInfo_v1_t {
 pub struct nvmlProcessInfo_v2_t {
     /// Process number.
     pub pid: c_uint,
-    /// Bytes of the device's memory that it uses.
+    /// Bytes of the device's memory that the process uses.
     pub used_gpu_memory: c_ulonglong,
     /// The GPU instance; all ones if there is none.
     pub gpu_instance_id: c_uint,
@@ -97,13 +97,13 @@ pub type nvmlProcessInfo_t = nvmlProcessInfo_v2_t;
 pub struct nvmlProcessDetail_v1_t {
     /// Process number.
     pub pid: c_uint,
-    /// Bytes of the device's memory that it uses.
+    /// Bytes of the device's memory that the process uses.
     pub used_gpu_memory: c_ulonglong,
     /// The GPU instance; all ones if there is none.
     pub gpu_instance_id: c_uint,
     /// The compute instance; all ones if there is none.
     pub compute_instance_id: c_uint,
-    /// Bytes of protected memory that it uses.
+    /// Bytes of protected memory that the process uses.
     pub used_gpu_cc_protected_memory: c_ulonglong,
 }
 

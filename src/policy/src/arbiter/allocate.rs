@@ -34,7 +34,7 @@ pub struct Claim {
     pub weight: u32,
     /// The most that the slice may use.
     pub limit: u64,
-    /// The time that it would use if it got it.
+    /// The time that the slice would use if it got this time.
     pub demand: u64,
     /// True if the slice has used so much time until now that nothing is kept for it.
     pub has_enough: bool,

@@ -23,7 +23,7 @@ const LONGEST_STEP: WallTime = WallTime::from_millis(4);
 /// Queue bound of a slice beside one of high priority: 3 ms.
 ///
 /// Queued work shares the GPU with high-priority work until the queued work ends. One measurement of small kernels spans 2
-/// ms. With a bound of 2 ms the GPU would be idle for a tenth of the time, because the end of a batch is seen late.
+/// ms. With a bound of 2 ms, the GPU would be idle for a tenth of the time: the library sees the end of a batch late.
 const SHORT_QUEUE: GpuTime = GpuTime::from_millis(3);
 
 /// Burst of a slice beside one of high priority: 1 ms. The slice may spend saved time after high-priority work has arrived.
@@ -39,11 +39,11 @@ pub struct SliceSettings {
     pub policy: CorePolicy,
     /// The most that the slice may use, under any policy.
     pub limit: Permille,
-    /// The weight within its class: 1 to 1000.
+    /// The weight of the slice within its class: 1 to 1000.
     pub weight: u32,
     /// The priority.
     pub priority: Priority,
-    /// The unused time that it may save up.
+    /// The unused time that the slice may save up.
     pub burst: GpuTime,
 }
 
@@ -54,7 +54,7 @@ pub struct SharingSlice {
     pub id: u64,
     /// The slice's settings.
     pub settings: SliceSettings,
-    /// The figures of its region.
+    /// The figures of the slice's region.
     pub figures: SliceFigures,
 }
 
@@ -82,9 +82,8 @@ pub struct Arbiter {
 impl Arbiter {
     /// Looks at all slices of the GPU at the instant `now`. Returns their grants, in the order of `slices`.
     ///
-    /// A look has four steps: it estimates the demands, divides the GPU ([`allocate()`]), updates the budget with the
-    /// findings, and turns each part into a rate. If the GPU may be idle while launches wait, all waiting slices get a wall
-    /// credit.
+    /// A look estimates the demands, divides the GPU ([`allocate()`]), updates the budget with the findings, and turns each
+    /// part into a rate. If the GPU may be idle while launches wait, all waiting slices get a wall credit.
     ///
     /// Risk: the rates of a look act on work that is queued later. So each correction is small or bounded. The budget moves
     /// by steps. A wall credit is at most the need of the first waiting launch. A rate that would change little stays.

@@ -25,7 +25,7 @@ pub struct MeasuredBatch {
     pub predicted: WallTime,
     /// Measured duration.
     pub length: WallTime,
-    /// Earliest instant of its end.
+    /// Earliest instant of the batch's end.
     pub until: Monotonic,
     /// Time by which the end may be later, because the stream may have been idle.
     pub after: WallTime,

@@ -81,7 +81,7 @@ pub enum Warning {
     Misspelt {
         /// The variable.
         said: SourcedValue,
-        /// The setting that it resembles.
+        /// The setting that the variable resembles.
         meant: &'static str,
     },
     /// A setting that has no effect beside the others, and the reason.

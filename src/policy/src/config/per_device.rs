@@ -53,7 +53,8 @@ impl<T: Copy> PerDevice<T> {
         self.named.iter().map(|(name, _)| *name).filter(|name| !is_there(name)).collect()
     }
 
-    /// Returns the values for a device: those of the items that name it, otherwise the value of the others.
+    /// Returns the values for a device. They are the values of the items that name it, or else the value for all other
+    /// devices.
     pub(super) fn of(&self, device: &DeviceIdentity) -> Vec<T> {
         let named: Vec<T> =
             self.named.iter().filter(|(name, _)| name.matches(device)).map(|(_, value)| *value).collect();

@@ -1,8 +1,8 @@
 //! Free ranges inside a pool, in which an allocation fits without growth of the pool.
 //!
 //! The model learns from the driver's calls. Freed memory is free. So is the rest of a piece that the pool took for an
-//! allocation. Other memory counts as occupied. A block that was freed in stream order is free for that stream at once, and
-//! for other streams when the driver has counted the free.
+//! allocation. Other memory counts as occupied. A block that was freed in stream order is free for that stream at once. For
+//! other streams it is free when the driver has counted the free.
 //!
 //! The driver frees a block some time before or after the call returns, and another thread may have the block again by
 //! then. So a block that is being freed becomes a hole only if no allocation was placed into it before the free ended.
@@ -94,7 +94,7 @@ impl Holes {
         }
     }
 
-    /// Adds a free range. Adjacent ranges are merged only if all streams may use them: until a stream has reached the free,
+    /// Adds a free range. Adjacent ranges are merged only if all streams may use them. Until a stream has reached the free,
     /// the driver keeps its memory block by block. They are not merged where one piece may end and the next one begin,
     /// because no allocation lies in two pieces.
     fn add(&mut self, start: u64, bytes: u64, free: FreeFor) {

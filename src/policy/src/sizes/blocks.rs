@@ -118,8 +118,8 @@ struct BlockPool {
     leaving: u64,
     /// Known blocks.
     blocks: u64,
-    /// Paid blocks beyond the known ones. The number can be negative for two reasons: a call got the block that another
-    /// call reserved, or a call got a block while a free in flight ends another block. Calls in flight may need spare
+    /// Paid blocks beyond the known ones. The number can be negative for two reasons. A call got the block that another
+    /// call reserved. Or a call got a block while a free in flight ends another block. Calls in flight may need spare
     /// blocks. So spare blocks are refunded only when no call is left.
     spare: i64,
 }

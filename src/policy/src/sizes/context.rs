@@ -11,7 +11,7 @@
 /// multiprocessors.
 const PER_MULTIPROCESSOR: u64 = 4 << 20;
 
-/// Multiprocessors of a device that does not report its number: those of a GPU for data centres.
+/// Assumed number of multiprocessors of a device that does not report it. It is the number of a GPU for data centres.
 const USUAL_MULTIPROCESSORS: u64 = 132;
 
 /// Largest factor between a context and its estimate. Guessed: it leaves room for larger stacks and heaps. It excludes the

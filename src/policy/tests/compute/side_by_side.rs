@@ -41,8 +41,8 @@ const SETS: [Set; 19] = [
 /// The set that misses the target of 1 point at time slices of 30 ms, by half a point.
 const HARDEST: Set = &[(30, us(50_000), 2), (60, us(5_000), 2)];
 
-/// Returns the errors of each slice in hundredths of points: the error of its mean over ten seconds, and the error of 95 %
-/// of its windows of one second.
+/// Returns two errors of each slice in hundredths of points. The first is the error of its mean over ten seconds. The
+/// second is the error of 95 % of its windows of one second.
 fn errors(machine: Machine, set: Set) -> Vec<(i64, i64)> {
     let limits: Vec<_> = set.iter().map(|(share, ..)| rate_limit(share * 10, 20)).collect();
     let programs = |(slice, (_, kernel, count)): (usize, &(u64, GpuTime, u64))| {

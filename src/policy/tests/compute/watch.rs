@@ -154,12 +154,12 @@ impl Watch {
 
     /// Checks measured time against true time.
     ///
-    /// - A slice with the GPU to itself: they are equal.
+    /// - A slice with the GPU to itself: the measured time equals the true time.
     /// - Beside others, without a replay: the measured time is at least the true time, and at most the passed time.
     /// - Beside others, with a replay: the measured time is at most the passed time.
     ///
     /// 3 % is for events, and each process may have the error of its clocks. Switches of the GPU cannot be distinguished
-    /// from work. Nor can time inside the driver, for kernels shorter than their launch.
+    /// from work. For kernels shorter than their launch, time inside the driver cannot be distinguished from work either.
     fn measured_is_true(&self, at: usize, world: &World) -> Result<(), String> {
         let own = || world.processes.iter().filter(|process| process.slice == at);
         let (measured, used) = (world.slices[at].measured.max(0) as u64, world.used(at));

@@ -242,8 +242,8 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
     ///
     /// Example: a launch was prepaid with 3 ms and took 2 ms. The difference of -1 ms moves `paid_until` back by the wall
     /// time that 1 ms costs at the slice's rate. The compare-and-swap loop starts from the value that other processes have
-    /// written, so no charge and no refund is lost. The word is first limited to the largest debt. Otherwise a wild value
-    /// would swallow the refund.
+    /// written, so no charge and no refund is lost. The word is first limited to the largest debt. Otherwise a refund of an
+    /// invalid value would have no effect.
     pub(crate) fn settle_time(&self, device: usize, difference: GpuTimeChange, now: Monotonic) {
         let Some(time) = self.time(device) else { return };
         let rate_limit = self.rate_limit(device);

@@ -114,8 +114,8 @@ pub fn usual(user: u32, container: u64) -> PathBuf {
     folders::numbered(&path, |owner| owner == user || owner == 0)
 }
 
-/// Returns the name of a slice. It is that of its folder in [`SLOTS`], or the part of its region's file name after user and
-/// `run`, or the whole file name.
+/// Returns the name of a slice. It is the name of its folder in [`SLOTS`], or the part of its region's file name after user
+/// and `run`, or the whole file name.
 #[must_use]
 pub fn name_of(region: &Path) -> String {
     if let Some(slot) = slot_of(region) {
@@ -152,7 +152,7 @@ fn label_among(region: &Path, all: &[PathBuf], near: impl Fn(&Path) -> Option<Na
     [name_of(region)].into_iter().chain(file).find(means_it).unwrap_or_else(path)
 }
 
-/// Rank of a region for this user. If a name matches several regions, those of the first rank count.
+/// Rank of a region for this user. If a name matches several regions, only the regions of the first rank count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum NameRank {
     /// A region of this user, or of the slice or container that the process is in.
@@ -211,8 +211,8 @@ pub fn of_operator() -> Option<PathBuf> {
     if operator.fixed == Contents::Absent { named } else { Some(of_program(named, true).0) }
 }
 
-/// Returns the regions that a slice's name or path matches. A text with a slash is a path. A name matches regions of this user
-/// first, then those of root.
+/// Returns the regions that a slice's name or path matches. A text with a slash is a path. A name matches regions of this
+/// user first, then regions of root.
 ///
 /// # Errors
 /// The folder or the current directory cannot be read.
@@ -224,7 +224,7 @@ pub fn find(slice: &OsStr) -> io::Result<NameMatch> {
     Ok(find_among(&text, &all()?))
 }
 
-/// Returns those of the regions that a slice's name matches, as [`find`] does.
+/// Returns the regions of `all` that a slice's name matches, by the rules of [`find`].
 #[must_use]
 pub fn find_among(name: &str, all: &[PathBuf]) -> NameMatch {
     let mut found = meant(name, all, nearness);

@@ -74,7 +74,7 @@ fn by_path(path: &Path, rights: Rights, looked: &Metadata) -> io::Result<File> {
     if is_same { Ok(file) } else { Err(io::ErrorKind::NotFound.into()) }
 }
 
-/// Returns the options of an opening that does not wait, either for the other end of a pipe or for the holder of a file lease.
+/// Returns the options of an opening that waits neither for the other end of a pipe nor for the holder of a file lease.
 fn options(rights: Rights, flags: c_int) -> OpenOptions {
     let mut options = OpenOptions::new();
     options.read(true).write(rights == Rights::Write).custom_flags(flags | libc::O_NONBLOCK | libc::O_NOCTTY);

@@ -104,7 +104,7 @@ impl Region {
         self.calls(but, |slot| slot.context_creations.observe())
     }
 
-    /// Returns the memory calls of the slice's processes. The fences are those of [`Member::memory_calls`].
+    /// Returns the memory calls of the slice's processes. The fences have the same reason as in [`Member::memory_calls`].
     #[must_use]
     pub fn all_memory_calls(&self) -> Calls {
         full_fence();

@@ -108,8 +108,8 @@ impl Limits {
         entry.memory_limit.set(memory.unwrap_or(NO_LIMIT));
         entry.sharing.set(sharing.word());
         entry.oversubscribe.set(if oversubscribe { OVERSUBSCRIBED } else { 0 });
-        // These are exchanges. If two processes change the rate limit at once, each returns the limit that it replaces:
-        // that of the other process, or the one before both.
+        // These are exchanges. If two processes change the rate limit at once, each returns the limit that it replaces. It
+        // is the limit of the other process, or the one before both.
         let before = rate_limit(entry.cores_permille.swap(cores_permille), entry.burst.swap(burst));
         full_fence();
         mark();
@@ -124,7 +124,7 @@ pub struct Sharing {
     pub policy: CorePolicy,
     /// The priority of the slice.
     pub priority: Priority,
-    /// Weight of the slice among those of its policy and priority: 1 to 1000.
+    /// Weight of the slice among the slices of its policy and priority: 1 to 1000.
     pub weight: u32,
 }
 

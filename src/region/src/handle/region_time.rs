@@ -128,15 +128,15 @@ impl Region {
         at != Monotonic::BEGIN && now.since(at) < holds
     }
 
-    /// Removes a grant that is too old. Returns the largest queue of a process, if the grant has one. `clock` is that of
-    /// [`set_grant`](Self::set_grant).
+    /// Removes a grant that is too old. Returns the largest queue of a process, if the grant has one. `clock` has the same
+    /// meaning as in [`set_grant`](Self::set_grant).
     pub fn expire_grant(&self, device: Device, clock: impl Fn() -> Monotonic) -> Option<GpuTime> {
         self.layout().expire_grant(device.index(), clock);
         grant_word::decode(self.grant(device), self.own_rate_limit(device)).1
     }
 
     /// Lets the slice go on earlier by `wall`, or by its whole debt if that is less. Otherwise the GPU would be idle.
-    /// `clock` is that of [`set_grant`](Self::set_grant).
+    /// `clock` has the same meaning as in [`set_grant`](Self::set_grant).
     pub fn credit_wall_time(&self, device: Device, wall: WallTime, clock: impl Fn() -> Monotonic) {
         self.layout().credit_wall_time(device.index(), wall, clock);
     }

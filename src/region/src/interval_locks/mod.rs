@@ -299,7 +299,7 @@ impl IntervalLocks {
 
     /// Finds the next number of another slice in its lane, and returns the intervals that were not read yet. This is
     /// necessary in three cases: the slice is new, this process was late, or the other slice has elected another process,
-    /// which counts anew.
+    /// whose numbers start at 0 again.
     fn find_again(&self, other: &mut OtherSlice, now: Monotonic) -> io::Result<Vec<Interval>> {
         let locks = locks_in(self.file()?, self.gpu.numbers(other.lane, 0..INTERVAL_NUMBERS))?;
         let mut found: Vec<_> =

@@ -6,11 +6,11 @@
 //! one with the later fence sees both. Two reservations that do not fit together are therefore never granted together. The
 //! next process that needs the bytes clears the words of a dead process. Nothing is locked, so nothing else needs repair.
 //!
-//! *Denial.* Two reservations may see each other and both step back although one would fit. A denial is therefore final
-//! only if there was an instant at which the request did not fit. [`snapshot`](Layout::snapshot) reads all words twice.
-//! A word with the same value in both readings and no pending reservation held that value between the readings. The sum
-//! of those words is a lower bound of the bytes held at that instant. A request that exceeds the limit beside this
-//! bound is denied. In all other cases the process waits for a random time and tries again, for a bounded total.
+//! *Denial.* Two reservations may see each other and both be withdrawn although one would fit. A denial is therefore final
+//! only if there was an instant at which the request did not fit. [`snapshot`](Layout::snapshot) reads all words twice. A
+//! word with the same value in both readings and no pending reservation held that value between the readings. The sum of
+//! those words is a lower bound of the bytes held at that instant. A request that exceeds the limit beside this bound is
+//! denied. In all other cases the process waits for a random time and tries again, for a bounded total.
 //!
 //! One reading is not enough: it may count bytes twice that one process frees and another reserves. Two readings miss a
 //! word that changes, and changes back, between them.

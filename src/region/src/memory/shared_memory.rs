@@ -329,8 +329,8 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
 
     /// Returns the bytes that processes pay for in entries, by device and slot. Reads the table once.
     ///
-    /// A caller that looks at all processes uses this table. If a tenant of the slice writes the largest counts into the
-    /// region, a scan for each device and slot would read the table 65,536 times.
+    /// A caller that looks at all processes uses this table. A tenant of the slice can write the largest counts into the
+    /// region. A scan for each device and slot would then read the table 65,536 times.
     pub(crate) fn transferred_by_slot(&self) -> BTreeMap<(usize, usize), u64> {
         let mut sums = BTreeMap::new();
         for (state, bytes) in self.counted_shares().filter(|(state, _)| state.role != role::LEFT) {

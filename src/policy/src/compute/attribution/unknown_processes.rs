@@ -19,8 +19,8 @@ pub struct UnknownProcesses {
 }
 
 impl UnknownProcesses {
-    /// Adds processes that NVML may name: those of the slice, and those of co-tenants that publish intervals. The number of a
-    /// process is unique together with that of its process-number namespace or slice.
+    /// Adds processes that NVML may name: those of the slice, and those of co-tenants that publish intervals. The number of
+    /// a process is unique together with the number of its process-number namespace or slice.
     pub fn note_members(&mut self, members: impl IntoIterator<Item = (u64, u32)>, now: Monotonic) {
         self.members.note(members, now);
     }

@@ -35,7 +35,7 @@ pub(super) const GAPLESS: u64 = 20;
 /// [`CHECK_ONE_IN`].
 const SAMPLED: u32 = 512;
 
-/// Launches after which one is measured alone although its stream may be empty.
+/// Number of launches after which the next launch is measured alone, although its stream may be empty.
 const LATEST: u32 = 2 * SAMPLED;
 
 /// One in eleven launches that wait checks whether it can be measured. A check costs a fifth of a launch.
@@ -60,9 +60,9 @@ const AFTER_GAPS: WallTime = FULL.part(GAPLESS);
 /// The way to measure a launch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Timing {
-    /// Between two events of its own.
+    /// The launch is measured between two events of its own.
     Single,
-    /// In a batch with others on the same stream.
+    /// The launch is measured in a batch with others on the same stream.
     Batched,
 }
 
