@@ -110,7 +110,7 @@ impl<V: Copy> AddressTable<V> {
         before.into_iter().flatten().for_each(|entry| self.settle(entry));
     }
 
-    /// Frees a slot. Some later entries would not be found behind the gap. Moves these entries into it.
+    /// Frees a slot. Then moves into the gap the later entries that a search would not find behind it.
     fn clear(&mut self, mut gap: usize) {
         let mut next = gap;
         loop {

@@ -23,7 +23,7 @@ const LONGEST_STEP: WallTime = WallTime::from_millis(4);
 /// Queue bound of a slice beside one of high priority: 3 ms.
 ///
 /// Queued work shares the GPU with high-priority work until the queued work ends. One measurement of small kernels spans 2
-/// ms. With a bound of 2 ms, the GPU would be idle for a tenth of the time: the library sees the end of a batch late.
+/// ms. With a bound of 2 ms, the GPU would be idle for a tenth of the time. The library sees the end of a batch late.
 const SHORT_QUEUE: GpuTime = GpuTime::from_millis(3);
 
 /// Burst of a slice beside one of high priority: 1 ms. The slice may spend saved time after high-priority work has arrived.
@@ -149,6 +149,9 @@ impl Arbiter {
     }
 
     /// Returns the findings of this look for the budget. `parts` come from the demands and the last budget.
+    ///
+    /// A slice is *steered* if its last rate is below its limit. A steered slice that waits is *starved*. But if its new
+    /// rate is more than an eighth above the last one, it is not starved.
     fn found(
         &self,
         now: Monotonic,
@@ -198,6 +201,10 @@ impl Arbiter {
     }
 
     /// Returns the rate limit of a part. If it is nearly the same as the last one, returns the last one.
+    ///
+    /// A slice that is not `fixed` *borrows* if it lately used more than its own part. It starts to borrow when it exceeds
+    /// its own part by more than an eighth. It borrows until its use is within its own part. The burst of a slice that
+    /// borrows is at most one turn.
     fn give(
         &mut self,
         slice: &SharingSlice,

@@ -170,8 +170,9 @@ pub fn saved(other: &PeerDevice, now: Monotonic) -> Monotonic {
 /// Returns the round of a device after a payment. `own` is its round before, and `others` is the greatest round of the
 /// coupled devices.
 ///
-/// Rounds count payments of coupled devices, so that the launches of one round start together. A device that is behind takes the
-/// round of the device that is furthest ahead. So a rank that launches less than the others is at most one round behind.
+/// Rounds count payments of coupled devices, so that the launches of one round start together. A device that is behind
+/// takes the round of the device that is furthest ahead. So a rank that launches less than the others is at most one round
+/// behind.
 #[must_use]
 pub const fn next_round(own: u64, others: u64) -> u64 {
     let next = own.saturating_add(1);

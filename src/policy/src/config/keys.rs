@@ -85,8 +85,7 @@ pub fn resembled(name: &str) -> Option<&'static str> {
 /// between two `_`.
 fn edits(one: &[u8], two: &[u8]) -> usize {
     let columns = two.len().saturating_add(1);
-    // The entry of row `i` and column `j` is a number of edits: from the first `i` letters of `one` to the first `j` of
-    // `two`.
+    // The entry of row `i` and column `j` is the number of edits from `i` letters of `one` to `j` letters of `two`.
     let mut table: Vec<usize> = Vec::with_capacity(columns.saturating_mul(one.len().saturating_add(1)));
     for i in 0..=one.len() {
         for j in 0..=two.len() {

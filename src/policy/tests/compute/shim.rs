@@ -197,6 +197,10 @@ impl Shim {
     }
 
     /// Pays for a launch. If that fails, returns the reason to wait. `since` is the instant of the first request.
+    ///
+    /// First come the bounds: on launches of unknown cost, then on queued work. A launch of known cost is then paid from the
+    /// lease. If the lease has too little, such a launch may go beside other streams' work on debt. Otherwise the lease
+    /// takes time from the slice.
     pub fn admit(
         &mut self,
         (kind, stream): (&Kind, usize),

@@ -198,6 +198,8 @@ impl World {
         result
     }
 
+    /// Advances to the next event, but not beyond `until`, and handles everything that is due: first the GPU, then a fault,
+    /// a sample, the looks for attribution, and last the processes.
     fn step(&mut self, until: Monotonic) {
         let gpu = ns::<Monotonic>(self.gpu.next()) + self.clock_offset;
         let never = Monotonic::NEVER;

@@ -154,6 +154,7 @@ fn add_all(
     let mut differences = Vec::new();
     for DeviceRequest { uuid, total, limits } in wanted {
         let Some(device) = region.device(uuid) else {
+            // The space comes first: a full disk is then an error here, and not a `SIGBUS` at a later write.
             let space = region.layout().device_count();
             locks
                 .take_space(space)

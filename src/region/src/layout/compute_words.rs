@@ -94,7 +94,7 @@ pub(crate) struct CouplingWords {
     pub(crate) overdraft_at: Word64<Monotonic>,
     /// The instant up to which overdrafts of any kind are paid: `gpuslice_policy::compute::limiter::overdraft`.
     pub(crate) overdraft_paid_until: Word64<Monotonic>,
-    /// Number of the last payment among those of coupled devices: `gpuslice_policy::compute::coupling::next_round`.
+    /// Round of this device's last payment: `gpuslice_policy::compute::coupling::next_round`.
     pub(crate) round: Word64,
 }
 
