@@ -15,7 +15,7 @@
 
 /* "gpuslice", as the first eight bytes of the file. */
 #define GPUSLICE_MAGIC "gpuslice"
-/* The version of this layout. Every change of the bytes has another number, but a reserved word, which is 0, may get a meaning. */
+/* The version of this layout. Every change of the bytes gets another number, but a reserved word may get a meaning without one. */
 #define GPUSLICE_VERSION 16u
 /* Size of the file in bytes. */
 #define GPUSLICE_SIZE 13905920u
@@ -77,12 +77,12 @@ struct gpuslice_header {
     uint32_t version;
     uint32_t ready;
     uint64_t size;
-    uint64_t epoch;            /* how often the region was initialised */
+    uint64_t epoch;            /* number of initialisations of the region */
     uint32_t slot_high_water;  /* every taken slot is below this one */
     uint32_t device_count;     /* valid entries of `devices` */
     uint32_t last_joiner_pid;  /* process that last had the lock on byte 0 */
     uint32_t share_high_water; /* every used share is below this one */
-    uint64_t transfer_seq;     /* how often a charge moved to a share */
+    uint64_t transfer_seq;     /* number of times that a charge moved to a share */
     uint32_t unlimited_hint;   /* GPUSLICE_UNLIMITED while no device had a share to pay for in this epoch */
     uint32_t reserved;
     uint64_t boot[2];          /* the boot of the machine in which the region was initialised; 0: not known */
@@ -94,9 +94,9 @@ struct gpuslice_header {
 /* A device. */
 struct gpuslice_device {
     uint8_t uuid[16];
-    uint64_t total;           /* bytes of memory that it has */
+    uint64_t total;           /* bytes of memory of the device */
     uint64_t memory_limit;    /* bytes that the slice may hold */
-    uint32_t cores_permille;  /* the slice's share of its time; below the whole only with 0 in `unlimited_hint` */
+    uint32_t cores_permille;  /* the slice's share of the device's time; below the whole only with 0 in `unlimited_hint` */
     uint32_t unused;
     uint64_t context_bytes;   /* one more than the largest measured size of a context; 0: none was measured */
     uint64_t burst;           /* GPU time that the slice may save up, in nanoseconds */
@@ -105,8 +105,8 @@ struct gpuslice_device {
     uint64_t quota_denials;   /* allocations denied because of the quota */
     uint64_t device_denials;  /* allocations within the quota for which the driver had no memory */
     uint32_t oversubscribe;   /* GPUSLICE_OVERSUBSCRIBED: allocations beyond the quota are served from host memory */
-    uint32_t host_memory;     /* GPUSLICE_HOST_MEMORY: its memory is the host's */
-    uint64_t holder_died_at;  /* when a dead process with memory of it was last reaped, on the monotonic clock; 0: never */
+    uint32_t host_memory;     /* GPUSLICE_HOST_MEMORY: the device's memory is the host's */
+    uint64_t holder_died_at;  /* when a dead process with its memory was last reaped, on the monotonic clock; 0: never */
     uint64_t available;       /* one more than the sum of free memory and the slice's bytes; 0: not known */
     uint8_t reserved[16];
 };
@@ -156,13 +156,13 @@ struct gpuslice_usage_sample {
 
 /* The state of a process on a device. Instants are on CLOCK_MONOTONIC, durations GPU time, both in nanoseconds. */
 struct gpuslice_process_time {
-    uint64_t virtual_service;      /* GPU time that it was served, as virtual time */
-    uint64_t requested_ns;         /* 0: it does not wait */
+    uint64_t virtual_service;      /* GPU time that the process was served, as virtual time */
+    uint64_t requested_ns;         /* GPU time that the process waits for; 0: it does not wait */
     uint64_t sleep_deadline;       /* 0: it does not sleep */
-    uint64_t unsettled_ns;         /* prepaid, and neither settled nor refunded */
+    uint64_t unsettled_ns;         /* prepaid GPU time, neither settled nor refunded */
     uint64_t settled_at;
     uint64_t queued_ns;            /* bits 0-61 predicted work under way, 62 work under way, 63 work without a prediction */
-    uint64_t charged_ns;           /* counts on from earlier processes of the slot, as the next three; never falls */
+    uint64_t charged_ns;           /* includes earlier processes of the slot, as the next three do; never falls */
     uint64_t throttled_ns;         /* wall time that launches were throttled */
     uint64_t copied_ns;
     uint64_t launches;
@@ -185,8 +185,8 @@ struct gpuslice_device_time {
     uint8_t reserved2[124];
     uint64_t overlap;
     uint8_t reserved3[120];
-    uint32_t correction_millionths; /* the slice's own part of busy time; 0: not known, all of it */
-    uint32_t measure_source;        /* how time is measured: docs/internals/region.md */
+    uint32_t correction_millionths; /* the slice's own part of busy time; 0: not known, and all of it counts */
+    uint32_t measure_source;        /* the source of measured GPU time: docs/internals/region.md */
     uint64_t grant;                 /* the rate that the arbiter grants: docs/internals/region.md */
     uint64_t divided_at;            /* when the node agent last divided the GPU */
     uint64_t programs_at;           /* when the node agent last saw programs on the GPU that publish nothing */
@@ -195,11 +195,11 @@ struct gpuslice_device_time {
     uint8_t reserved5[120];
     uint64_t last_payment_at;       /* when a process last paid */
     uint64_t throttled_from;        /* when the last long throttle began */
-    uint64_t throttled_until;       /* when it ended */
-    uint64_t coupled_until;         /* until when the device is coupled with others */
+    uint64_t throttled_until;       /* when that throttle ended */
+    uint64_t coupled_until;         /* instant until which the device is coupled with others */
     uint64_t overrun_seen_at;       /* when a batch was last seen that may wait for another device */
     uint64_t overdraft_at;          /* when a launch last went beyond the share for such a batch */
-    uint64_t overdraft_paid_until;  /* until when overdrafts of any kind are paid */
+    uint64_t overdraft_paid_until;  /* instant up to which overdrafts of any kind are paid */
     uint64_t round;                 /* number of the last payment among those of coupled devices */
     uint8_t reserved6[64];
     uint64_t interval_head;         /* number of published intervals */

@@ -15,8 +15,9 @@
  * can read it, unless its owner has changed the mode.
  *
  * A handle belongs to one slice. Its region may be removed, replaced, damaged, or initialised again for another slice.
- * From then on every function that reads returns a status that says so, and no figures. Close the handle and open it
- * again. Each figure is exact for an instant during the call; figures of one call may be of different instants.
+ * From then on every function that reads returns the status for this event, and no figures. Close the handle then, and
+ * open the slice again. Each figure is exact for an instant during the call. Figures of one call may be of different
+ * instants.
  *
  * All functions may be called in all threads at the same time, with the same handle too. gpuslice_close must be the last
  * call with its handle. The functions may be called in a forked child, and must not be called in a signal handler. No
@@ -27,8 +28,8 @@
  * the handler that was set before. It stays when the library is closed. A truncated region ends the program in two cases:
  * the program sets its own handler later, or the thread that reads blocks SIGBUS.
  *
- * Sizes are in bytes. Durations are GPU time unless they are said to be wall time; instants are on CLOCK_MONOTONIC; both
- * are in nanoseconds. Counts start when the region is initialised, and never fall for a handle.
+ * Sizes are in bytes. Durations and instants are in nanoseconds. Durations are GPU time unless a comment calls them wall
+ * time. Instants are on CLOCK_MONOTONIC. Counts start when the region is initialised, and never fall for a handle.
  */
 #ifndef GPUSLICE_READ_H
 #define GPUSLICE_READ_H
@@ -43,7 +44,7 @@ extern "C" {
 /* The version of this header. Later versions add to it; a change that would break programs needs another soname. */
 #define GPUSLICE_API_VERSION 2u
 
-/* The memory limit of a device without one. */
+/* `memory_limit` of a device without a memory limit. */
 #define GPUSLICE_NO_LIMIT UINT64_MAX
 /* `share_permille` of a device without a limit on its time. */
 #define GPUSLICE_WHOLE_SHARE 1000u
@@ -70,15 +71,15 @@ enum gpuslice_status {
     GPUSLICE_ERROR_INTERNAL = 15       /* a defect of the library */
 };
 
-/* How slices divide a device's time. */
+/* The rules by which slices divide a device's time. */
 enum gpuslice_policy { GPUSLICE_POLICY_FIXED = 0, GPUSLICE_POLICY_EQUAL = 1, GPUSLICE_POLICY_BEST_EFFORT = 2 };
 enum gpuslice_priority { GPUSLICE_PRIORITY_NORMAL = 0, GPUSLICE_PRIORITY_HIGH = 1, GPUSLICE_PRIORITY_LOW = 2 };
 
-/* How GPU time is measured. Later versions may know more. */
+/* The source of measured GPU time. Later versions may have more values. */
 enum gpuslice_meter {
     GPUSLICE_METER_NONE = 0,            /* nothing has been measured yet */
     GPUSLICE_METER_EVENTS = 1,          /* by timing events, without a correction */
-    GPUSLICE_METER_EVENTS_AND_NVML = 2, /* by timing events, corrected for co-tenants */
+    GPUSLICE_METER_EVENTS_AND_NVML = 2, /* by timing events; the time of programs that publish nothing counts too */
     GPUSLICE_METER_NVML = 3,            /* by NVML alone */
     GPUSLICE_METER_ESTIMATES = 4        /* events fail: by estimates */
 };
@@ -87,11 +88,11 @@ enum gpuslice_meter {
 typedef struct gpuslice_slice gpuslice_slice;
 
 /*
- * A slice's limits on a device and its use of it. Later versions add fields at the end. A function gets the size of the
- * caller's structure, fills no more than that, and sets fields that it does not know to 0.
+ * A slice's limits on a device and its use of the device. Later versions add fields at the end. A function gets the size
+ * of the caller's structure, fills no more than this size, and sets fields that it does not know to 0.
  */
 struct gpuslice_device_figures {
-    uint8_t uuid[16];         /* in the order of CUDA and NVML */
+    uint8_t uuid[16];         /* in the byte order of CUDA and NVML */
     uint64_t total;           /* memory of the device */
     uint64_t memory_limit;    /* the slice's quota, or GPUSLICE_NO_LIMIT */
     uint64_t held;            /* bytes of living processes, pending reservations included; contexts and code if created under a quota */
@@ -123,7 +124,7 @@ struct gpuslice_device_figures {
 struct gpuslice_process_figures {
     uint64_t start;         /* clock ticks since boot; 0: not known */
     uint64_t pid_namespace; /* inode of its process-number namespace; 0: not known */
-    uint64_t held;          /* bytes that it is charged */
+    uint64_t held;          /* bytes charged to the process */
     uint64_t refused;       /* modulo 2^32 */
     uint64_t spilled;
     uint64_t used_ns;
@@ -144,10 +145,10 @@ uint32_t gpuslice_layout_version(void);
 const char *gpuslice_error_text(int status);
 
 /*
- * Writes the paths of the regions in /dev/shm, and of the slice or container that this process is in. They are sorted, each
- * ended by a zero, with an empty one after the last. Some may not open: regions of other users, or other files. Unless
- * `needed` is null, it gets the bytes that all of them take. If `room` is less, nothing is written, and the result is
- * GPUSLICE_ERROR_ROOM.
+ * Writes the paths of the regions in /dev/shm, and of the slice or container that this process is in. They are sorted. Each
+ * path ends with a zero, and an empty path follows the last one. Some may not open: regions of other users, or other files.
+ * Unless `needed` is null, it gets the bytes that all paths take. If `room` is less, the function writes no path, and the
+ * result is GPUSLICE_ERROR_ROOM.
  */
 int gpuslice_list(char *paths, size_t room, size_t *needed);
 
@@ -162,7 +163,7 @@ void gpuslice_close(gpuslice_slice *slice);
 const char *gpuslice_name(const gpuslice_slice *slice);
 const char *gpuslice_path(const gpuslice_slice *slice);
 
-/* How often the region was initialised. It distinguishes two slices that had the same region. */
+/* The number of initialisations of the region. It distinguishes two slices that had the same region. */
 int gpuslice_epoch(const gpuslice_slice *slice, uint64_t *epoch);
 /* Number of devices of the slice. 0 until its first process has started CUDA; it may grow. */
 int gpuslice_device_count(const gpuslice_slice *slice, uint32_t *count);
@@ -181,7 +182,7 @@ int gpuslice_read_processes(const gpuslice_slice *slice, uint32_t device, struct
 
 /*
  * Reaps dead processes, as members of the slice do when they need memory, and returns their number. It is the only
- * function that writes, and needs the right to. Programs need not call it: figures separate the dead from the living.
+ * function that writes, and needs the right to write. Programs need not call it: figures separate the dead from the living.
  */
 int gpuslice_reap(const gpuslice_slice *slice, uint32_t *cleared);
 

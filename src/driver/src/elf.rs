@@ -83,7 +83,7 @@ impl Image {
         Self::new(header.addr().wrapping_sub(first? as usize), headers)
     }
 
-    /// Calls `keep` with each library of this library's namespace that comes after `this` in the loader's order.
+    /// Calls `keep` with each library after `this` in the loader's order, in the namespace of this library.
     pub fn each_behind(this: &Self, mut keep: impl FnMut(Self)) {
         let mut behind = false;
         find(|image| {
@@ -240,6 +240,12 @@ impl SymbolTable {
         }
     }
 
+    /// Finds a symbol by the GNU hash table. The table's header has the number of buckets and the number of the first
+    /// symbol in the table. It also has the size of the Bloom filter in words of 64 bits.
+    ///
+    /// A bucket has the number of its first symbol, and the other symbols of the bucket follow that one. For each symbol the
+    /// chain has a hash, whose lowest bit marks the last symbol of a bucket. The function does not use the filter, which only
+    /// shortens a search without a result.
     fn find_gnu(&self, table: *const u32, name: &CStr) -> Option<SymbolEntry> {
         let hash = name
             .to_bytes()
@@ -265,6 +271,8 @@ impl SymbolTable {
         }
     }
 
+    /// Finds a symbol by the classic hash table. A bucket has the number of its first symbol. The chain has, for each symbol,
+    /// the number of the next symbol in the same bucket, or 0 after the last one.
     fn find_classic(&self, table: *const u32, name: &CStr) -> Option<SymbolEntry> {
         let hash = name.to_bytes().iter().fold(0_u32, |hash, byte| {
             let hash = (hash << 4).wrapping_add((*byte).into());

@@ -1,4 +1,4 @@
-//! CUDA's driver and NVML as a caller sees them.
+//! The interfaces of CUDA's driver and of NVML.
 //!
 //! This crate has the table of all driver symbols, their types, and the slots that keep the addresses of the real
 //! functions. It has no knowledge of limits.

@@ -9,7 +9,7 @@ pub type Dlsym = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void
 /// The type of `dlvsym`.
 pub type Dlvsym = unsafe extern "C" fn(*mut c_void, *const c_char, *const c_char) -> *mut c_void;
 
-/// Libraries with the C library's loader functions: `libdl.so.2` before glibc 2.34, the C library since.
+/// Names of the libraries that may have the loader functions: the C library, or `libdl.so.2` before glibc 2.34.
 const HOMES: &[&CStr] = &[c"libc.so.6", c"libdl.so.2", c"libc.musl-x86_64.so.1"];
 
 /// Returns the library that defines one of the C library's loader functions.
@@ -28,7 +28,7 @@ const VERSIONS: &[&CStr] = &[c"GLIBC_2.34", c"GLIBC_2.2.5"];
 #[must_use]
 pub fn own_dlsym() -> Option<Dlsym> {
     let address = home(c"dlsym")?.symbol(c"dlsym")?;
-    // SAFETY: the address is that of the C library's `dlsym`, which has this type.
+    // SAFETY: `transmute` needs the type of the function at the address. The C library's `dlsym` has the type `Dlsym`.
     Some(unsafe { transmute::<*const c_void, Dlsym>(address) })
 }
 
@@ -36,14 +36,15 @@ pub fn own_dlsym() -> Option<Dlsym> {
 #[must_use]
 pub fn own_dlvsym() -> Option<Dlvsym> {
     let address = home(c"dlvsym")?.symbol(c"dlvsym")?;
-    // SAFETY: the address is that of the C library's `dlvsym`, which has this type.
+    // SAFETY: `transmute` needs the type of the function at the address. The C library's `dlvsym` has the type `Dlvsym`.
     Some(unsafe { transmute::<*const c_void, Dlvsym>(address) })
 }
 
-/// Returns the next definition of a loader function after the library's: that of another preloaded library, or the C library's
-/// own.
+/// Returns the next definition of a loader function after the library's own. It belongs to another preloaded library or to
+/// the C library.
 ///
-/// Calls the loader, and so clears a pending `dlerror`. Only for use within a `dlsym` of the program.
+/// Calls the loader, and so clears a pending `dlerror`. The library may call this function only while the program
+/// calls `dlsym`.
 #[must_use]
 pub fn next(name: &CStr) -> Option<*mut c_void> {
     let Some(dlvsym) = own_dlvsym() else {

@@ -1,8 +1,8 @@
 //! Compares the signature of each row with the one that `cudarc` has generated from the driver's header.
 //!
 //! The comparison happens at compile time. A row with a missing parameter, a 32-bit size for a 64-bit one, or another
-//! type behind a pointer does not compile. Enumerations by value are integers in a row; [`Same`] lists the enumerations
-//! that may stand behind one.
+//! type behind a pointer does not compile. Enumerations by value are integers in a row. [`Same`] lists the enumerations
+//! that an integer may stand for.
 
 use crate::functions;
 use crate::types::{CUmemLocation, c_int, c_uint};
@@ -235,7 +235,7 @@ mod tests {
 
     /// Returns the folder in which Cargo keeps the sources of the `cudarc` that this crate was built with.
     fn cudarc() -> PathBuf {
-        // Of this platform only: the lock file also has packages of other platforms, which may not be on this machine.
+        // For this platform only. The lock file also has packages of other platforms, which may not be on this machine.
         let platform = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
         let output = Command::new(env!("CARGO"))
             .args(["metadata", "--format-version", "1", "--offline", "--filter-platform", &platform])

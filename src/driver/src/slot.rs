@@ -40,8 +40,8 @@ static ELSEWHERE: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
 pub fn real<F: Copy>(symbol: Symbol) -> Option<F> {
     const { assert!(size_of::<F>() == size_of::<usize>()) };
     let address = address(symbol)?;
-    // SAFETY: the address is that of the symbol's function. `F` is the alias of the symbol's row, which was compared
-    // with the header.
+    // SAFETY: `transmute_copy` needs two types of the same size, which the assertion above checks. `F` is the alias of the
+    // symbol's row, and the type of that row was compared with the header.
     Some(unsafe { core::mem::transmute_copy(&address) })
 }
 
@@ -54,7 +54,7 @@ pub fn address(symbol: Symbol) -> Option<NonNull<c_void>> {
     NonNull::new(known).or_else(|| find(symbol))
 }
 
-/// Directs all calls of the symbol to `target` from now on, those of the library and of the program.
+/// Directs all calls of the symbol to `target` from now on: calls of the library and of the program.
 pub fn set(symbol: Symbol, target: NonNull<c_void>) {
     for words in [&SLOTS, &JUMP_TARGETS] {
         if let Some(word) = words.get(symbol.index()) {
@@ -126,7 +126,7 @@ fn elsewhere(api: Api, name: &CStr) -> Option<*const c_void> {
     Image::containing(ptr::with_exposed_provenance(address))?.symbol(name)
 }
 
-/// Most libraries after gpuslice that may define driver functions: other preloaded libraries, and the driver.
+/// The most libraries after gpuslice that may define driver functions: other preloaded libraries, and the driver.
 const LINKS: usize = 8;
 
 type Chain = [Option<Image>; LINKS];
@@ -136,8 +136,8 @@ static CHAINS: Mutex<[((u64, u64), Chain); 2]> = Mutex::new([((0, 0), [None; LIN
 
 /// Returns the libraries after gpuslice that define functions of this API, in the loader's order.
 ///
-/// The chain is kept until the program loads or unloads a library. The lock is only tried: a child forked while another
-/// thread held it must not wait for ever.
+/// The chain is kept until the program loads or unloads a library. The thread only tries the lock: in a child forked while
+/// another thread held the lock, a wait would never end.
 fn chain(api: Api) -> Chain {
     let generation = Image::generation();
     if let Some(kept) = CHAINS.try_lock().and_then(|chains| chains.get(api as usize).copied())
@@ -154,7 +154,7 @@ fn chain(api: Api) -> Chain {
     links
 }
 
-/// Makes the chain. Another copy of gpuslice is no part of it: it would charge each call once more.
+/// Makes the chain. It leaves out other copies of gpuslice, because each would charge a call once more.
 fn make_chain(api: Api) -> Chain {
     let mut links = [None; LINKS];
     let Some(ours) = Image::containing(SLOTS.as_ptr().cast()) else { return links };
@@ -170,8 +170,8 @@ fn make_chain(api: Api) -> Chain {
     links
 }
 
-/// Returns true if a library belongs to the chain: it is the driver, or it defines one of the functions that
-/// interposers usually define.
+/// Returns true if a library belongs to the chain. It is the driver, or it defines one of the functions that interposers
+/// usually define.
 fn defines(image: &Image, api: Api) -> bool {
     const TELLING: [&[&CStr]; 2] = [
         &[c"cuInit", c"cuMemAlloc_v2", c"cuLaunchKernel", c"cuGetProcAddress", c"cuGetProcAddress_v2"],

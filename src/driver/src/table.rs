@@ -11,15 +11,15 @@ pub enum Treatment {
     Release,
     /// Submits work to the GPU; its start may be delayed.
     Gate,
-    /// The library answers, or changes the question or the driver's answer.
+    /// The library answers the call itself, or changes its arguments or the driver's answer.
     Answer,
-    /// Forwarded unchanged; the library records the call or updates its state.
+    /// The call is forwarded unchanged, and the library records it or updates its state.
     Watch,
-    /// Forwarded unchanged.
+    /// The call is forwarded unchanged.
     Pass,
 }
 
-/// The library that a symbol belongs to.
+/// The library to which a symbol belongs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Api {
     /// `libcuda.so.1`.
@@ -35,15 +35,15 @@ pub struct Row {
     pub name: &'static str,
     /// The action of the library around a call.
     pub treatment: Treatment,
-    /// The group of rows that it belongs to.
+    /// The group of rows to which the row belongs.
     pub family: &'static str,
     /// The reason for the family's treatment.
     pub reason: &'static str,
-    /// First version at which `cuGetProcAddress` returns it.
+    /// First version at which `cuGetProcAddress` returns the symbol.
     pub since: Option<c_uint>,
-    /// The hook that handles it.
+    /// The hook that handles the call.
     pub hook: Option<&'static str>,
-    /// Parameters as written in the row.
+    /// Parameters, as the row has them.
     pub parameters: &'static str,
     /// Number of parameters.
     pub arity: usize,
@@ -151,7 +151,7 @@ const OFFSETS: [u16; COUNT + 1] = {
 const INDEX_SIZE: usize = 4096;
 const _: () = assert!(COUNT * 2 < INDEX_SIZE);
 
-/// Open addressing by [`place_of`]: symbol number plus one, 0 where empty.
+/// A hash table with open addressing by [`place_of`]. An entry is a symbol number plus one, or 0 if it is empty.
 #[allow(clippy::cast_possible_truncation, clippy::indexing_slicing, reason = "evaluated at compile time")]
 static INDEX: [u16; INDEX_SIZE] = {
     let mut index = [0; INDEX_SIZE];
@@ -169,8 +169,8 @@ static INDEX: [u16; INDEX_SIZE] = {
     index
 };
 
-/// Returns the first slot to look at for a name. It hashes eight bytes at a time, the last eight bytes always in full. A loop
-/// over single bytes takes longer than the rest of a look-up.
+/// Returns the first slot to look at for a name. The hash takes eight bytes at a time. The last eight bytes are always one
+/// word, even if some of them were taken before. A loop over single bytes would take longer than the rest of a look-up.
 #[allow(clippy::cast_possible_truncation, reason = "the top bits, fewer than a place has")]
 const fn place_of(name: &[u8]) -> usize {
     let mut value = name.len() as u64;
@@ -231,7 +231,7 @@ impl Symbol {
         self as usize
     }
 
-    /// Returns the library that it belongs to.
+    /// Returns the library to which the symbol belongs.
     #[must_use]
     #[allow(clippy::indexing_slicing, reason = "every symbol has a place in the table")]
     pub const fn api(self) -> Api {
@@ -245,13 +245,13 @@ impl Symbol {
         TREATMENTS.get(self.index()).copied().unwrap_or(Treatment::Pass)
     }
 
-    /// Returns true if a hook handles it; otherwise its entry jumps to the driver.
+    /// Returns true if a hook handles the symbol. Otherwise the symbol's entry jumps to the driver.
     #[must_use]
     pub fn is_hooked(self) -> bool {
         HOOKED.get(self.index()).copied().unwrap_or(false)
     }
 
-    /// Returns the row that it comes from.
+    /// Returns the symbol's row.
     #[must_use]
     pub fn row(self) -> Row {
         row(self)

@@ -3,13 +3,13 @@
 //! The address and its value are adjacent, so a look-up costs one cache miss however many addresses there are. A
 //! removal moves later entries back into the gap instead of leaving a mark. So an old table is as fast as a new one.
 //!
-//! The newest address is kept outside the table, beside the table's own fields. Most allocations are freed soon; then
+//! The newest address is kept outside the table, beside the table's own fields. Most allocations are freed soon, and then
 //! the table is not touched at all.
 
 /// Slots of the smallest table.
 const SMALLEST: usize = 4;
 
-/// Values by address. A value with a niche (an option of it is no larger) takes the least space.
+/// Values by address. A value with a niche takes the least space: an option of it is no larger than the value.
 #[derive(Debug, Clone)]
 pub struct AddressTable<V> {
     newest: Option<(u64, V)>,
@@ -36,7 +36,8 @@ impl<V> Default for AddressTable<V> {
 }
 
 impl<V: Copy> AddressTable<V> {
-    /// Inserts a value. If the address is present, the older value is lost, now or later: see [`take`](Self::take).
+    /// Inserts a value. If the address is present, the older value is lost, at this call or later: see
+    /// [`take`](Self::take).
     pub fn insert(&mut self, address: u64, value: V) {
         if let Some((address, value)) = self.newest.replace((address, value)) {
             self.settle(AddressEntry { address, value });
@@ -65,7 +66,7 @@ impl<V: Copy> AddressTable<V> {
         self.slots.get(self.home(address)).map(|slot| core::ptr::from_ref(slot).cast())
     }
 
-    /// Removes an address. If it was inserted twice, this is the later value, and the older one may still be present.
+    /// Removes an address. If it was inserted twice, returns the later value, and the older one may still be present.
     pub fn take(&mut self, address: u64) -> Option<V> {
         if let Some((_, value)) = self.newest.take_if(|(newest, _)| *newest == address) {
             return Some(value);
@@ -90,7 +91,7 @@ impl<V: Copy> AddressTable<V> {
 
     /// Inserts an entry into the table.
     fn settle(&mut self, entry: AddressEntry<V>) {
-        // At most three quarters full, so that a free slot is near.
+        // The table is at most three quarters full, so that a free slot is near.
         if self.len.saturating_mul(4) >= self.slots.len().saturating_mul(3) {
             self.grow();
         }
@@ -109,7 +110,7 @@ impl<V: Copy> AddressTable<V> {
         before.into_iter().flatten().for_each(|entry| self.settle(entry));
     }
 
-    /// Frees a slot. Moves those later entries into the gap that the search would not find behind it.
+    /// Frees a slot. Then moves into the gap the later entries that a search would not find behind it.
     fn clear(&mut self, mut gap: usize) {
         let mut next = gap;
         loop {
@@ -124,7 +125,7 @@ impl<V: Copy> AddressTable<V> {
         self.len = self.len.saturating_sub(1);
     }
 
-    /// Returns the slot of an address, or else the free slot where it belongs.
+    /// Returns the slot of an address. If the address is absent, returns the free slot in which it belongs.
     fn find(&self, address: u64) -> usize {
         let mut place = self.home(address);
         while let Some(Some(entry)) = self.slots.get(place)

@@ -1,4 +1,4 @@
-//! Free host memory, from the texts of the kernel.
+//! Free host memory, from the kernel's files.
 
 /// Returns the bytes that are available without swapping, from `/proc/meminfo`. `None`: the text does not tell.
 #[must_use]
@@ -7,8 +7,8 @@ pub fn available(meminfo: &str) -> Option<u64> {
     line.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// Returns the bytes left of a control group's limit, from `memory.max`, `memory.current` and `memory.stat`. `None`: the group
-/// has no limit. File pages that were not used for long can be dropped, so they do not count as used.
+/// Returns the bytes left of a control group's limit, from `memory.max`, `memory.current` and `memory.stat`. `None`: the
+/// group has no limit. File pages that were not used for long do not count as used, because the kernel can drop them.
 #[must_use]
 pub fn left_of_group(most: &str, current: &str, stat: &str) -> Option<u64> {
     let number = |text: &str| text.trim().parse::<u64>().ok();

@@ -1,7 +1,7 @@
 //! The decisions of gpuslice as pure functions: limits, memory sizes, GPU time, and the division of a GPU.
 //!
-//! No function reads the environment, a file, a clock or a device. The caller passes in the facts and gets values back.
-//! No function panics, whatever it is given.
+//! No function reads the environment, a file, a clock or a device. The caller passes the facts as arguments. No function
+//! panics, whatever the arguments are.
 //!
 //! Folders, lowest first. A module imports from its own folder and from folders earlier in this list. No files import each other
 //! in a circle. `tests/repository/dependencies` checks both.

@@ -1,7 +1,7 @@
 //! Quantities of time as types: spans of GPU time, spans of wall time, instants of the monotonic clock.
 //!
-//! Example: a slice with half a GPU launches a kernel that takes 3 ms of GPU time. The slice pays with 6 ms of wall time, and so
-//! its time is paid up to an instant that is 6 ms later.
+//! Example: a slice with half a GPU launches a kernel that takes 3 ms of GPU time. The slice pays with 6 ms of wall time.
+//! So its time is paid up to an instant that is 6 ms later.
 //!
 //! Each type is an integer of nanoseconds. Sums and differences stop at the ends of the range; nothing wraps around. The
 //! types do not mix:
@@ -22,7 +22,7 @@
 //! ```
 //!
 //! A rate turns one kind of span into the other: [`RateLimit`](crate::compute::limiter::token_bucket::RateLimit). Without a
-//! rate, [`GpuTime::wall_if_alone`] and [`WallTime::gpu_if_alone`] do so for work that has the GPU alone:
+//! rate, [`GpuTime::wall_if_alone`] and [`WallTime::gpu_if_alone`] do so for work that has the GPU to itself:
 //!
 //! ```
 //! use gpuslice_policy::time::{GpuTime, Monotonic, WallTime};
@@ -43,7 +43,7 @@ pub const MOST_GPU_TIME: GpuTime = GpuTime::from_millis(60_000);
 pub(crate) const TIME_UNITS: [(u64, &str); 4] =
     [(1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us"), (1, "ns")];
 
-/// A number of nanoseconds, as every span and every instant is. Code that is the same for all of them takes any of them by this
+/// A number of nanoseconds, as every span and every instant is. Code that is the same for all of these types uses this
 /// trait.
 pub trait Nanos: Copy + Ord {
     /// Makes the span or the instant of `nanoseconds`.
@@ -101,7 +101,7 @@ macro_rules! span {
         impl $name {
             /// No time.
             pub const ZERO: Self = Self(0);
-            /// The shortest span that is any time.
+            /// The shortest span that is not zero.
             pub const NANOSECOND: Self = Self(1);
             /// The longest span.
             pub const MAX: Self = Self(u64::MAX);
@@ -120,7 +120,7 @@ macro_rules! span {
                 Self(milliseconds.saturating_mul(1_000_000))
             }
 
-            /// Returns true if it is no time.
+            /// Returns true if the span is zero.
             #[inline]
             #[must_use]
             pub const fn is_zero(self) -> bool {
@@ -134,7 +134,7 @@ macro_rules! span {
                 Self(self.0.saturating_add(other.0))
             }
 
-            /// Returns the difference, at least no time.
+            /// Returns the difference, at least zero.
             #[inline]
             #[must_use]
             pub const fn saturating_sub(self, other: Self) -> Self {
@@ -168,7 +168,7 @@ macro_rules! span {
                 }
             }
 
-            /// Returns how many spans of `length` fit into it; 0 for spans of no time.
+            /// Returns how many spans of `length` fit into this one; 0 if `length` is zero.
             #[inline]
             #[must_use]
             pub const fn count(self, length: Self) -> u64 {
@@ -178,8 +178,8 @@ macro_rules! span {
                 }
             }
 
-            /// Returns the span times `numerator` over `denominator`, rounded down to a nanosecond. `None`: the denominator is
-            /// 0, or the span would be too long.
+            /// Returns the span times `numerator` over `denominator`, rounded down to a nanosecond. `None`: the denominator
+            /// is 0, or the result would be too long.
             #[must_use]
             pub fn scaled(self, numerator: u64, denominator: u64) -> Option<Self> {
                 let product = u128::from(self.0).saturating_mul(u128::from(numerator));
@@ -204,7 +204,7 @@ macro_rules! span {
             }
         }
 
-        /// The difference, at least no time.
+        /// The difference, at least zero.
         impl Sub for $name {
             type Output = Self;
 
@@ -249,21 +249,21 @@ span! {
 }
 
 impl GpuTime {
-    /// Returns the wall time that work takes if it has the GPU alone: as much. With neighbours it takes longer.
+    /// Returns the wall time that work takes if it has the GPU to itself: the same number. With neighbours it takes longer.
     #[inline]
     #[must_use]
     pub const fn wall_if_alone(self) -> WallTime {
         WallTime(self.0)
     }
 
-    /// Returns the time after a charge or a refund, at least none and at most the longest one.
+    /// Returns the time after a charge or a refund, at least zero and at most the longest span.
     #[inline]
     #[must_use]
     pub const fn changed_by(self, change: GpuTimeChange) -> Self {
         Self(self.0.saturating_add_signed(change.0))
     }
 
-    /// Returns the difference, a charge or a refund. At most the largest one.
+    /// Returns the difference as a charge or a refund, at most the largest one.
     #[inline]
     #[must_use]
     pub const fn less(self, other: Self) -> GpuTimeChange {
@@ -295,8 +295,8 @@ impl WallTime {
         Duration::from_nanos(self.0)
     }
 
-    /// Returns the GPU time of work that takes this wall time and has the GPU alone: the same number. Work beside others has
-    /// less.
+    /// Returns the GPU time of work that takes this wall time and has the GPU to itself: the same number. Work beside
+    /// others gets less.
     #[inline]
     #[must_use]
     pub const fn gpu_if_alone(self) -> GpuTime {
@@ -341,7 +341,7 @@ impl GpuTimeChange {
         Self(Self::charge(time).0.saturating_neg())
     }
 
-    /// Returns true if it is a refund.
+    /// Returns true if the change is a refund.
     #[inline]
     #[must_use]
     pub const fn is_refund(self) -> bool {
@@ -376,12 +376,13 @@ nanoseconds! {
 }
 
 impl Monotonic {
-    /// The beginning of the clock. Words of a region that have it name no instant: the event that they date never happened.
+    /// The beginning of the clock. In a word of a region it stands for no instant: the event that the word dates never
+    /// happened.
     pub const BEGIN: Self = Self(0);
     /// The last instant, which never comes.
     pub const NEVER: Self = Self(u64::MAX);
 
-    /// Returns the time since an earlier instant; none if `earlier` is later.
+    /// Returns the time since an earlier instant; zero if `earlier` is later.
     #[inline]
     #[must_use]
     pub const fn since(self, earlier: Self) -> WallTime {
@@ -430,8 +431,8 @@ impl Sub<WallTime> for Monotonic {
     }
 }
 
-/// Times by their numbers: the place in which one stands tells its type. For tables and tests, in which most words would be
-/// types.
+/// Functions that make a time from a number. The place where the call stands decides about its type. They are for tables
+/// and tests, which would otherwise consist mostly of types.
 pub mod literals {
     use super::Nanos;
 

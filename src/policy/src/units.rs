@@ -1,12 +1,12 @@
-//! Quantities as types: bytes of device memory, shares of a device. [`time`](crate::time) has those of time.
+//! Quantities as types: bytes of device memory, shares of a device. [`time`](crate::time) has the quantities of time.
 //!
-//! Each is an integer in a newtype. Sums are checked or saturate, so no quantity wraps around.
+//! Each quantity is an integer in a newtype. Sums are checked or saturate, so no quantity wraps around.
 
 use core::fmt;
 
-/// The written form of a value in a configuration. The reader of a setting gives the same value back.
+/// The written form of a value in a configuration. The reader of the setting returns the same value.
 pub trait Setting {
-    /// Returns the value as it stands after the `=`.
+    /// Returns the text of the value after the `=`.
     fn setting(&self) -> String;
 }
 
@@ -86,7 +86,8 @@ impl Bytes {
         Self(u64::try_from(hundredths / 100).unwrap_or(u64::MAX))
     }
 
-    /// Returns the largest multiple of `step` that is not larger; itself if `step` is zero.
+    /// Returns the largest multiple of `step` that is not larger than this quantity. Returns the quantity itself if `step`
+    /// is zero.
     #[must_use]
     pub const fn round_down(self, step: Self) -> Self {
         match self.0.checked_rem(step.0) {
@@ -142,7 +143,7 @@ impl Permille {
         self.0
     }
 
-    /// Returns true if it is less than the whole device.
+    /// Returns true if the share is less than the whole device.
     #[must_use]
     pub const fn is_partial(self) -> bool {
         self.0 < Self::FULL.0

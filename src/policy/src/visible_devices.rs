@@ -1,9 +1,8 @@
-//! The rule of `CUDA_VISIBLE_DEVICES`: the devices that CUDA shows a process, and their order, without a call of
+//! The rule of `CUDA_VISIBLE_DEVICES`: the devices that CUDA shows a process, and their order. The module does not call
 //! CUDA.
 //!
-//! The caller passes the GPUs in CUDA's order before the variable is applied. That is the order of the bus if
-//! `CUDA_DEVICE_ORDER` is `PCI_BUS_ID`, or if all GPUs are alike. For different GPUs the order is otherwise
-//! undocumented.
+//! The caller passes the GPUs in CUDA's order before the variable is applied. This is the order of the bus if
+//! `CUDA_DEVICE_ORDER` is `PCI_BUS_ID`, or if all GPUs are of the same kind. In other cases the order is undocumented.
 
 use crate::config::DeviceName;
 
@@ -21,9 +20,9 @@ pub struct Gpu {
 pub struct Instance {
     /// The instance's UUID.
     pub uuid: [u8; 16],
-    /// Number of its GPU instance.
+    /// Number of the GPU instance to which it belongs.
     pub gpu_instance: u32,
-    /// Number of its compute instance.
+    /// Number of the compute instance.
     pub compute_instance: u32,
 }
 
@@ -36,11 +35,11 @@ struct CudaDevice {
 
 /// Returns the UUIDs of the devices that CUDA shows, in CUDA's order. `list` is the value of `CUDA_VISIBLE_DEVICES`.
 ///
-/// - A list ends at its first entry that means no device, or several.
+/// - A list ends at its first entry that stands for no device, or for several.
 /// - A list that names a device twice shows none.
 /// - Beside a MIG instance, no whole GPU is shown.
-/// - Present drivers show the first instance only. The others follow here, since a later driver would give them these
-///   numbers.
+/// - Present drivers show only the first instance. The result has the others after it, because a later driver would give
+///   them these numbers.
 #[must_use]
 pub fn visible(gpus: &[Gpu], list: Option<&str>) -> Vec<[u8; 16]> {
     let Some(devices) =
@@ -65,7 +64,7 @@ fn named(gpus: &[Gpu], list: &str) -> Option<Vec<CudaDevice>> {
     Some(devices)
 }
 
-/// Returns the device of an entry; for a divided GPU its first instance.
+/// Returns the device of an entry. For a divided GPU this is its first instance.
 fn meant(gpus: &[Gpu], entry: &str) -> Option<CudaDevice> {
     if let Some(place) = entry.strip_prefix("MIG-GPU-") {
         return placed(gpus, place);
@@ -80,7 +79,7 @@ fn meant(gpus: &[Gpu], entry: &str) -> Option<CudaDevice> {
     }
 }
 
-/// Returns the instance with a GPU's UUID and the instance's numbers.
+/// Returns the instance with the UUID of its GPU and with its own numbers.
 fn placed(gpus: &[Gpu], place: &str) -> Option<CudaDevice> {
     let mut parts = place.split('/');
     let Ok(DeviceName::Gpu(uuid)) = format!("GPU-{}", parts.next()?).parse() else { return None };
@@ -109,7 +108,7 @@ fn instances_of(gpu: &Gpu) -> impl Iterator<Item = CudaDevice> {
     gpu.instances.iter().flatten().map(|instance| CudaDevice { uuid: instance.uuid, is_instance: true })
 }
 
-/// Returns the only item. `None`: there is none, or several.
+/// Returns the only item. `None`: there is no item, or there are several.
 fn only<T>(mut found: impl Iterator<Item = T>) -> Option<T> {
     found.next().filter(|_| found.next().is_none())
 }
@@ -123,7 +122,7 @@ mod tests {
         Gpu { uuid: [first; 16], instances: None }
     }
 
-    /// Makes three whole GPUs, of which two UUIDs have a common prefix.
+    /// Makes three whole GPUs. The UUIDs of two of them have a common prefix.
     fn machine() -> [Gpu; 3] {
         [whole(0x10), whole(0x1f), whole(0x20)]
     }
@@ -166,7 +165,7 @@ mod tests {
         for list in ["0,0", "1,0,01", "0,GPU-10", "GPU-1f,GPU-1f1f"] {
             assert_eq!(shown(&machine(), list), [], "{list}");
         }
-        // Entries after the end are not read.
+        // Entries after the end of the list are not read.
         assert_eq!(shown(&machine(), "0,-1,0"), [0x10]);
     }
 

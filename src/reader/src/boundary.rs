@@ -12,13 +12,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 /// # Safety
 /// The type is `repr(C)` and has integers only, without padding, so each of its bytes may be copied.
 pub(crate) unsafe trait Plain: Sized {
-    /// The structure's size in the first release. Every caller has room for that much.
+    /// The structure's size in the first release. Every caller has at least this much room.
     const FIRST_SIZE: usize;
 }
 
 /// Returns the status of `ask`. A panic, which would be a defect of the library, becomes [`Status::Internal`].
 pub(crate) fn answer(ask: impl FnOnce() -> Result<(), Status>) -> c_int {
-    // State that the panic left half written is dropped with it. Only handles outlive a call, and they never change.
+    // State that a panic leaves half written is dropped with the panic. Only handles outlive a call, and they never change.
     let answered = catch_unwind(AssertUnwindSafe(ask)).unwrap_or(Err(Status::Internal));
     answered.map_or_else(Status::number, |()| Status::OK)
 }
@@ -46,7 +46,7 @@ pub(crate) unsafe fn text<'value>(pointer: *const c_char) -> Result<&'value OsSt
     if bytes.is_empty() { Err(Status::Argument) } else { Ok(OsStr::from_bytes(bytes)) }
 }
 
-/// Writes a value for a caller that wants it.
+/// Writes a value, unless the caller passes a null pointer.
 ///
 /// # Safety
 /// `pointer` is null, or has room for a value.

@@ -6,7 +6,7 @@ use crate::boundary::Plain;
 use gpuslice_policy::config::{CorePolicy, Priority};
 use gpuslice_region::ProcessView;
 
-/// The memory limit of a device without one.
+/// The memory limit of a device without a memory limit.
 pub(crate) const NO_LIMIT: u64 = u64::MAX;
 
 /// `struct gpuslice_device_figures`.
@@ -60,14 +60,14 @@ pub(crate) struct ProcessFigures {
     pub(crate) held_by_contexts: u64,
 }
 
-// SAFETY: `repr(C)`, integers only. Each field lies at a multiple of its size, and an even number of four-byte fields lies
-// between those of eight bytes. So there is no padding.
+// SAFETY: `Plain` needs `repr(C)` and integers without padding. Each field lies at a multiple of its size, and an even
+// number of four-byte fields lies between fields of eight bytes. So there is no padding.
 unsafe impl Plain for DeviceFigures {
     const FIRST_SIZE: usize = 176;
 }
 
-// SAFETY: `repr(C)`, integers only. Each field lies at a multiple of its size, and an even number of four-byte fields lies
-// between those of eight bytes. So there is no padding.
+// SAFETY: `Plain` needs `repr(C)` and integers without padding. Each field lies at a multiple of its size, and an even
+// number of four-byte fields lies between fields of eight bytes. So there is no padding.
 unsafe impl Plain for ProcessFigures {
     const FIRST_SIZE: usize = 88;
 }

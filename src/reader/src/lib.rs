@@ -56,7 +56,7 @@ extern "C" fn gpuslice_error_text(status: c_int) -> *const c_char {
     Status::text(status).as_ptr()
 }
 
-/// Writes the paths that may be regions, each ended by a zero, and an empty one after the last.
+/// Writes the paths that may be regions. Each path ends with a zero, and an empty path follows the last one.
 ///
 /// # Safety
 /// `paths` is null or has `room` bytes. `needed` is null or has room for a number.

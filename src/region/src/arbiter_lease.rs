@@ -1,13 +1,13 @@
 //! Elects the process that divides a GPU among slices, by one lease for each GPU.
 //!
-//! The leases lie in a small file beside the regions. All processes of one user map it if their slices divide GPUs. A
-//! lease is one word with its holder and the time of its last renewal, changed by compare-and-swap:
-//! [`claim_lease`](gpuslice_policy::arbiter::grant_word::claim_lease). A holder that dies or is stopped loses its
-//! lease, so no process has to return it.
+//! The leases lie in a small file beside the regions. All processes of one user map it if their slices divide GPUs. A lease
+//! is one word with its holder and the time of its last renewal. Processes change it by compare-and-swap:
+//! [`claim_lease`](gpuslice_policy::arbiter::grant_word::claim_lease). A holder that dies or is stopped loses its lease, so
+//! no process has to return it.
 //!
-//! The file is made as regions are: complete, without a name, and then linked. It lies in a directory where other users
-//! may create files, so only a file of this user counts. If another user has taken its name, the next of numbered names
-//! is used. A truncated file elects no process, and `file::sigbus_guard` keeps the processes alive.
+//! The file is made as regions are: complete, without a name, and then linked. It lies in a directory where other users may
+//! create files, so a process uses only a file of its own user. If another user has taken its name, the process uses the
+//! next numbered name. A truncated file elects no process, and `file::sigbus_guard` keeps the processes alive.
 
 use core::ptr::NonNull;
 use std::{
@@ -39,13 +39,13 @@ use crate::{
 
 /// The first eight bytes of the file, read as a little-endian number.
 const LEASE_MAGIC: u64 = u64::from_le_bytes(*b"gpuchair");
-/// The version of its layout.
+/// The version of the file's layout.
 const LEASE_VERSION: u64 = 1;
 /// GPUs that may have an arbiter at the same time; a MIG instance is a GPU of its own.
 const ENTRIES: usize = 128;
 /// Bytes of the file.
 const LEASE_BYTES: usize = 4096;
-/// Number of times that a process opens a file that is removed meanwhile, before it gives up.
+/// Number of times that a process opens a file that another process removes meanwhile. After these it gives up.
 const LEASE_OPENINGS: u32 = 4;
 
 /// Layout of the file.
@@ -69,7 +69,7 @@ struct LeaseEntry {
 
 const _: () = assert!(size_of::<LeaseTable>() <= LEASE_BYTES);
 
-/// The arbiter leases of a directory, as one process sees them.
+/// The arbiter leases of a directory, in the view of one process.
 #[derive(Debug)]
 pub struct ArbiterLeases {
     table: NonNull<LeaseTable>,
@@ -94,7 +94,7 @@ impl Drop for ArbiterLeases {
 }
 
 impl ArbiterLeases {
-    /// Opens the leases for regions in `folder`, an absolute path, or makes them if there are none.
+    /// Opens the leases for regions in `folder`, an absolute path. Makes them if there are none.
     ///
     /// # Errors
     /// [`RegionError::NotArbiterLeases`] or [`RegionError::NotAFile`] if another object has their path.
@@ -155,7 +155,7 @@ impl ArbiterLeases {
         Ok(start.cast())
     }
 
-    /// Tells whether other processes find this file.
+    /// Tells whether the path still leads to this file, so that other processes find it.
     #[must_use]
     pub fn is_current(&self) -> bool {
         self.table().magic.get() == LEASE_MAGIC
@@ -165,9 +165,9 @@ impl ArbiterLeases {
     /// Takes or renews the lease of a GPU. Returns whether this process has it. The holder renews it within
     /// [`ARBITER_SILENCE`](grant_word::ARBITER_SILENCE). `now` is the monotonic clock, in nanoseconds.
     ///
-    /// Holder and time share one word, so a compare-and-swap cannot take a lease that was renewed meanwhile. A holder
-    /// that was suspended for longer may find another process in its place, and both may have divided the GPU in
-    /// between. The rates that they write hold until the next round.
+    /// Holder and time share one word, so a compare-and-swap cannot take a lease that was renewed meanwhile. A holder that
+    /// was suspended for longer may find another process in its place. Both may then have divided the GPU in between. The
+    /// rates that they write hold until the next round.
     #[must_use]
     pub fn renew(&self, gpu: &Uuid, now: Monotonic) -> bool {
         let Some(entry) = self.entry(gpu).or_else(|| self.take_entry(gpu, now)) else { return false };
@@ -175,7 +175,7 @@ impl ArbiterLeases {
         grant_word::claim_lease(before, self.me, now).is_some_and(|mine| entry.holder.replace(before, mine))
     }
 
-    /// Returns the lease of a GPU, if this process has it.
+    /// Gives up the lease of a GPU, if this process has it.
     pub fn release(&self, gpu: &Uuid) {
         let Some(entry) = self.entry(gpu) else { return };
         let before = entry.holder.get();
@@ -184,8 +184,8 @@ impl ArbiterLeases {
         }
     }
 
-    /// Returns the entry of a GPU. `None`: it has none, or the file was truncated. If it has several, all processes find the same
-    /// one.
+    /// Returns the entry of a GPU. `None`: the GPU has no entry, or the file was truncated. If it has several entries, all
+    /// processes find the same one.
     fn entry(&self, gpu: &Uuid) -> Option<&LeaseEntry> {
         let (table, wanted) = (self.table(), key(gpu));
         table
@@ -195,11 +195,12 @@ impl ArbiterLeases {
             .filter(|_| table.magic.get() == LEASE_MAGIC)
     }
 
-    /// Takes an entry for a GPU that has none: an unused one, else the one whose lease has been free for longest. Example: a MIG
-    /// instance that is made again has another UUID, and the old UUID keeps its entry.
+    /// Takes an entry for a GPU that has none: an unused entry, else the entry whose lease has been free for longest.
+    /// Example: a MIG instance that is made again has another UUID, and the old UUID keeps its entry.
     ///
-    /// Another process may take an entry for the same GPU at the same time; both then use the first of the two. A GPU that loses
-    /// its entry takes another one when it has work again. `None`: all leases are held, or another GPU got the entry.
+    /// Another process may take another entry for the same GPU at the same time. Both then use the first of the two. A GPU
+    /// that loses its entry takes another entry when it has work again. `None`: all leases are held, or another GPU got the
+    /// entry.
     fn take_entry(&self, gpu: &Uuid, now: Monotonic) -> Option<&LeaseEntry> {
         if self.table().magic.get() != LEASE_MAGIC {
             return None;
@@ -225,7 +226,7 @@ impl ArbiterLeases {
 fn create(path: &Path) -> Result<(), RegionError> {
     let file = map::unnamed(path)?;
     let fill = || {
-        // A limit on the size of files now, or a full disk later, would send a signal. These two make an error of it.
+        // A limit on file sizes and a full disk would each send a signal. These two calls return an error instead.
         map::may_have_size(LEASE_BYTES)?;
         space::take_space(&file, 0..LEASE_BYTES)?;
         file.write_all_at(&LEASE_MAGIC.to_ne_bytes(), 0)?;
@@ -240,8 +241,8 @@ fn create(path: &Path) -> Result<(), RegionError> {
     }
 }
 
-/// Returns a number that identifies this process, also among processes of other namespaces. Two processes have the same number
-/// with negligible probability.
+/// Returns a number that identifies this process, also among processes of other namespaces. The probability that two
+/// processes have the same number is negligible.
 fn me() -> u64 {
     let who = identity::own_identity();
     mixed(mixed(u64::from(who.pid) ^ who.start.rotate_left(32)) ^ who.pid_namespace)
@@ -254,7 +255,7 @@ fn key(gpu: &Uuid) -> u64 {
     mixed(mixed(low).wrapping_add(high)).max(1)
 }
 
-/// Mixes a number by splitmix64: every bit of the result depends on every bit of the input.
+/// Mixes a number by splitmix64, so that every bit of the result depends on every bit of the input.
 fn mixed(number: u64) -> u64 {
     let mixed = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -273,7 +274,7 @@ mod tests {
     const NOW: Monotonic = Monotonic::from_nanos(1 << 50);
     const GPU: Uuid = Uuid([0x11; 16]);
 
-    /// Returns the leases of a directory, as a process with this number sees them.
+    /// Returns the leases of a directory, in the view of a process with this number.
     fn of(folder: &Path, me: u64) -> ArbiterLeases {
         let mut leases = open(folder).unwrap();
         leases.me = me;

@@ -15,12 +15,12 @@
 //!
 //! 1. `sync`: atomic words, clocks, and ways to wait.
 //! 2. `layout`: the words of the region file and their offsets.
-//! 3. `slots`: the processes of a slice, and which of them are alive.
+//! 3. `slots`: the processes of a slice, and the proof that each is alive.
 //! 4. `memory`: the memory ledger.
 //! 5. `compute`: the compute ledger.
 //! 6. `file`: finding, opening, mapping and locking the region file.
 //! 7. `handle`: [`Member`], [`Monitor`], [`Reader`] and [`Region`].
-//! 8. `arbiter_lease`: which process divides a GPU among slices.
+//! 8. `arbiter_lease`: the election of the process that divides a GPU among slices.
 //! 9. `interval_locks`: busy intervals that slices of different directories tell each other.
 //! 10. `models`, `properties`: tests of the ledgers, with loom and with random sequences.
 //!

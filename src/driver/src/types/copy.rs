@@ -16,7 +16,7 @@ pub mod memory_type {
     pub const DEVICE: c_uint = 2;
     /// An array.
     pub const ARRAY: c_uint = 3;
-    /// Either; the address tells the driver which.
+    /// Memory of the host or of a device. The driver distinguishes them by the address.
     pub const UNIFIED: c_uint = 4;
 }
 
@@ -36,7 +36,7 @@ pub struct PlaneEnd {
     pub device: CUdeviceptr,
     /// The array.
     pub array: CUarray,
-    /// Distance of rows in bytes.
+    /// Distance between the starts of two rows, in bytes.
     pub pitch: usize,
 }
 
@@ -76,7 +76,7 @@ pub struct VolumeEnd {
     pub array: CUarray,
     /// The context in `CUDA_MEMCPY3D_PEER`, otherwise reserved.
     pub context: *mut c_void,
-    /// Distance of rows in bytes.
+    /// Distance between the starts of two rows, in bytes.
     pub pitch: usize,
     /// Rows of a slice.
     pub height: usize,

@@ -38,7 +38,7 @@ pub use cudarc::driver::sys::{
 /// Device address of the first generation: 32 bits.
 pub type CUdeviceptr_v1 = c_uint;
 
-/// The place of memory. Travels by value, so its kind is an integer (`CUmemLocationType`).
+/// The place of memory. It is passed by value, so its kind is an integer (`CUmemLocationType`).
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CUmemLocation {
@@ -74,7 +74,7 @@ pub struct PoolProperties {
     pub kind: c_uint,
     /// Mask of `CUmemAllocationHandleType`.
     pub handle_types: c_uint,
-    /// The device or host node the pool's memory lives on.
+    /// The device or host node of the pool's memory.
     pub location: CUmemLocation,
     /// Windows security attributes; unused here.
     pub security: *mut c_void,
@@ -92,7 +92,7 @@ const _: () = assert!(size_of::<PoolProperties>() == size_of::<CUmemPoolProps>()
 pub struct AllocationNode {
     /// Kind and location of the memory.
     pub properties: PoolProperties,
-    /// Other devices that reach it.
+    /// Other devices that can access the memory.
     pub access: *const c_void,
     /// Number of these devices.
     pub access_count: usize,
@@ -104,7 +104,7 @@ pub struct AllocationNode {
 
 const _: () = assert!(size_of::<AllocationNode>() == size_of::<CUDA_MEM_ALLOC_NODE_PARAMS>());
 
-/// A frame of an EGL stream. Travels by value; gpuslice never reads it.
+/// A frame of an EGL stream. It is passed by value, and gpuslice never reads it.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct CUeglFrame([u64; 8]);

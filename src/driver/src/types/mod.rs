@@ -79,6 +79,6 @@ pub mod device_attribute {
     pub const USES_HOST_PAGE_TABLES: c_uint = 100;
     /// `CU_DEVICE_ATTRIBUTE_NUMA_CONFIG`: the memory of the GPU is a NUMA node of the host.
     pub const NUMA_CONFIG: c_uint = 130;
-    /// Each of these says, if its value is not 0, that the memory of the device is the host's.
+    /// Attributes with the same meaning: if one of them is not 0, the memory of the device is the host's.
     pub const OF_HOST_MEMORY: [c_uint; 3] = [INTEGRATED, USES_HOST_PAGE_TABLES, NUMA_CONFIG];
 }

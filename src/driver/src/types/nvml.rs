@@ -70,7 +70,7 @@ pub struct nvmlProcessUtilizationSample_t {
 pub struct nvmlProcessInfo_v1_t {
     /// Process number.
     pub pid: c_uint,
-    /// Bytes of the device's memory that it uses.
+    /// Bytes of the device's memory that the process uses.
     pub used_gpu_memory: c_ulonglong,
 }
 
@@ -80,7 +80,7 @@ pub struct nvmlProcessInfo_v1_t {
 pub struct nvmlProcessInfo_v2_t {
     /// Process number.
     pub pid: c_uint,
-    /// Bytes of the device's memory that it uses.
+    /// Bytes of the device's memory that the process uses.
     pub used_gpu_memory: c_ulonglong,
     /// The GPU instance; all ones if there is none.
     pub gpu_instance_id: c_uint,
@@ -88,7 +88,7 @@ pub struct nvmlProcessInfo_v2_t {
     pub compute_instance_id: c_uint,
 }
 
-/// The type that headers have under this name today. Drivers 535.43 to 535.86 write [`nvmlProcessDetail_v1_t`] instead.
+/// The type that current headers have under this name. Drivers 535.43 to 535.86 write [`nvmlProcessDetail_v1_t`] instead.
 pub type nvmlProcessInfo_t = nvmlProcessInfo_v2_t;
 
 /// A process in a list with details.
@@ -97,13 +97,13 @@ pub type nvmlProcessInfo_t = nvmlProcessInfo_v2_t;
 pub struct nvmlProcessDetail_v1_t {
     /// Process number.
     pub pid: c_uint,
-    /// Bytes of the device's memory that it uses.
+    /// Bytes of the device's memory that the process uses.
     pub used_gpu_memory: c_ulonglong,
     /// The GPU instance; all ones if there is none.
     pub gpu_instance_id: c_uint,
     /// The compute instance; all ones if there is none.
     pub compute_instance_id: c_uint,
-    /// Bytes of protected memory that it uses.
+    /// Bytes of protected memory that the process uses.
     pub used_gpu_cc_protected_memory: c_ulonglong,
 }
 
@@ -115,9 +115,9 @@ pub struct nvmlProcessDetailList_t {
     pub version: c_uint,
     /// The kind of processes: 0 compute, 1 graphics, 2 clients of the multi-process service, 3 all.
     pub mode: c_uint,
-    /// Room for entries, then how many there are.
+    /// Before the call the number of entries that fit, after it the number of entries.
     pub num_proc_array_entries: c_uint,
-    /// The caller's room.
+    /// The caller's memory for the entries.
     pub proc_array: *mut nvmlProcessDetail_v1_t,
 }
 
@@ -143,17 +143,17 @@ pub struct nvmlProcessUtilizationInfo_v1_t {
     pub optical_flow: c_uint,
 }
 
-/// A list of these.
+/// A list of the use of a device by processes.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct nvmlProcessesUtilizationInfo_t {
     /// Size and version of this structure, set by the caller: `0x0100_0018`.
     pub version: c_uint,
-    /// Room for entries, then how many there are.
+    /// Before the call the number of entries that fit, after it the number of entries.
     pub process_samples_count: c_uint,
-    /// The caller asks for newer samples only.
+    /// Only samples after this time are in the answer, in microseconds.
     pub last_seen_time_stamp: c_ulonglong,
-    /// The caller's room.
+    /// The caller's memory for the entries.
     pub proc_util_array: *mut nvmlProcessUtilizationInfo_v1_t,
 }
 

@@ -9,8 +9,8 @@
 //! is kept for the slice as long as it needs the part. So a slice of low priority or with `best-effort` has at least 5 % beside
 //! one other slice, and 1 % among ten.
 //!
-//! One exception: nothing is kept for a slice that has had far more until now ([`super::demand::DemandEstimator::has_enough`]).
-//! It would disturb the others.
+//! There is one exception. Nothing is kept for a slice that has had far more than its part until now, because it would
+//! disturb the others: [`super::demand::DemandEstimator::has_enough`].
 
 use crate::config::{CorePolicy, Priority};
 
@@ -34,9 +34,9 @@ pub struct Claim {
     pub weight: u32,
     /// The most that the slice may use.
     pub limit: u64,
-    /// The time that it would use if it got it.
+    /// The time that the slice would use if it got this time.
     pub demand: u64,
-    /// True if it has used enough time until now that nothing is kept for it.
+    /// True if the slice has used so much time until now that nothing is kept for it.
     pub has_enough: bool,
 }
 
@@ -51,7 +51,7 @@ pub fn least(count: usize) -> u64 {
 pub struct AllocatedPart {
     /// The time set aside for the slice; never more than it needs.
     pub allotted: u64,
-    /// The time that it would get if it needed its limit at once, and the others kept their present demand.
+    /// The time that the slice would get if it needed its limit at once, while the demand of the others stayed the same.
     pub could: u64,
 }
 
@@ -74,12 +74,12 @@ impl Claimant {
 
 /// Divides the GPU among the claims, in any order.
 ///
-/// For each class in turn: the class may use the time that earlier classes left, less the time kept for later classes.
-/// `fill` divides that by weight. A second division with the slice at full demand gives the rate that the slice
-/// would have if it came back now.
+/// The classes follow one after the other. A class may use the time that earlier classes left, less the time kept for later
+/// classes. `fill` divides this time by weight. A second division counts the slice with full demand. It gives the rate that
+/// the slice would have if it became active now.
 ///
-/// Risk: rates from the first division alone would throttle a slice that becomes active, until the
-/// next look. With the second one the sum of the rates may exceed the GPU, which the next look corrects.
+/// Risk: with rates from the first division alone, a slice that becomes active would be throttled until the next look. With
+/// the second division the sum of the rates may exceed the GPU. The next look corrects that.
 #[must_use]
 pub fn allocate(claims: &[Claim]) -> Vec<AllocatedPart> {
     let least = least(claims.len());
@@ -114,7 +114,7 @@ pub fn allocate(claims: &[Claim]) -> Vec<AllocatedPart> {
     parts
 }
 
-/// Returns the order in which a claim is served; see the module.
+/// Returns the order in which a claim is served. The module's text states the rule.
 fn class(claim: &Claim) -> u8 {
     let order = match claim.priority {
         Priority::High => 0,

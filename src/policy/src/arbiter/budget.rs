@@ -1,22 +1,23 @@
 //! The budget: the sum of the rates that the arbiter gives out.
 //!
-//! It is not always the whole GPU. Example: a switch between processes costs time that belongs to no slice, so the budget falls
-//! below one. Or the slices use estimates instead of measurements and are charged for more than they use. Rates with a sum of
-//! one then idle the GPU while launches wait, and the budget rises above one.
+//! The sum is not always the whole GPU. Example: a switch between processes costs time that belongs to no slice, so the
+//! budget falls below one. Or the slices use estimates instead of measurements and are charged for more than they use. With
+//! rates whose sum is one, the GPU would then be idle while launches wait, so the budget rises above one.
 //!
-//! The arbiter finds the budget by feedback, at each look at which at least two slices are busy:
+//! The arbiter finds the budget by feedback. It changes the budget at each look at which at least two slices are busy:
 //!
 //! - A slice waits for its share, and the work in flight is below 2 ms: the budget is too small. It grows by 5 % for each
 //!   [`ARBITER_STEP`].
 //! - The work in flight of the slices that the budget holds below their limits exceeds 6 ms. Then the budget is too large, and
 //!   the driver divides the GPU evenly over processes. It shrinks by 0.01 % for each [`ARBITER_STEP`], or by one part in 256 of
 //!   its unused rest, whichever is more. Above the whole GPU the work of all slices decides.
-//! - Otherwise it stays.
+//! - In all other cases the budget stays.
 //!
 //! A step up is 500 of the smallest steps down, so few looks find the GPU idle. The budget is between one half and the number
 //! of busy slices. A slice that is alone has the whole GPU at least.
 //!
-//! The budget multiplies the parts of `equal` and `best-effort` slices. Parts of `fixed` slices are of the whole GPU.
+//! The budget multiplies the parts of `equal` and `best-effort` slices. The parts of `fixed` slices are parts of the whole
+//! GPU.
 
 use super::allocate::WHOLE_GPU;
 use super::schedule::ARBITER_STEP;
@@ -30,7 +31,7 @@ const HIGH: GpuTime = GpuTime::from_millis(6);
 const UP: u64 = 50_000;
 /// Smallest step by which the budget shrinks, in millionths.
 const DOWN: u64 = 100;
-/// The budget also shrinks by this part of its unused rest: one in 256.
+/// Divisor for the step by which the budget shrinks: one part in 256 of its unused rest.
 const DOWN_PART: u64 = 256;
 /// Smallest budget, in millionths.
 const LEAST_BUDGET: u64 = 500_000;
@@ -52,11 +53,11 @@ pub struct Findings {
     pub busy: u64,
     /// Predicted GPU time in flight.
     pub queued: GpuTime,
-    /// The part of `queued` of slices that have less than their limit because of the budget.
+    /// The part of `queued` that belongs to slices which have less than their limit because of the budget.
     pub steered: GpuTime,
     /// Recent use of all slices, in millionths.
     pub used: u64,
-    /// True if a slice waits for its share that a larger budget would help.
+    /// True if a slice waits for its share, and a larger budget would help it.
     pub starved: bool,
     /// True if work of high priority is in flight.
     pub eager: bool,
@@ -87,7 +88,7 @@ impl Budget {
         } else {
             self.0
         };
-        // At this budget no slice waits: no slice gets more than the whole.
+        // At this budget no slice waits, because no slice gets more than the whole GPU.
         self.0 = level.clamp(LEAST_BUDGET, WHOLE_GPU.saturating_mul(found.busy.min(64)));
         self.0
     }

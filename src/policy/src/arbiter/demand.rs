@@ -1,37 +1,36 @@
-//! Estimates the demand of a slice: the part of the GPU that it would use if it got it.
+//! Estimates the demand of a slice: the part of the GPU that the slice would use if it got that part.
 //!
-//! - A slice that waits for its share would use all that it may.
-//! - So would a slice whose queue does not empty between two looks. The driver's time slicing limits it, not its
-//!   rate.
-//! - Any other slice uses as much as it wants. Its demand is its recent use.
+//! - A slice that waits for its share would use all that it may use.
+//! - So would a slice whose queue does not empty between two looks. The driver's time slicing limits it, and not its rate.
+//! - For any other slice nothing limits the use, so its demand is its recent use.
 //!
 //! The demand of an idle slice is not predicted. Its rate leaves room for a start (see [`super`]).
 
 use super::allocate::WHOLE_GPU;
 use crate::time::{GpuTime, Monotonic, WallTime};
 
-/// Time for which a slice that has waited counts with its full demand: 50 ms. It waits between two launches,
-/// so a look often finds it not waiting.
+/// Time for which a slice that has waited counts with its full demand: 50 ms. The slice waits between two launches, so a
+/// look often finds it at an instant at which it does not wait.
 const HOLD: WallTime = WallTime::from_millis(50);
 /// Length of a window of use: 40 ms. Two windows show that a slice has stopped.
 const USE_WINDOW: WallTime = WallTime::from_millis(40);
-/// Time before which a new window tells nothing: 10 ms.
+/// Age from which a new window counts: 10 ms.
 const YOUNG: WallTime = WallTime::from_millis(10);
 /// Time without progress after which work counts as that of a stopped process: 100 ms.
 pub const STOPPED: WallTime = WallTime::from_millis(100);
 /// Time until the next look for which queued work needs the GPU: 5 ms.
 const BACKLOG: WallTime = WallTime::from_millis(5);
-/// Time for which a slice of high priority stays active after its queue is empty: 0.5 ms. A program that waits
-/// for one request starts the next one a wake-up later. A launch of another slice in between would delay it.
+/// Time for which a slice of high priority stays active after its queue is empty: 0.5 ms. A program that waits for each
+/// request needs a wake-up before it starts the next one. A launch of another slice in between would delay that request.
 const PAUSE: WallTime = WallTime::from_micros(500);
-/// Time of such pauses at once: 2 ms. They are at most a tenth of the time. Other slices get the GPU between
-/// small kernels that come one by one.
+/// The most time of such pauses that a slice can save up: 2 ms. Pauses are at most a tenth of the time. So other slices get
+/// the GPU between small kernels that come one by one.
 const PAUSES: WallTime = WallTime::from_millis(2);
 /// Time in which recent use is forgotten: one second.
 const RECENT_USE: WallTime = WallTime::from_millis(1_000);
 
-/// GPU time by which a slice must exceed its kept part to have enough: 20 ms, and its debt on top. A
-/// slice with only its kept part gets it in whole kernels, and already waits for the debt of the last one.
+/// GPU time by which a slice must exceed its kept part and its debt to have enough: 20 ms. A slice that gets only its kept
+/// part gets it in whole kernels, and already waits for the debt of the last kernel.
 const ENOUGH: GpuTime = GpuTime::from_millis(20);
 /// Time for which a slice has enough after it last had the GPU: 200 ms.
 const ENOUGH_FOR: WallTime = WallTime::from_millis(200);
@@ -45,7 +44,7 @@ pub struct SliceFigures {
     pub throttled: WallTime,
     /// Predicted GPU time of work in flight.
     pub queued: GpuTime,
-    /// Wall time by which the slice's word is ahead of the clock.
+    /// Wall time by which the instant up to which the slice has paid is ahead of the clock.
     pub owed: WallTime,
     /// True if a process waits for the share.
     pub waits: bool,
@@ -58,13 +57,13 @@ pub struct DemandEstimator {
     at: Monotonic,
     /// The last instant at which the slice waited.
     waited: Option<Monotonic>,
-    /// The last instant at which its use had grown.
+    /// The last instant at which the slice's use had grown.
     moved: Monotonic,
     /// The last instant at which work was queued.
     queued_at: Option<Monotonic>,
     /// Time for which the slice may stay active without queued work.
     patience: WallTime,
-    /// Queued work at the last look but one, and at the last.
+    /// Queued work at the last look but one, and at the last look.
     queued: [GpuTime; 2],
     /// Start of the window, and the use at that instant.
     window: (Monotonic, GpuTime),
@@ -103,7 +102,7 @@ impl DemandEstimator {
     /// Adds a look. Returns the demand in millionths of the GPU.
     ///
     /// `eager`: the slice has high priority. Then queued work counts as full demand at once, and for a moment longer.
-    /// `least` is the slice's kept part in millionths, and `owes` its debt.
+    /// `least` is the slice's kept part in millionths, and `owes` is its debt.
     pub fn look(
         &mut self,
         now: Monotonic,
@@ -173,8 +172,8 @@ impl DemandEstimator {
         self.lately
     }
 
-    /// Returns true if the slice has used enough time that slices of high priority come first, even with full demand. Their
-    /// requests follow each other closely at times.
+    /// Returns true if the slice has used so much time that slices of high priority come first, even if they have full
+    /// demand. Their requests sometimes follow each other closely.
     #[must_use]
     pub const fn has_enough(&self) -> bool {
         self.has_enough
@@ -202,7 +201,7 @@ fn mean((first, long): (u64, WallTime), (second, further): (u64, WallTime)) -> u
     sum.count(long.saturating_add(further))
 }
 
-/// Returns `time` as a part of `of`, in millionths; at most the whole.
+/// Returns `time` as a part of `of`, in millionths. It is at most the whole.
 fn part(time: GpuTime, of: WallTime) -> u64 {
     if of.is_zero() {
         return 0;
@@ -223,10 +222,10 @@ mod tests {
     use super::*;
     use crate::time::literals::{ms, ns, us};
 
-    /// The kept part of each of two slices.
+    /// The part that is kept for each of two slices.
     const LEAST: u64 = WHOLE_GPU / 20;
 
-    /// Looks every 5 ms at the figures from `seen`. Returns the demands.
+    /// Looks every 5 ms. `seen` returns the figures of a look. Returns the demands.
     fn needs(looks: u64, seen: impl Fn(u64) -> SliceFigures) -> Vec<u64> {
         let mut demand = DemandEstimator::new(ns(0), &seen(0));
         (1..=looks).map(|look| demand.look(ms(look * 5), &seen(look), false, LEAST, ns(0))).collect()
@@ -268,8 +267,8 @@ mod tests {
         assert!(needs[29 + 20..].iter().all(|need| *need == 0), "{needs:?}");
     }
 
-    /// Looks every 0.25 ms at a slice of high priority that has queued work at the looks for which `is_queued` holds. Returns
-    /// whether its demand is full at each look.
+    /// Looks every 0.25 ms at a slice of high priority. The slice has queued work at the looks for which `is_queued`
+    /// returns true. Returns for each look whether the demand is full.
     fn eager(looks: u64, is_queued: impl Fn(u64) -> bool) -> Vec<bool> {
         let mut demand = DemandEstimator::new(ns(0), &SliceFigures::default());
         let seen = |look: u64| SliceFigures {
@@ -284,7 +283,7 @@ mod tests {
 
     #[test]
     fn a_request_that_has_ended_may_be_followed_by_the_next() {
-        // Ten milliseconds of thirty.
+        // A request takes ten milliseconds of thirty.
         let needs = eager(1200, |look| look % 120 < 40);
         let after = |look: usize| [needs[look + 38], needs[look + 39], needs[look + 40], needs[look + 41]];
         for request in (0..1080).step_by(120) {
@@ -312,7 +311,7 @@ mod tests {
             );
             demand.has_enough()
         };
-        // All of the GPU for 100 ms, then nothing.
+        // The slice uses the whole GPU for 100 ms, then nothing.
         assert!(!look(20, 20) && look(22, 22) && look(100, 100));
         assert!(look(299, 100) && !look(300, 100));
     }
@@ -321,7 +320,7 @@ mod tests {
     fn a_slice_within_its_kept_part_never_has_enough() {
         for (part, kernel) in [(20, 20), (20, 30), (20, 100), (100, 20), (100, 400)] {
             let mut demand = DemandEstimator::new(ns(0), &SliceFigures::default());
-            // Each kernel ends at a look, and is paid bit by bit until the next one.
+            // Each kernel ends at a look, and its time is paid bit by bit until the next kernel ends.
             let mut has_enough = |look: u64| {
                 let seen = SliceFigures { used: ms((look / 10 + 1) * kernel), ..SliceFigures::default() };
                 let owes = us((10 - look % 10) * kernel * 100);

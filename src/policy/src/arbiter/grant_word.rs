@@ -14,7 +14,7 @@ pub const ARBITER_SILENCE: WallTime = WallTime::from_millis(100);
 pub struct Grant {
     /// Rate and burst.
     pub rate_limit: RateLimit,
-    /// Wall time by which the slice's word moves back. Otherwise the GPU would be idle.
+    /// Wall time by which the arbiter moves `paid_until` of the slice back. Otherwise the GPU would be idle.
     pub wall_credit: WallTime,
     /// The most work that a process of the slice may have queued.
     pub queue_bound: GpuTime,
@@ -31,8 +31,8 @@ const OWN_SPAN: u64 = (1 << SPAN_BITS) - 1;
 /// Bits of the holder's number. The instant is above them.
 const HOLDER_BITS: u32 = 24;
 
-/// Returns the word of a grant at the instant `now`: rate, burst, queue bound and instant in one word, so that they change
-/// together.
+/// Returns the word of a grant at the instant `now`. Rate, burst, queue bound and instant are in one word, so that they
+/// change together.
 ///
 /// Spans are rounded up to multiples of 1.05 ms. A span of 255 multiples or more stands for the slice's own value. A
 /// word of 0 grants nothing.
@@ -47,7 +47,7 @@ pub fn encode(given: &Grant, now: Monotonic) -> u64 {
 }
 
 /// Returns the rate limit of a grant, whatever its age, and the queue bound of a process. The rate limit is at most `own`.
-/// Without a grant they are `own`, and there is no bound.
+/// A word without a grant gives `own` and no bound.
 #[must_use]
 pub fn decode(word: u64, own: RateLimit) -> (RateLimit, Option<GpuTime>) {
     let thousandths = u16::try_from(word & ((1 << RATE_BITS) - 1)).ok().and_then(Permille::new);
@@ -60,14 +60,14 @@ pub fn decode(word: u64, own: RateLimit) -> (RateLimit, Option<GpuTime>) {
     (RateLimit::new(rate.min(own.rate()), burst), Some(span(RATE_BITS.saturating_add(SPAN_BITS))))
 }
 
-/// Returns true if the arbiter has been silent for [`GRANT_LASTS`], so that a word is invalid. A word of 0 is never stale.
+/// Returns true if the word is invalid because the arbiter has been silent for [`GRANT_LASTS`]. A word of 0 is never stale.
 #[must_use]
 pub fn is_stale(word: u64, now: Monotonic) -> bool {
     let at = written_at(word);
     word != 0 && (now.since(at) >= GRANT_LASTS || at > now.saturating_add(GRANT_LASTS))
 }
 
-/// Returns the rate limit that applies now: the [decoded](decode) one, or `own` if the arbiter has been silent.
+/// Returns the rate limit that applies now: the [decoded](decode) one, or `own` if the arbiter is silent.
 #[must_use]
 pub fn current(word: u64, own: RateLimit, now: Monotonic) -> (RateLimit, Option<GpuTime>) {
     decode(if is_stale(word, now) { 0 } else { word }, own)
@@ -76,7 +76,7 @@ pub fn current(word: u64, own: RateLimit, now: Monotonic) -> (RateLimit, Option<
 /// Returns true if `new` must replace `word`: the content differs, or the old word will soon be stale.
 #[must_use]
 pub fn must_write(word: u64, new: u64, now: Monotonic) -> bool {
-    // The content, without the instant.
+    // The content of a word, without its instant.
     let about = |word: u64| word << u64::BITS.saturating_sub(RATE_BITS.saturating_add(2 * SPAN_BITS));
     about(word) != about(new) || is_stale(word, now.saturating_add(GRANT_LASTS.part(2)))
 }
@@ -88,16 +88,16 @@ const fn written_at(word: u64) -> Monotonic {
 
 /// Returns the word of the arbiter lease after `me` has asked for it. `None`: another process holds it.
 ///
-/// The caller writes it by compare-and-swap. If that succeeds, it is the arbiter until it has been silent for
-/// [`ARBITER_SILENCE`]. `me` is any number that no other process has; the low 24 bits count. A free lease is 0.
+/// The caller writes this word by compare-and-swap. If that succeeds, the caller is the arbiter until it has been silent
+/// for [`ARBITER_SILENCE`]. `me` is any number that no other process has; its low 24 bits count. A free lease is 0.
 #[must_use]
 pub fn claim_lease(word: u64, me: u64, now: Monotonic) -> Option<u64> {
     (is_held_by(word, me) || free_since(word, now).is_some())
         .then_some((now.nanos() >> UNIT_BITS) << HOLDER_BITS | number(me))
 }
 
-/// Returns the instant of the last renewal of an arbiter lease that any process may take; the earliest instant for a lease that
-/// was returned. `None`: a process holds it.
+/// Returns the instant of the last renewal of an arbiter lease that any process may take. For a lease that was given up,
+/// returns the earliest instant. `None`: a process holds the lease.
 #[must_use]
 pub fn free_since(word: u64, now: Monotonic) -> Option<Monotonic> {
     if word & ((1 << HOLDER_BITS) - 1) == 0 {
@@ -114,7 +114,7 @@ pub fn is_held_by(word: u64, me: u64) -> bool {
     word & ((1 << HOLDER_BITS) - 1) == number(me)
 }
 
-/// Returns the low bits of `me`; never the 0 of a free lease.
+/// Returns the low bits of `me`, and never 0, which marks a free lease.
 fn number(me: u64) -> u64 {
     (me & ((1 << HOLDER_BITS) - 1)).max(1)
 }

@@ -13,24 +13,23 @@ use crate::config::{CorePolicy, Priority};
 use crate::time::{GpuTime, Monotonic, WallTime};
 use crate::units::Permille;
 
-/// Slices in one directory that an arbiter divides the GPU among. It maps the region of each. Further slices keep
-/// their own limits.
+/// The most slices of a directory among which an arbiter divides the GPU. It maps the region of each of them. Further
+/// slices keep their own limits.
 pub const MOST_SLICES: usize = 48;
 
-/// Time that a late look, or the first one, counts for at most: 4 ms.
+/// The longest time for which a late look, or the first one, counts: 4 ms.
 const LONGEST_STEP: WallTime = WallTime::from_millis(4);
 
 /// Queue bound of a slice beside one of high priority: 3 ms.
 ///
-/// Queued work shares the GPU with high-priority work until it ends. One measurement of small kernels spans 2 ms.
-/// With a bound of 2 ms the GPU would idle for a tenth of the time, until the end of the batch is seen.
+/// Queued work shares the GPU with high-priority work until the queued work ends. One measurement of small kernels spans 2
+/// ms. With a bound of 2 ms, the GPU would be idle for a tenth of the time. The library sees the end of a batch late.
 const SHORT_QUEUE: GpuTime = GpuTime::from_millis(3);
 
-/// Burst of a slice beside one of high priority: 1 ms. Saved time is spent after
-/// high-priority work has arrived.
+/// Burst of a slice beside one of high priority: 1 ms. The slice may spend saved time after high-priority work has arrived.
 const SHORT_BURST: GpuTime = GpuTime::from_millis(1);
 
-/// A rate that changes by less than one part in 64 stays.
+/// Divisor of a rate: a change by less than one part in 64 does not count.
 const STEADY_PART: u16 = 64;
 
 /// The settings of a slice.
@@ -38,13 +37,13 @@ const STEADY_PART: u16 = 64;
 pub struct SliceSettings {
     /// The policy of sharing.
     pub policy: CorePolicy,
-    /// The most that it may use, under any policy.
+    /// The most that the slice may use, under any policy.
     pub limit: Permille,
-    /// The weight within its class: 1 to 1000.
+    /// The weight of the slice within its class: 1 to 1000.
     pub weight: u32,
     /// The priority.
     pub priority: Priority,
-    /// The unused time that it may save up.
+    /// The unused time that the slice may save up.
     pub burst: GpuTime,
 }
 
@@ -55,7 +54,7 @@ pub struct SharingSlice {
     pub id: u64,
     /// The slice's settings.
     pub settings: SliceSettings,
-    /// The figures of its region.
+    /// The figures of the slice's region.
     pub figures: SliceFigures,
 }
 
@@ -66,7 +65,7 @@ struct SliceState {
     given: Option<RateLimit>,
     /// True if the slice has high priority.
     eager: bool,
-    /// True if it has lately used more than its own part.
+    /// True if the slice has recently used more than its own part.
     borrows: bool,
 }
 
@@ -83,11 +82,11 @@ pub struct Arbiter {
 impl Arbiter {
     /// Looks at all slices of the GPU at the instant `now`. Returns their grants, in the order of `slices`.
     ///
-    /// The steps: estimate the demands; divide the GPU ([`allocate()`]); update the budget with the findings; turn each
+    /// A look estimates the demands, divides the GPU ([`allocate()`]), updates the budget with the findings, and turns each
     /// part into a rate. If the GPU may be idle while launches wait, all waiting slices get a wall credit.
     ///
-    /// Risk: the rates of a look act on work that is queued later. So each correction is small or bounded. The
-    /// budget moves by steps. A wall credit is at most the need of the first waiting launch. Rates that change little stay.
+    /// Risk: the rates of a look act on work that is queued later. So each correction is small or bounded. The budget moves
+    /// by steps. A wall credit is at most the need of the first waiting launch. A rate that would change little stays.
     pub fn look(&mut self, now: Monotonic, slices: &[SharingSlice]) -> Vec<Grant> {
         let demands = self.demands(now, slices);
         let claims: Vec<Claim> =
@@ -105,7 +104,7 @@ impl Arbiter {
             .zip(both)
             .map(|(slice, (part, own))| self.give(slice, part, own, must_yield(slice)))
             .collect();
-        // A launch admitted while work of high priority is in flight would delay the work that follows.
+        // A launch that is admitted while work of high priority is in flight would delay the work that follows.
         let is_held = |slice: &SharingSlice| found.eager && must_yield(slice);
         let wall_credit = if found.idle() { earliest(slices, &rate_limits, is_held) } else { WallTime::ZERO };
         let given = |(slice, rate_limit): (&SharingSlice, RateLimit)| Grant {
@@ -120,7 +119,7 @@ impl Arbiter {
         slices.iter().zip(rate_limits).map(given).collect()
     }
 
-    /// Returns the demands of all slices. Slices that are gone are forgotten.
+    /// Returns the demands of all slices. Forgets slices that do not exist any more.
     fn demands(&mut self, now: Monotonic, slices: &[SharingSlice]) -> Vec<u64> {
         let mut before = core::mem::take(&mut self.slices);
         let mut demands = Vec::with_capacity(slices.len());
@@ -149,7 +148,10 @@ impl Arbiter {
         Claim { has_enough, ..claim(&slice.settings, demand) }
     }
 
-    /// Returns the findings of this look for the budget. `parts` follow from the demands with the last budget.
+    /// Returns the findings of this look for the budget. `parts` come from the demands and the last budget.
+    ///
+    /// A slice is *steered* if its last rate is below its limit. A steered slice that waits is *starved*. But if its new
+    /// rate is more than an eighth above the last one, it is not starved.
     fn found(
         &self,
         now: Monotonic,
@@ -160,7 +162,8 @@ impl Arbiter {
         let known = |slice: &SharingSlice| self.slices.get(&slice.id);
         let starved = |(slice, part): (&SharingSlice, &AllocatedPart)| {
             let Some(given) = known(slice).and_then(|known| known.given) else { return false };
-            // If the demand of others has changed, the slice waits because of their earlier demand.
+            // If the demand of other slices has changed, the slice waits because of their earlier demand, and not because
+            // of the budget.
             let unchanged = self.rate(&slice.settings, part).get()
                 <= given.rate().get().saturating_add(given.rate().get() / 8);
             slice.figures.waits && unchanged && is_steered(slice, &given)
@@ -183,8 +186,8 @@ impl Arbiter {
         }
     }
 
-    /// Returns the work in flight. Work of high priority counts twice: a launch of another slice should not come in between
-    /// too early.
+    /// Returns the work in flight. Work of high priority counts twice. Otherwise a launch of another slice would be
+    /// admitted too early between requests.
     fn queued(&self) -> GpuTime {
         let of = |known: &SliceState| known.demand.queued().saturating_mul(if known.eager { 2 } else { 1 });
         self.slices.values().map(of).fold(GpuTime::ZERO, GpuTime::saturating_add)
@@ -197,7 +200,11 @@ impl Arbiter {
         rate(millionths).min(settings.limit).max(LEAST_RATE)
     }
 
-    /// Returns the rate limit of a part. If it is nearly the last one, the last one stays.
+    /// Returns the rate limit of a part. If it is nearly the same as the last one, returns the last one.
+    ///
+    /// A slice that is not `fixed` *borrows* if it lately used more than its own part. It starts to borrow when it exceeds
+    /// its own part by more than an eighth. It borrows until its use is within its own part. The burst of a slice that
+    /// borrows is at most one turn.
     fn give(
         &mut self,
         slice: &SharingSlice,
@@ -233,13 +240,13 @@ fn is_high(slice: &SharingSlice) -> bool {
     slice.settings.priority == Priority::High
 }
 
-/// Returns true if `other` must yield to `slice`. `best-effort` is last whatever its priority.
+/// Returns true if `other` must yield to `slice`. `best-effort` comes last, whatever its priority.
 fn comes_first(slice: &SharingSlice, other: &SharingSlice) -> bool {
     let is_last = |slice: &SharingSlice| slice.settings.policy == CorePolicy::BestEffort;
     is_high(slice) && !is_high(other) && (!is_last(slice) || is_last(other))
 }
 
-/// Returns the wall time until the first waiting slice that can have a wall credit may go.
+/// Returns the wall time until the first waiting slice that can have a wall credit may launch.
 fn earliest(
     slices: &[SharingSlice],
     rate_limits: &[RateLimit],
@@ -254,13 +261,13 @@ fn earliest(
     waiting.map(|(slice, _)| slice.figures.owed).min().unwrap_or_default()
 }
 
-/// Returns true if a slice may have less than its limit because of others.
+/// Returns true if a slice may have less than its limit because of other slices.
 fn is_steered(slice: &SharingSlice, rate_limit: &RateLimit) -> bool {
     slice.settings.policy != CorePolicy::Fixed && rate_limit.rate() < slice.settings.limit
 }
 
-/// Returns the wall time by which the word of a slice may move back, `passed` after the last look. A limit
-/// holds whatever others leave; the whole GPU is no limit.
+/// Returns the wall time by which `paid_until` of a slice may move back, `passed` after the last look. A limit below the
+/// whole GPU holds even if other slices leave time.
 fn room(slice: &SharingSlice, rate_limit: &RateLimit, passed: WallTime) -> WallTime {
     let SliceSettings { policy, limit, .. } = slice.settings;
     match (policy, limit.is_partial()) {

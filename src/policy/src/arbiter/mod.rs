@@ -5,7 +5,7 @@
 //!
 //! 1. It reads the figures of each region ([`demand::SliceFigures`]).
 //! 2. It estimates the [`demand`] of each slice.
-//! 3. It [allocates](allocate::allocate) the GPU. The [`budget`] says how much there is to allocate.
+//! 3. It [allocates](allocate::allocate) the GPU. The [`budget`] is the sum of the rates that it may give.
 //! 4. It writes a [`Grant`] to each slice.
 //!
 //! [`Arbiter::look`] is a pure function of the figures: equal figures give equal results.
@@ -20,41 +20,42 @@
 //! - `best-effort` slices divide by priority and weight the time that all others leave.
 //! - Priorities come before policies, but `best-effort` is always last.
 //!
-//! No slice starves. A tenth of the GPU is kept and divided evenly over all slices that have work, whatever their class and
-//! weight ([`allocate`]). A slice that had the GPU until now may wait for its part. Otherwise kernels of others would run between
-//! requests that follow each other closely. That costs 5 % of the time, and up to a tenth of the 99th percentile.
+//! No slice starves. A tenth of the GPU is kept, and divided evenly over all slices that have work, whatever their class
+//! and weight ([`allocate`]). Only a slice that had the GPU until now may wait for its part. Otherwise kernels of other
+//! slices would run between requests that follow each other closely. That would cost 5 % of the time, and up to a tenth of
+//! the 99th percentile.
 //!
 //! # Rates under the driver's time slicing
 //!
-//! A rate limits the slice's own ledger; it does not give the slice the GPU. The driver gives turns of a few milliseconds
-//! to processes with queued work, evenly over processes. So rates divide the GPU only while launches wait for rates and
-//! not for queues. The sum of the rates must therefore be a little less than the GPU's capacity ([`budget`]).
+//! A rate limits the slice's own ledger. It does not give the slice the GPU. The driver gives turns of a few milliseconds
+//! to processes with queued work, evenly over processes. So rates divide the GPU only while launches wait for rates and not
+//! for queues. The sum of the rates must therefore be a little less than the GPU's capacity ([`budget`]).
 //!
 //! An idle slice keeps the rate that it would have with full demand. So its first launches are not delayed. They share the
 //! GPU with the queued work of the others until the next look reduces the others' rates. Queued work is bounded for each
 //! process, so this takes 20 ms with one borrowing process, and 4 ms for each of several.
 //!
 //! A program that waits for each of its small kernels loses its turn at each wait. It uses less than its part although it
-//! wants more. The arbiter lends the rest.
+//! could use more. The arbiter lends the rest.
 //!
 //! Two mechanisms keep the GPU busy:
 //!
-//! - *Wall credit.* If launches wait for their share while hardly any work is queued, the arbiter moves all words back by the
-//!   same wall time. The time is the need of the first waiting launch. Virtual time jumps in the same way in fair queueing
-//!   when no flow is served. The order of debts stays, and debts for the turns of others do not idle the GPU. A wall credit never
-//!   lifts a slice above a limit below the whole GPU.
+//! - *Wall credit.* Launches may wait for their share while hardly any work is queued. Then the arbiter moves `paid_until`
+//!   of all slices back by the same wall time, which the first waiting launch needs. Virtual time jumps in the same way in
+//!   fair queueing when no flow is served. The order of debts stays, and debts for the turns of others do not leave the GPU
+//!   idle. A wall credit never lifts a slice above a limit below the whole GPU.
 //! - *Budget.* The budget grows.
 //!
-//! Lent time is not saved up: a slice that has used more than its part lately saves at most one turn of 4 ms.
+//! Lent time is not saved up. A slice that has recently used more than its part saves at most one turn of 4 ms.
 //!
 //! # High priority
 //!
 //! A slice of high priority gets the GPU at the first look that finds queued work of it. It keeps the GPU until half a
-//! millisecond after the last look that does ([`demand`]). Its recent use reserves nothing.
+//! millisecond after the last look that finds such work ([`demand`]). Its recent use reserves nothing.
 //!
-//! While a slice of high priority exists, busy or not, the others yield. Their queued work takes every other turn of the
-//! driver when high-priority work arrives. So they queue at most 3 ms or one longer launch, take leases of 1 ms, and save
-//! up 1 ms. They get no wall credit while high-priority work is in flight: the next request would wait for the launches.
+//! While a slice of high priority exists, busy or not, the others yield. When high-priority work arrives, their queued work
+//! gets every other turn of the driver. So they queue at most 3 ms or one longer launch, take leases of 1 ms, and save up 1
+//! ms. They get no wall credit while high-priority work is in flight: the next request would wait for the launches.
 //!
 //! # Schedule
 //!
@@ -71,25 +72,25 @@
 //! | `policy`, `weight`, `priority` | as configured | the first process, `gpuslice set` |
 //! | `grant` | [`grant_word::encode`]: rate, burst, queue bound, time | the arbiter |
 //!
-//! [`grant_word::current`] gives the rate limit that a slice may use. The arbiter writes the word by compare-exchange. The
-//! region then converts the slice's debt or savings to the new rate limit. The gate uses the lower of its own queue bound and
-//! the granted one ([`queue_bound`](crate::compute::limiter::queue_bound)). A wall credit is a refund of wall time without an
-//! owner, and wakes sleepers. If the word is stale, each slice has its own limit, and the driver's turns divide the GPU.
-//! So without an arbiter nothing is lent, nothing is kept, and nothing stops.
+//! [`grant_word::current`] gives the rate limit that a slice may use. The arbiter writes the word by compare-and-swap. The
+//! region then converts the slice's debt or savings to the new rate limit. The gate uses the lower of its own queue bound
+//! and the granted one ([`queue_bound`](crate::compute::limiter::queue_bound)). A wall credit is a refund of wall time that
+//! no process owns, and it wakes sleepers. If the word is stale, each slice has its own limit, and the driver's turns
+//! divide the GPU. So without an arbiter nothing is lent and nothing is kept, and all slices go on.
 //!
-//! [`demand::SliceFigures`] comes from words that exist: `used`, `throttled` and `queued` of `TimeUsed`, `paid_until`, and
-//! whether a process waits. A process waits if its `requested_ns` is above 0 and its `sleep_deadline` is not more than
-//! 10 ms old. The reader leaves out `queued` of a process whose `used` has not moved for 100 ms. For a whole slice without
-//! progress the arbiter leaves it out.
+//! [`demand::SliceFigures`] consists of words that exist for other purposes: `used`, `throttled` and `queued` of
+//! `TimeUsed`, `paid_until`, and whether a process waits. A process waits if its `requested_ns` is above 0 and its
+//! `sleep_deadline` is not more than 10 ms old. The reader leaves out `queued` of a process whose `used` has not changed
+//! for 100 ms. The arbiter leaves it out for a whole slice without progress.
 //!
 //! # Election
 //!
 //! The processes of all slices in one directory elect the arbiter. They map a file `arbiter` there, with one
-//! [`grant_word::claim_lease`] for each GPU, by UUID. A process asks for it at its first launch and at each tick of its
-//! worker. It releases it (0) when it has no work in flight. A killed or stopped process loses it after
-//! [`grant_word::ARBITER_SILENCE`]. The next arbiter starts from the figures that it reads, within 300 ms in all. Until then the
-//! last grants hold, so no slice starves. If two arbiters write at once, each write is only a rate, and the next look
-//! corrects it. A region that cannot be opened takes no part: its GPU time makes the GPU look smaller.
+//! [`grant_word::claim_lease`] for each GPU, by UUID. A process asks for the lease at its first launch and at each tick of
+//! its worker. It gives up the lease (0) when it has no work in flight. A killed or stopped process loses the lease after
+//! [`grant_word::ARBITER_SILENCE`]. The next arbiter starts from the figures that it reads, within 300 ms in all. Until
+//! then the last grants hold, so no slice starves. If two arbiters write at once, each write is only a rate, and the next
+//! look corrects it. A region that cannot be opened takes no part, so its GPU time makes the GPU look smaller.
 
 pub mod allocate;
 pub mod budget;

@@ -1,14 +1,14 @@
 //! The schedule of the arbiter: intervals of its looks, and of reading the directory of slices.
 //!
-//! Reading a directory takes microseconds; a large or slow directory takes longer. The same thread measures GPU time,
-//! so reading takes at most one part in 20 of its time.
+//! To read a directory takes microseconds, or longer if the directory is large or slow. The same thread measures GPU time,
+//! so the readings take at most one part in 20 of its time.
 
 use crate::time::{Monotonic, WallTime};
 
 /// Time between two looks of the arbiter while a slice has work: 1 ms.
 pub const ARBITER_STEP: WallTime = WallTime::from_millis(1);
-/// Time between two looks where a slice of high priority exists: 0.25 ms. Until the look after a request
-/// arrives, the others may start one more launch. Until the look after its end, the GPU is idle.
+/// Time between two looks where a slice of high priority exists: 0.25 ms. A request arrives between two looks, and until
+/// the next look the others may start one more launch. After the request has ended, the GPU is idle until the next look.
 pub const STEP_BESIDE_HIGH: WallTime = WallTime::from_micros(250);
 /// Time between two checks whether the directory has changed.
 const LOOK: WallTime = WallTime::from_millis(25);
@@ -29,7 +29,7 @@ pub struct ReadingSchedule {
 }
 
 impl ReadingSchedule {
-    /// Returns true if to check the directory for a change now.
+    /// Returns true if the caller should check the directory for a change now.
     #[must_use]
     pub fn begin_look(&mut self, now: Monotonic) -> bool {
         let is_due = now.since(self.looked) >= LOOK;
@@ -37,7 +37,7 @@ impl ReadingSchedule {
         is_due
     }
 
-    /// Returns true if to read the directory, which changed last at `changed`.
+    /// Returns true if the caller should read the directory, which changed last at `changed`.
     #[must_use]
     pub fn begin_reading(&mut self, changed: (i64, i64), now: Monotonic) -> bool {
         let is_due = changed != self.changed || now.since(self.read) >= READ;
@@ -46,7 +46,7 @@ impl ReadingSchedule {
         is_read
     }
 
-    /// Records that the reading that [`begin_reading`](Self::begin_reading) asked for has ended.
+    /// Records the end of the reading for which [`begin_reading`](Self::begin_reading) returned true.
     pub fn end_reading(&mut self, now: Monotonic) {
         self.rests_until = now.saturating_add(now.since(self.read).saturating_mul(SELDOM));
     }
@@ -59,8 +59,8 @@ mod tests {
 
     const NOW: Monotonic = Monotonic::from_nanos(1 << 50);
 
-    /// Returns the number of readings in ten seconds, if each takes `takes` and the directory changes as often as `changes`, in
-    /// milliseconds.
+    /// Returns the number of readings in ten seconds. Each reading takes `takes`, and the directory changes every
+    /// `changes`, in milliseconds.
     fn readings(takes: u64, changes: u64) -> u64 {
         let (mut pace, mut now, mut count) = (ReadingSchedule::default(), NOW, 0);
         while now < NOW + ms(10_000) {

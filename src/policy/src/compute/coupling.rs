@@ -1,15 +1,15 @@
 //! Couples devices of a slice whose kernels wait for each other.
 //!
-//! Example: two ranks with one GPU each meet in a collective. The kernel of the first rank keeps its GPU busy until
-//! the kernel of the second rank runs. If each device is paced by its own bucket, the first rank pays for its wait.
-//! So it comes last the next time, by a factor of `1 / share - 1`. Below a share of one half the wait grows with each
-//! step, to seconds.
+//! Example: two ranks with one GPU each meet in a collective. The kernel of the first rank keeps its GPU busy until the
+//! kernel of the second rank runs. If each device has its own bucket alone, the first rank pays for its wait. So it comes
+//! last the next time, by a factor of `1 / share - 1`. Below a share of one half the wait grows with each step, up to
+//! seconds.
 //!
-//! *Coupling.* Devices whose kernels were seen to wait for each other are paced together. A launch that its own device
-//! admits waits until the other devices admit their throttled launches. All start at one instant.
+//! *Coupling.* Devices whose kernels were seen to wait for each other are throttled together. A launch that its own device
+//! admits waits until the other devices admit their throttled launches. All of them start at one instant.
 //!
-//! *Evidence.* Nothing tells that a kernel waits, but its end does. The kernel ran for far longer than its estimate
-//! (an overrun), and ended when a throttled launch on another device was admitted.
+//! *Evidence.* Nothing shows that a kernel waits, but its end does. The kernel ran for far longer than its estimate (an
+//! overrun), and ended when a throttled launch on another device was admitted.
 //!
 //! *Peer overdraft.* While a kernel overruns, it may wait. So a launch that another device throttles is admitted
 //! early, and the slice owes its cost ([`peer_overdraft`](super::peer_overdraft)).
@@ -25,9 +25,9 @@ pub struct MeasuredBatch {
     pub predicted: WallTime,
     /// Measured duration.
     pub length: WallTime,
-    /// Earliest instant of its end.
+    /// Earliest instant of the batch's end.
     pub until: Monotonic,
-    /// Time by which the end may be later: the stream may have been idle.
+    /// Time by which the end may be later, because the stream may have been idle.
     pub after: WallTime,
 }
 
@@ -46,13 +46,13 @@ pub struct ThrottledLaunch {
 /// State of another device of the slice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PeerDevice {
-    /// Instant up to which its time is paid.
+    /// Instant up to which the GPU time of the device is paid.
     pub paid_until: Monotonic,
-    /// True if a process waits for its time.
+    /// True if a process waits for GPU time of the device.
     pub is_asked: bool,
-    /// True if it has work that is not known to have ended.
+    /// True if the device has work that is not known to have ended.
     pub is_busy: bool,
-    /// Last known end of its work.
+    /// Last known end of the device's work.
     pub ended: Monotonic,
     /// The device's round: see [`next_round`].
     pub round: u64,
@@ -61,24 +61,24 @@ pub struct PeerDevice {
 /// Tolerance of comparisons between two clocks: 1 ms. It covers the error of the clocks and the time
 /// of a launch.
 const CLOCK_TOLERANCE: WallTime = WallTime::from_millis(1);
-/// Smallest part of the overrun for which the launch that ended it was throttled: one in eight. Other launches before
-/// it may have been throttled as well.
+/// Least part of the overrun for which the launch that ended it was throttled: one in eight. Other launches before that
+/// launch may have been throttled as well.
 const CAUSE_PART: u64 = 8;
 /// Overrun from which a batch counts twice: 10 ms.
 const LONG_OVERRUN: WallTime = WallTime::from_millis(10);
-/// Evidence that couples two devices. A usual overrun that ended with a throttled launch is half of it, one that
-/// ended with an overdraft a quarter.
+/// Evidence that couples two devices. A usual overrun that ended with a throttled launch counts as half of it. An overrun
+/// that ended with an overdraft counts as a quarter.
 const COUPLING_EVIDENCE: u32 = 4;
 /// Time for which evidence counts: 10 s.
 const EVIDENCE_LASTS: WallTime = WallTime::from_millis(10_000);
-/// Time for which devices stay coupled: one minute. After that new evidence is needed.
+/// Time for which devices stay coupled: one minute. After that the coupling needs new evidence.
 pub const COUPLING_LASTS: WallTime = WallTime::from_millis(60_000);
 /// Time from the end of a rank's work to its next launch: 50 ms. No device waits for a rank that takes longer.
 const PREPARES: WallTime = WallTime::from_millis(50);
-/// Time after which the end of a batch is known: 10 ms.
+/// Time until the end of a batch is known: 10 ms.
 const END_KNOWN_AFTER: WallTime = WallTime::from_millis(10);
-/// Overrun beyond which a batch waits for no launch: one second. Kernels that never end are no reason
-/// for an overdraft.
+/// Longest overrun of a batch that may wait for a launch: one second. A kernel that never ends is no reason for an
+/// overdraft.
 const LONGEST_OVERRUN: WallTime = WallTime::from_millis(1_000);
 
 impl MeasuredBatch {
@@ -95,7 +95,8 @@ impl MeasuredBatch {
         self.beyond().is_some_and(|beyond| beyond <= LONGEST_OVERRUN)
     }
 
-    /// Returns the duration that the estimates learn if the batch waited: at most twice the estimate. The wait is not certain.
+    /// Returns the duration from which the estimates learn if the batch waited: at most twice the estimate. The wait is not
+    /// certain.
     #[must_use]
     pub fn believed(&self) -> WallTime {
         self.length.min(self.predicted.saturating_mul(2))
@@ -103,9 +104,9 @@ impl MeasuredBatch {
 
     /// Returns true if the batch ended because a throttled launch on another device was admitted.
     ///
-    /// The launch must have been admitted before the batch's latest possible end. The batch must have ended soon
-    /// after: within its own duration and the work in between. And the launch must have been throttled for one part
-    /// in eight of the overrun while the batch ran.
+    /// Three conditions must hold. The launch was admitted before the batch's latest possible end. The batch ended soon
+    /// after: within its own duration and the work in between. The launch was throttled for more than one part in eight of
+    /// the overrun while the batch ran.
     #[must_use]
     pub fn ended_by(&self, kept: ThrottledLaunch) -> bool {
         let Some(beyond) = self.beyond() else { return false };
@@ -128,7 +129,7 @@ pub struct CouplingEvidence {
 }
 
 impl CouplingEvidence {
-    /// Adds a batch that ended with a throttled launch of another device. Returns whether the evidence suffices.
+    /// Adds a batch that ended with a throttled launch of another device. Returns true if the evidence suffices.
     pub fn add(&mut self, ran: &MeasuredBatch, kept: ThrottledLaunch) -> bool {
         if ran.until.since(self.first) > EVIDENCE_LASTS {
             *self = Self { first: ran.until, count: 0 };
@@ -143,8 +144,9 @@ impl CouplingEvidence {
     }
 }
 
-/// Returns true if a throttled launch should be published, because others may have waited for it. `last` is the
-/// published one. Of two launches in a row the longer wait is published, since ends of batches are seen late.
+/// Returns true if a throttled launch should be published, because batches may have waited for it. `last` is the launch
+/// that is published. Of two launches in a row, the one with the longer wait is published, since ends of batches are seen
+/// late.
 #[must_use]
 pub fn should_publish(kept: ThrottledLaunch, last: ThrottledLaunch) -> bool {
     let (length, before) = (kept.until.since(kept.since), last.until.since(last.since));
@@ -158,30 +160,31 @@ pub fn is_coupled(until: Monotonic, now: Monotonic) -> bool {
     until > now && until.since(now) <= COUPLING_LASTS
 }
 
-/// Returns the instant from which time may count as saved, where coupled devices have paid until `other.paid_until`. No device
+/// Returns the instant from which time may count as saved, if coupled devices have paid until `other.paid_until`. No device
 /// saves more than the others, except for the delay of a payment.
 #[must_use]
 pub fn saved(other: &PeerDevice, now: Monotonic) -> Monotonic {
     other.paid_until.min(now).saturating_sub(CLOCK_TOLERANCE)
 }
 
-/// Returns the round of a device after a payment. `own` is its round before, `others` the greatest round of the coupled
-/// devices.
+/// Returns the round of a device after a payment. `own` is its round before, and `others` is the greatest round of the
+/// coupled devices.
 ///
-/// Rounds count payments of coupled devices, so that the launches of one round start together. A device that is behind takes the
-/// round of the device that is furthest ahead. So a rank that launches less than the others is at most one round behind.
+/// Rounds count payments of coupled devices, so that the launches of one round start together. A device that is behind
+/// takes the round of the device that is furthest ahead. So a rank that launches less than the others is at most one round
+/// behind.
 #[must_use]
 pub const fn next_round(own: u64, others: u64) -> u64 {
     let next = own.saturating_add(1);
     if next < others { others } else { next }
 }
 
-/// Returns the instant at which a process must try again because of a coupled device. It has waited since `since`, its
-/// own device is in round `round` and admits it. `None`: it is admitted.
+/// Returns the instant at which a process must try again because of a coupled device. The process has waited since `since`.
+/// Its own device is in round `round` and admits it. `None`: the process is admitted.
 ///
-/// A process does not wait for a device that is a round ahead, so each device delays a round once. An instant does not
-/// tell this: a device that pays late would seem to be ahead. Nor does a process wait for a busy device: that work may
-/// be the work that waits.
+/// A process does not wait for a device that is a round ahead, so each device delays a round once. An instant could not
+/// show this: a device that pays late would seem to be ahead. A process does not wait for a busy device either, because the
+/// work of that device may be the kernel that waits.
 #[must_use]
 pub fn wait(other: &PeerDevice, round: u64, since: Monotonic, now: Monotonic) -> Option<Monotonic> {
     if other.is_busy || other.round > round {
@@ -212,7 +215,7 @@ mod tests {
         ended: Monotonic::from_nanos(50_000_000),
         round: 7,
     };
-    /// Returns until when a process on a device of the same round waits, if it has waited since 20 ms.
+    /// Returns the instant until which a process on a device of the same round waits. It has waited since 20 ms.
     fn wait(other: &PeerDevice, now: Monotonic) -> Option<Monotonic> {
         super::wait(other, 7, ms(20), now)
     }
@@ -323,12 +326,12 @@ mod tests {
 
     #[test]
     fn a_rank_that_pays_late_is_not_taken_for_one_that_is_ahead() {
-        // The first rank pays and asks again at once. The second pays its launch of the same round a moment later.
+        // The first rank pays and asks again at once. The second rank pays its launch of the same round a moment later.
         let first = next_round(7, 7);
         let second = next_round(7, first);
         let late = PeerDevice { round: second, ..OTHER };
         assert_eq!(super::wait(&late, first, ms(20), ms(60)), Some(ms(100)));
-        // It pays once more, and so it is ahead.
+        // The second rank pays once more, and so it is ahead.
         let ahead = PeerDevice { round: next_round(second, first), ..OTHER };
         assert_eq!(super::wait(&ahead, first, ms(20), ms(60)), None);
     }

@@ -13,13 +13,13 @@
 //!    it.
 //! 6. The worker settles the difference to the prepaid time ([`limiter::settlement`]).
 //!
-//! Devices whose kernels wait for each other are paced together ([`coupling`]). A launch that such a kernel may wait
-//! for is admitted early ([`peer_overdraft`]).
+//! Devices whose kernels wait for each other are throttled together ([`coupling`]). A launch is admitted early if such a
+//! kernel may wait for it ([`peer_overdraft`]).
 //!
 //! Folders, lowest first: `cost`, `measuring`, `attribution`, `limiter`; then `coupling` and `peer_overdraft`.
 //!
-//! GPU time, wall time and instants of the monotonic clock have types ([`time`](crate::time)). Times of events have a type of
-//! their own, [`EventTime`](measuring::event_clock::EventTime), because they lie on another time line.
+//! GPU time, wall time and instants of the monotonic clock have their own types ([`time`](crate::time)). Times of events
+//! have another type, [`EventTime`](measuring::event_clock::EventTime), because they lie on another time line.
 
 pub mod attribution;
 pub mod cost;

@@ -3,33 +3,33 @@
 //! Example: a collective kernel on one GPU overruns its estimate, and a launch on a second GPU is throttled. The
 //! kernel may wait for that launch. So the launch is admitted at once, and the slice owes its cost.
 //!
-//! The overrun may have other reasons, so the budget of all overdrafts bounds it
+//! The overrun may have other reasons. So the budget of all overdrafts bounds this one, too
 //! ([`overdraft`](super::limiter::overdraft)).
 
 use super::cost::estimate;
 use super::limiter::token_bucket::RateLimit;
 use crate::time::{Monotonic, WallTime};
 
-/// Time for which an overrun counts as continuing after it was seen: 5 ms. The worker looks each millisecond,
-/// on a host that may be late.
+/// Time for which an overrun counts as continuing after it was seen: 5 ms. The worker looks each millisecond, and the host
+/// may be late.
 const FRESH: WallTime = WallTime::from_millis(5);
 
-/// Returns true if an overrun that was seen at `seen` continues.
+/// Returns true if an overrun that a process saw at the instant `seen` continues.
 #[must_use]
 pub fn overrun_continues(seen: Monotonic, now: Monotonic) -> bool {
     seen > Monotonic::BEGIN && seen <= now.saturating_add(FRESH) && now <= seen.saturating_add(FRESH)
 }
 
-/// Returns true if waiting threads know of an overrun that was last published at `seen`. A thread that looks after half
-/// of `FRESH` may have found the publication stale, on a host that was late.
+/// Returns true if waiting threads know of an overrun that was last published at `seen`. On a late host, a thread that
+/// looks after half of `FRESH` may have found the publication stale.
 #[must_use]
 pub fn is_published(seen: Monotonic, now: Monotonic) -> bool {
     overrun_continues(seen, now) && now <= seen.saturating_add(FRESH.part(2))
 }
 
-/// Returns true if the share of a device throttles a launch that may be admitted by a peer overdraft. The slice must
-/// owe time, and no more than the largest estimate, one second of GPU time. An overdraft is paid by its prediction and
-/// may run for far longer.
+/// Returns true if the share of a device throttles a launch that a peer overdraft may admit. The slice must owe time, and
+/// no more than the largest estimate, one second of GPU time. An overdraft is paid by its prediction, and may run for far
+/// longer.
 #[must_use]
 pub fn may_overdraw(paid_until: Monotonic, now: Monotonic, rate_limit: RateLimit) -> bool {
     paid_until > now && paid_until <= now.saturating_add(rate_limit.wall(estimate::MOST_PREPAID))

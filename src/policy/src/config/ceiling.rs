@@ -1,7 +1,7 @@
 //! Upper bounds of a slice's limits, from the operator's fixed file.
 //!
-//! The first process of a slice brings the limits into the region, and every process of the slice can write there. So
-//! each process compares the region with the file again.
+//! The first process of a slice brings the limits into the region, and every process of the slice can write there. So each
+//! process compares the region with the file later.
 
 use super::checked::Config;
 use super::choices::{CorePolicy, Priority, Weight};
@@ -18,7 +18,7 @@ pub struct Ceiling {
     pub memory: Option<Bytes>,
     /// Share of the device's time.
     pub cores: Option<Permille>,
-    /// The policy, which no other one replaces: none is more or less than another.
+    /// The policy. No other policy may replace it, because policies have no order.
     pub policy: Option<CorePolicy>,
     /// The largest weight.
     pub weight: Option<Weight>,
@@ -39,7 +39,7 @@ pub struct Ceilings {
 }
 
 impl Ceilings {
-    /// Reads the fixed file. `None`: there is no such file, or it has faults, for which GPU work is refused anyway.
+    /// Reads the fixed file. `None`: the file does not exist, or it has faults. With faults, GPU work is refused anyway.
     #[must_use]
     pub fn read(fixed: FileRead<'_>) -> Option<Self> {
         if fixed == FileRead::Absent {

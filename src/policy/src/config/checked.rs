@@ -56,15 +56,15 @@ pub struct DeviceLimits {
     pub warnings: Vec<Warning>,
 }
 
-/// The place that sets the quota of a device.
+/// The setting that gives a device its quota.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QuotaSource {
     /// The setting, with its place.
     pub said: SourcedValue,
     /// The quota in bytes.
     pub bytes: Bytes,
-    /// The value that the user probably meant, such as `4096MiB`. It is set if the value is a number without a unit,
-    /// too small for any program.
+    /// The value that the user probably meant, such as `4096MiB`. It is set if the value is a number without a unit that is too
+    /// small for any program.
     pub meant: Option<String>,
 }
 
@@ -97,8 +97,8 @@ impl Config {
         self.core_policy != CorePolicy::Fixed || self.priority != Priority::Normal
     }
 
-    /// Returns true if a list numbers devices by the bus, as lists in an operator's file do. Then each device's bus
-    /// number must be known, or the limits cannot be enforced.
+    /// Returns true if a list numbers devices by the bus, as lists in an operator's file do. Then each device's bus number
+    /// must be known, or the limits cannot be enforced.
     #[must_use]
     pub fn counts_on_bus(&self) -> bool {
         self.memory.counts_on_bus() || self.cores.counts_on_bus()
@@ -106,7 +106,7 @@ impl Config {
 
     /// Returns the devices that a list in an operator's file leaves without a limit.
     ///
-    /// Returns the setting, and the numbers or UUIDs of these devices.
+    /// The result is the setting, and the numbers or UUIDs of these devices.
     #[must_use]
     pub fn left_out(&self, devices: &[DeviceIdentity]) -> Vec<(SourcedValue, Vec<String>)> {
         let memory = (self.memory_told.first(), unnamed(&self.memory, devices));
@@ -115,7 +115,7 @@ impl Config {
         lists.filter(|(said, unnamed)| said.is_of_operator() && !unnamed.is_empty()).collect()
     }
 
-    /// Returns the limits of a device. A device that a list names twice, by number and by UUID, gets the smaller ones.
+    /// Returns the limits of a device. If a list names the device twice, by number and by UUID, the smaller limits apply.
     #[must_use]
     pub fn limits_for(&self, device: DeviceIdentity) -> DeviceLimits {
         let quotas = self.memory.of(&device);
@@ -137,7 +137,7 @@ impl Config {
         DeviceLimits { memory, cores: shares.into_iter().min().unwrap_or(Permille::FULL), warnings }
     }
 
-    /// Returns the place that sets the quota of a device. `None`: the device has no quota.
+    /// Returns the setting that gives a device its quota. `None`: the device has no quota.
     #[must_use]
     pub fn quota_source(&self, device: DeviceIdentity) -> Option<QuotaSource> {
         let bytes = self.limits_for(device).memory?;
@@ -146,7 +146,8 @@ impl Config {
         Some(QuotaSource { said, bytes, meant })
     }
 
-    /// Returns the configured share of a device, the smaller one if a list names it twice. `None`: no setting names the device.
+    /// Returns the configured share of a device. If a list names it twice, returns the smaller share. `None`: no setting
+    /// names it.
     #[must_use]
     pub fn share_of(&self, device: DeviceIdentity) -> Option<Permille> {
         self.cores.of(&device).into_iter().min()
@@ -154,9 +155,9 @@ impl Config {
 
     /// Returns warnings about list items that name none of `devices`.
     ///
-    /// Such an item leaves nothing unenforced: a program cannot use a device that CUDA does not show. The list may be
-    /// that of a whole machine. It may also be a mistake, by which a present device has no limit. So nothing is
-    /// refused, and the warning names the devices without a limit.
+    /// Such an item leaves no device without its limit, because a program cannot use a device that CUDA does not show. The
+    /// list may be meant for a whole machine. It may also be a mistake, by which a present device has no limit. So GPU work
+    /// is not refused, and the warning names the devices without a limit.
     #[must_use]
     pub fn absent(&self, devices: &[DeviceIdentity]) -> Vec<Warning> {
         let quotas = absent(&self.memory, &self.memory_told, devices);
@@ -187,8 +188,8 @@ impl Config {
     }
 }
 
-/// Returns the size that a bare number of bytes probably means: the largest unit of which the device has that many. `4` is 4GiB
-/// to some users, and `4096` is 4096MiB to Slurm and HAMi.
+/// Returns the size that a bare number of bytes probably means: with the largest unit of which the device has that many.
+/// Some users write `4` for 4GiB, and Slurm and HAMi write `4096` for 4096MiB.
 fn meant(said: &SourcedValue, quota: Bytes, total: Bytes) -> Option<String> {
     let number = quota.get().to_string();
     let is_bare = |item: &[u8]| item.trim_ascii() == number.as_bytes();
@@ -217,7 +218,8 @@ fn absent<T: Copy>(
     })
 }
 
-/// Returns the devices that a list does not name, as the list would name them: by number if they have one, otherwise by UUID.
+/// Returns the devices that a list does not name. The result names them as the list would: by number, or by UUID without a
+/// number.
 fn unnamed<T: Copy>(list: &PerDevice<T>, devices: &[DeviceIdentity]) -> Vec<String> {
     let name = |device: &DeviceIdentity| {
         let number = if list.counts_on_bus() { device.bus } else { device.ordinal };
@@ -231,19 +233,19 @@ fn unnamed<T: Copy>(list: &PerDevice<T>, devices: &[DeviceIdentity]) -> Vec<Stri
 pub(super) struct LimitSources(pub(super) Vec<(Option<DeviceName>, SourcedValue)>);
 
 impl LimitSources {
-    /// Returns the place that sets the limit of this device.
+    /// Returns the setting that gives this device its limit.
     pub(super) fn about(&self, device: &DeviceIdentity) -> Option<&SourcedValue> {
         let concerns = |name: &Option<DeviceName>| name.is_none_or(|name| name.matches(device));
         self.0.iter().find(|(name, _)| concerns(name)).map(|(_, said)| said)
     }
 
-    /// Returns the place that sets the limit under this name.
+    /// Returns the setting that gives a device of this name its limit.
     pub(super) fn about_name(&self, wanted: &DeviceName) -> Option<&SourcedValue> {
         let concerns = |name: &Option<DeviceName>| name.is_none_or(|name| name == *wanted);
         self.0.iter().find(|(name, _)| concerns(name)).map(|(_, said)| said)
     }
 
-    /// Returns the first place that sets any limit.
+    /// Returns the first setting that gives any device a limit.
     pub(super) fn first(&self) -> Option<&SourcedValue> {
         self.0.first().map(|(_, said)| said)
     }

@@ -138,7 +138,7 @@ pub enum Burst {
     /// Little: 20 ms of GPU time.
     #[default]
     Strict,
-    /// Enough for work that comes in bursts and waits for its end: 200 ms of GPU time.
+    /// Enough for work that comes in bursts, after each of which the program waits: 200 ms of GPU time.
     Latency,
     /// This much GPU time.
     Span(GpuTime),
@@ -228,7 +228,7 @@ pub(super) fn parse_switch(text: &str) -> Result<bool, Fault> {
     }
 }
 
-/// Reads a path that means the same file whatever the working directory is.
+/// Reads a path that leads to the same file from every working directory.
 pub(super) fn parse_path(text: &str) -> Result<PathBuf, Fault> {
     let path = text.trim_ascii();
     if path.starts_with('/') { Ok(PathBuf::from(path)) } else { Err(Fault::NotAPath) }

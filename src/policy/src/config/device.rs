@@ -1,8 +1,8 @@
 //! Names of devices in lists.
 //!
-//! A list names a device by a number or by its UUID. A UUID has the form of `CUDA_VISIBLE_DEVICES`: `GPU-` or `MIG-` and a prefix
-//! of the UUID. A number is CUDA's, which the environment decides. In an operator's file it is the number on the bus, which
-//! nothing in the process changes.
+//! A list names a device by a number or by its UUID. A UUID has the form of `CUDA_VISIBLE_DEVICES`: `GPU-` or `MIG-` and a
+//! prefix of the UUID. A number is usually CUDA's, which depends on the environment. In an operator's file it is the number
+//! on the bus, which nothing in the process can change.
 
 use core::fmt;
 use core::str::FromStr;
@@ -50,7 +50,7 @@ pub struct DeviceIdentity {
 }
 
 impl UuidPrefix {
-    /// Tells whether this prefix names a device with the UUID `uuid`.
+    /// Returns true if this prefix names a device with the UUID `uuid`.
     #[must_use]
     pub fn matches(&self, uuid: &[u8; 16]) -> bool {
         self.nibbles().eq(nibbles(uuid).take(self.digits))
@@ -62,7 +62,7 @@ impl UuidPrefix {
         (self.digits == UUID_DIGITS).then_some(self.bytes)
     }
 
-    /// Returns true if both can name one device.
+    /// Returns true if both prefixes can name the same device.
     fn overlaps(&self, other: &Self) -> bool {
         let common = self.digits.min(other.digits);
         self.nibbles().take(common).eq(other.nibbles().take(common))
@@ -74,7 +74,7 @@ impl UuidPrefix {
 }
 
 impl DeviceName {
-    /// Returns true if this name means `device`.
+    /// Returns true if this name stands for `device`.
     #[must_use]
     pub fn matches(&self, device: &DeviceIdentity) -> bool {
         match self {
@@ -84,7 +84,7 @@ impl DeviceName {
         }
     }
 
-    /// Returns the name as an operator's file means it: a number is a bus number.
+    /// Returns the meaning of this name in an operator's file, where a number is a bus number.
     pub(super) fn of_operator(self) -> Self {
         match self {
             Self::Ordinal(number) => Self::Bus(number),
@@ -92,7 +92,7 @@ impl DeviceName {
         }
     }
 
-    /// Returns true if both names may mean one device. A list with such a pair is contradictory.
+    /// Returns true if both names may stand for the same device. A list with such a pair is contradictory.
     pub(super) fn overlaps(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Ordinal(one), Self::Ordinal(two)) | (Self::Bus(one), Self::Bus(two)) => one == two,

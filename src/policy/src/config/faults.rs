@@ -24,7 +24,7 @@ pub enum Fault {
     SpacedUnit,
     /// A fraction without a unit.
     PartOfAByte,
-    /// A number of bytes without a unit, so small that another unit must be meant.
+    /// A number of bytes without a unit. It is so small that the user must mean another unit.
     FewBytes(u64),
     /// A number with a comma in place of the decimal point. The text is the right form.
     DecimalComma(String),

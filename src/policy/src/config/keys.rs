@@ -1,4 +1,4 @@
-//! Names of settings, and the edit distance that finds the one that a misspelt name means.
+//! Names of settings, and the edit distance by which the library finds the setting that a misspelt name means.
 //!
 //! Example: `GPU_MEM_LIMT`, `gpu_mem_limit` and `GPU_MEMORY_LIMIT` all mean `GPU_MEM_LIMIT`.
 
@@ -39,11 +39,11 @@ pub(super) const SINGLE_KEYS: [&str; 11] = [
 pub const FILE_VARIABLES: [&str; 4] =
     ["GPUSLICE_LIB", "GPUSLICE_SIMGPU", "GPUSLICE_TRUTH", "GPUSLICE_READ_LIB"];
 
-/// One edit is allowed for this many letters of a name. So `GPU_MEM_UNIT`, which is three edits away from
-/// `GPU_MEM_LIMIT`, means something else, and `GPU_MEM_OVERSUBSCRIPTION` means `GPU_MEM_OVERSUBSCRIBE`.
+/// Letters of a name for which one edit is allowed. So `GPU_MEM_UNIT`, which is three edits away from `GPU_MEM_LIMIT`,
+/// means something else, and `GPU_MEM_OVERSUBSCRIPTION` means `GPU_MEM_OVERSUBSCRIBE`.
 const LETTERS_PER_EDIT: usize = 6;
 
-/// The longest name that is compared; the longest key has 26 letters.
+/// The longest name that is compared with keys. The longest key has 26 letters.
 const MOST_LETTERS: usize = 64;
 
 /// Letters that a word of a name keeps when its end is cut off, as in `MEM` for `MEMORY`.
@@ -60,7 +60,7 @@ pub fn is_read(name: &str) -> bool {
     is_setting(name) || name == CONFIG_FILE || FILE_VARIABLES.contains(&name)
 }
 
-/// Returns the name among `names` that a misspelt name probably means. `None`: none is near.
+/// Returns the name among `names` that a misspelt name probably means. `None`: no name is near.
 pub fn meant<'a>(name: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     if name.len() > MOST_LETTERS {
         return None;
@@ -70,8 +70,8 @@ pub fn meant<'a>(name: &str, names: impl IntoIterator<Item = &'a str>) -> Option
     nearest.filter(|(edits, _)| edits.saturating_mul(LETTERS_PER_EDIT) <= name.len()).map(|(_, known)| known)
 }
 
-/// Returns the setting that a variable's name resembles without being it. `None` for a name that gpuslice reads, and for a name
-/// with another prefix: `CPU_MEM_LIMIT` is near `GPU_MEM_LIMIT` and means something else.
+/// Returns the setting that a variable's name resembles, if it is another name. `None` for a name that gpuslice reads, and
+/// for a name with another prefix: `CPU_MEM_LIMIT` is near `GPU_MEM_LIMIT` and means something else.
 #[must_use]
 pub fn resembled(name: &str) -> Option<&'static str> {
     let begins = |start: &str| name.get(..start.len()).is_some_and(|own| own.eq_ignore_ascii_case(start));
@@ -85,7 +85,7 @@ pub fn resembled(name: &str) -> Option<&'static str> {
 /// between two `_`.
 fn edits(one: &[u8], two: &[u8]) -> usize {
     let columns = two.len().saturating_add(1);
-    // The entry of row `i` and column `j` turns the first `i` letters of one into the first `j` of the other.
+    // The entry of row `i` and column `j` is the number of edits from `i` letters of `one` to `j` letters of `two`.
     let mut table: Vec<usize> = Vec::with_capacity(columns.saturating_mul(one.len().saturating_add(1)));
     for i in 0..=one.len() {
         for j in 0..=two.len() {

@@ -1,7 +1,7 @@
 //! Layers of configuration: the environment and the operator's files, and their precedence.
 //!
-//! A setting has one or more keys: `GPU_MEM_LIMIT` and HAMi's names for it. The highest layer with any of these keys
-//! decides the setting alone. So nothing of a lower layer shows through.
+//! A setting has one or more keys: `GPU_MEM_LIMIT` and HAMi's names for it. The highest layer with any of these keys alone
+//! decides about the setting. So no part of a lower layer has an effect.
 
 use super::faults::Fault;
 use super::keys::{
@@ -11,8 +11,8 @@ use super::keys::{
 use super::messages::{Malformed, SourcedValue, ValueOrigin};
 use super::sources::{MAX_FILE_BYTES, MAX_VALUE_BYTES};
 
-/// Number of devices up to which the environment is searched for HAMi's keys per device. No known container has nearly
-/// as many.
+/// Number of devices up to which the environment is searched for HAMi's keys per device. No known container has so many
+/// devices.
 const HAMI_DEVICES: u32 = 64;
 
 /// All settings of one source.
@@ -69,7 +69,7 @@ pub(super) fn file(name: &str, contents: &[u8]) -> (Layer, Vec<Malformed>) {
         match file_line(name, number, line, &layer) {
             Err(error) => malformed.push(error),
             Ok(said) if said.key == CONFIG_FILE => malformed.push(Malformed::new(said, Fault::FileInFile)),
-            // A limit under a misspelt key was requested, so it must not be ignored.
+            // The user has requested a limit under a misspelt key, so the library must not ignore it.
             Ok(said) if !is_setting(&said.key) => {
                 let meant = keys::meant(&said.key, keys::settings().filter(|key| *key != CONFIG_FILE));
                 malformed.push(Malformed::new(said, Fault::UnknownKey(meant)));

@@ -1,4 +1,4 @@
-//! Messages about a configuration: every line that a user can read about one.
+//! Messages about a configuration: every line that a user can read about a configuration.
 //!
 //! Each line begins with `gpuslice: ` and is printable ASCII. It names the place of the value, the value (shortened
 //! and escaped), and the right form. No line ends with a newline.
@@ -44,7 +44,7 @@ pub struct SourcedValue {
     pub value: Vec<u8>,
 }
 
-/// A value that cannot be enforced. GPU work is refused.
+/// A value that cannot be enforced, so that GPU work is refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Malformed {
     /// The value.
@@ -58,7 +58,7 @@ impl Malformed {
         Self { said: Box::new(said), error: error.into() }
     }
 
-    /// Makes a fault of a value that cannot be read. If quotes or a comment surround it, they are the fault.
+    /// Makes a fault of a value that cannot be read. If quotes or a comment surround the value, they are the fault.
     pub(super) fn unread(said: SourcedValue, error: impl Into<ValueError>) -> Self {
         let error = said.surrounds().map_or_else(|| error.into(), ValueError::from);
         Self::new(said, error)
@@ -81,10 +81,10 @@ pub enum Warning {
     Misspelt {
         /// The variable.
         said: SourcedValue,
-        /// The setting that it resembles.
+        /// The setting that the variable resembles.
         meant: &'static str,
     },
-    /// A setting without effect beside the others, and the reason.
+    /// A setting that has no effect beside the others, and the reason.
     WithoutEffect(SourcedValue, &'static str),
     /// A quota in powers of 1000, and its meaning.
     PowersOf1000(SourcedValue, String),
@@ -207,7 +207,7 @@ impl SourcedValue {
         Self { origin: ValueOrigin::Environment, key: key.to_owned(), value }
     }
 
-    /// Returns the fault of quotes or a comment that surround the value.
+    /// Returns the fault if quotes or a comment surround the value.
     pub(super) fn surrounds(&self) -> Option<Fault> {
         let value = self.value.trim_ascii();
         if value.starts_with(b"\"") || value.starts_with(b"'") {

@@ -7,7 +7,7 @@ use super::sources::OperatorFiles;
 
 /// Returns a warning for each variable whose name is a misspelt setting. `environment` has all variables.
 ///
-/// If a source sets the resembled setting, the variable probably belongs to another program, and there is no warning.
+/// If a source sets the resembled setting, the variable probably belongs to another program. Then there is no warning.
 #[must_use]
 pub fn misspelt(environment: &[(String, Vec<u8>)], files: &OperatorFiles<'_>) -> Vec<Warning> {
     let set = environment.iter().filter(|(_, value)| !value.trim_ascii().is_empty());
@@ -70,7 +70,7 @@ mod tests {
 
     #[test]
     fn variables_of_others_are_not_warned_of() {
-        // Names of ROCm, AMD, Slurm, JAX, TensorFlow, CUDA, HAMi and Kubernetes, and names that people choose.
+        // Names of ROCm, AMD, Slurm, JAX, TensorFlow, CUDA, HAMi and Kubernetes, and names that users may choose.
         for name in [
             "GPU_DEVICE_ORDINAL",
             "GPU_MAX_HEAP_SIZE",

@@ -6,8 +6,8 @@
 //! 2. the file that `GPUSLICE_CONFIG` names;
 //! 3. the environment.
 //!
-//! The highest source that sets a setting under any of its names decides it alone. Lower sources are not read for
-//! that setting. Within a source `GPU_*` names win over HAMi's names.
+//! The highest source that sets a setting under any of its names alone decides about it. Lower sources are not read for
+//! that setting. Within a source, `GPU_*` names have precedence over HAMi's names.
 
 mod ceiling;
 mod checked;

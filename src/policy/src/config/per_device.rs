@@ -29,7 +29,7 @@ impl<T: Copy> PerDevice<T> {
         Self { named: Vec::new(), others: Some(value) }
     }
 
-    /// Returns the list as an operator's file means it: numbers are bus numbers.
+    /// Returns the meaning of the list in an operator's file, where numbers are bus numbers.
     #[must_use]
     pub(super) fn of_operator(self) -> Self {
         let named = self.named.into_iter().map(|(name, value)| (name.of_operator(), value));
@@ -53,7 +53,8 @@ impl<T: Copy> PerDevice<T> {
         self.named.iter().map(|(name, _)| *name).filter(|name| !is_there(name)).collect()
     }
 
-    /// Returns the values for a device: those of the items that name it, otherwise the value of the others.
+    /// Returns the values for a device. They are the values of the items that name it, or else the value for all other
+    /// devices.
     pub(super) fn of(&self, device: &DeviceIdentity) -> Vec<T> {
         let named: Vec<T> =
             self.named.iter().filter(|(name, _)| name.matches(device)).map(|(_, value)| *value).collect();
@@ -81,8 +82,8 @@ impl<T: FromStr<Err = Fault>> FromStr for PerDevice<T> {
     }
 }
 
-/// Writes `0=4GiB,1=50%`, or the value for all devices. Only HAMi's variables can set values for some devices and for
-/// the others; then the value for the others is written with `others=`.
+/// Writes `0=4GiB,1=50%`, or the value for all devices. Only HAMi's variables can set values for some devices and another
+/// value for the other devices. The value for the other devices is then written with `others=`.
 impl<T: Setting> Setting for PerDevice<T> {
     fn setting(&self) -> String {
         let named = self.named.iter().map(|(name, value)| format!("{name}={}", value.setting()));
@@ -93,7 +94,7 @@ impl<T: Setting> Setting for PerDevice<T> {
     }
 }
 
-/// Returns a number with a decimal comma in the form with a point.
+/// Returns a number with a decimal comma in its form with a point.
 fn decimal_comma(text: &str) -> Option<String> {
     let text = text.trim_ascii();
     let (whole, rest) = text.split_once(',')?;

@@ -1,4 +1,4 @@
-//! Combines the sources to one configuration, layer by layer, and collects all faults.
+//! Combines the sources into one configuration, layer by layer, and collects all faults.
 
 use std::path::PathBuf;
 
@@ -14,7 +14,7 @@ use super::sizes::{in_powers_of_1000, parse_hami_size};
 use super::sources::{FIXED_FILE, FileRead, OperatorFiles};
 use super::values::parse_hami_share;
 
-/// The reason why the region of another source than the fixed file has no effect.
+/// The reason why a region that another source than the fixed file names has no effect.
 const BESIDE_FIXED: &str = "beside /run/gpuslice/conf/config: all programs here are one slice, and only that file can name its region";
 
 /// A configuration that cannot be enforced. GPU work is refused. Each of `malformed` is one line on standard error.
@@ -24,7 +24,7 @@ pub struct Rejected {
     pub malformed: Vec<Malformed>,
     /// Further remarks for the user.
     pub warnings: Vec<Warning>,
-    /// The log, which works nevertheless.
+    /// The log. It works in spite of the faults.
     pub log: Log,
 }
 
@@ -44,7 +44,7 @@ pub fn operator_file(env: &dyn Fn(&str) -> Option<Vec<u8>>) -> Result<Option<Pat
 }
 
 impl Config {
-    /// Reads the configuration. `env` is asked for variables by name.
+    /// Reads the configuration. `env` returns the value of a variable.
     ///
     /// # Errors
     /// Some value is malformed, or a file that is named or exists cannot be read.
@@ -75,7 +75,7 @@ impl<T> Default for Limit<T> {
     }
 }
 
-/// A configuration being read: its sources, highest first, and the faults so far.
+/// A configuration that is being read: its sources, highest first, and the faults so far.
 #[derive(Default)]
 pub(super) struct ConfigReading {
     layers: Vec<Layer>,
@@ -98,7 +98,7 @@ impl ConfigReading {
         reading
     }
 
-    /// Reads the file that the environment names, unless it is the fixed file, which is read already.
+    /// Reads the file that the environment names. The fixed file has been read already, so it is not read again.
     fn named_file(&mut self, env: &dyn Fn(&str) -> Option<Vec<u8>>, files: &OperatorFiles<'_>) {
         match operator_file(env) {
             Ok(None) => {}
@@ -112,7 +112,7 @@ impl ConfigReading {
         }
     }
 
-    /// Reads a file that must exist, because `naming` names it or because it was found.
+    /// Reads a file that must exist, because `naming` names it or because the caller has found it.
     fn file(&mut self, name: &str, read: FileRead<'_>, naming: SourcedValue) {
         match read {
             FileRead::Absent => self.malformed.push(Malformed::new(naming, Fault::NoFile)),
@@ -128,7 +128,7 @@ impl ConfigReading {
         }
     }
 
-    /// Returns the faults and the warnings, after everything is read.
+    /// Returns the faults and the warnings, after all settings have been read.
     pub(super) fn findings(self) -> (Vec<Malformed>, Vec<Warning>) {
         (self.malformed, self.warnings)
     }
@@ -155,7 +155,7 @@ impl ConfigReading {
             log: self.log(),
             warnings: Vec::new(),
         };
-        // If settings are refused, no setting has an effect.
+        // If GPU work is refused, no setting has an effect.
         if self.malformed.is_empty() {
             self.remark(&config);
         }
@@ -164,7 +164,7 @@ impl ConfigReading {
 
     /// Records settings that are valid but may surprise the user.
     ///
-    /// A weight or a burst limits nothing by itself. So GPU work is not refused for one without effect.
+    /// A weight or a burst limits nothing by itself. So GPU work is not refused for a weight or a burst without effect.
     fn remark(&mut self, config: &Config) {
         let weight = "under policy fixed; it has with GPU_CORE_POLICY=equal or best-effort";
         let burst = "on a slice that has all of its devices' time; it has with GPU_CORE_PERCENT below 100";
@@ -217,8 +217,8 @@ impl ConfigReading {
         self.setting(key, parse).map(|(value, _)| value)
     }
 
-    /// Reads the region. Beside the fixed file only that file can name one. Otherwise a program could leave its slice, and have
-    /// the quota once more.
+    /// Reads the region. If the fixed file exists, only this file can name a region. Otherwise a program could leave its
+    /// slice and have the quota once more.
     fn region(&mut self) -> Option<PathBuf> {
         let is_named_there = self.layers.first().is_some_and(|layer| layer.get(REGION).is_some());
         if self.has_fixed && !is_named_there {
@@ -286,8 +286,8 @@ where
     }
 }
 
-/// Reads a limit under HAMi's names: one for every device, and one for each. As in HAMi, a device whose own limit is
-/// zero gets the limit for every device.
+/// Reads a limit under HAMi's names: one for every device, and one for each single device. As in HAMi, a device whose own
+/// limit is zero gets the limit for every device.
 fn hami_limit<T>(
     layer: &Layer,
     hami: &str,

@@ -84,7 +84,7 @@ const SIZE_UNITS: [(&str, u64); 17] = [
     ("gb", 1_000_000_000),
     ("tb", 1_000_000_000_000),
 ];
-/// Largest number of digits after the point of a size. A TiB has 13 digits, so more mean nothing.
+/// Largest number of digits after the point of a size. The bytes of a TiB have 13 digits, so more digits have no meaning.
 const FRACTION_DIGITS: usize = 18;
 
 /// Reads a size above zero: a number, directly followed by a unit or nothing. A fraction is exact, rounded down to a
@@ -133,8 +133,8 @@ fn part(digits: &str, scale: u64) -> Option<Bytes> {
     u64::try_from(bytes).ok().map(Bytes::new)
 }
 
-/// Explains a quota in powers of 1000, in bytes and beside the power of 1024: `4gb is 4000000000 bytes, 7 % less than
-/// 4GiB`.
+/// Explains a quota in powers of 1000. The text has its bytes and compares it with the power of 1024: `4gb is 4000000000
+/// bytes, 7 % less than 4GiB`.
 ///
 /// `text` is a value of `GPU_MEM_LIMIT`. `None`: no size in it has such a unit.
 #[must_use]
@@ -155,9 +155,9 @@ pub fn in_powers_of_1000(text: &str) -> Option<String> {
     })
 }
 
-/// Refuses a quota that is a number of bytes too small for any program: the user meant a MiB or more.
+/// Refuses a quota that is a number of bytes too small for any program, because the user means MiB or more.
 ///
-/// `text` is a value of `GPU_MEM_LIMIT` as a person types it.
+/// `text` is a value of `GPU_MEM_LIMIT` as the user types it.
 ///
 /// # Errors
 /// A size without a unit is below 1 MiB.
@@ -177,8 +177,8 @@ pub fn refuse_few_bytes(text: &str) -> Result<(), ValueError> {
 
 /// Reads a size in HAMi's form: digits, and `k`, `m` or `g` in either case. Zero is no quota.
 ///
-/// HAMi reads the digits that it knows and drops the rest. It takes a leading zero for octal, and an overflow for no
-/// quota. Values that HAMi misreads are refused here.
+/// HAMi reads the digits that it knows and drops the rest. It reads a number with a leading zero as octal, and takes an
+/// overflow for no quota. This function refuses values that HAMi misreads.
 pub(super) fn parse_hami_size(text: &str) -> Result<Option<Quota>, Fault> {
     let (digits, unit) = split_number(text.trim_ascii());
     let scale = match unit.to_ascii_lowercase().as_str() {

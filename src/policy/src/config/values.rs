@@ -24,14 +24,14 @@ impl FromStr for Permille {
     }
 }
 
-/// Reads a share in HAMi's form: whole percent. Zero sets nothing; 100 and more are no limit.
+/// Reads a share in HAMi's form: whole percent. Zero sets no share, and 100 and more are no limit.
 pub(super) fn parse_hami_share(text: &str) -> Result<Option<Permille>, Fault> {
     let percent = hami_number(text.trim_ascii(), Fault::NotAHamiShare, Fault::NotAHamiShare)?;
     let thousandths = u16::try_from(percent.min(100).saturating_mul(10)).unwrap_or(u16::MAX);
     Ok(Permille::new(thousandths).filter(|share| *share >= Permille::LEAST))
 }
 
-/// Reads a number in a form that HAMi reads as the same number. A leading zero means octal to HAMi, so it is refused.
+/// Reads a number that HAMi reads as the same number. HAMi reads a leading zero as octal, so this function refuses it.
 pub(super) fn hami_number(digits: &str, malformed: Fault, overflow: Fault) -> Result<u64, Fault> {
     let octal = digits.len() > 1 && digits.starts_with('0');
     if octal { Err(malformed) } else { number(digits, malformed, overflow) }

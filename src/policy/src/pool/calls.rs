@@ -1,9 +1,9 @@
-//! The steps of an allocation from a pool and of a free, in the order of the calls around the driver.
+//! The steps of an allocation from a pool and of a free, in the order of their calls around the driver.
 
 use super::holes::{ALIGNMENT, FreeFor, largest_growth};
 use super::ledger::{Calm, LedgerEntry, PendingFree, PoolChange, PoolLedger};
 
-/// Repetitions of a reading that another thread disturbed.
+/// Number of times that a reading is repeated because another thread disturbed it.
 const POOL_READINGS: u32 = 64;
 
 /// Access of a pool's ledger to the driver and the quota. Sizes are in bytes.
@@ -29,11 +29,12 @@ pub trait PoolDriver {
     /// Refunds bytes.
     fn refund(&self, bytes: u64);
 
-    /// Returns a series of waits for calls of other threads. Each is short, and returns false when there was enough waiting.
+    /// Returns a series of waits for calls of other threads. Each wait is short, and returns false when the thread has
+    /// waited enough.
     fn waits(&self) -> impl FnMut() -> bool;
 }
 
-/// An allocation in flight. It must [`finish`].
+/// An allocation in flight. The caller must [`finish`] it.
 #[derive(Debug)]
 #[must_use = "an allocation that is not finished keeps its reservation"]
 pub struct PendingAllocation {
@@ -65,12 +66,13 @@ pub struct PendingEnd {
 
 /// Begins an allocation: reserves the largest growth of the pool. `None`: the allocation does not fit.
 ///
-/// If the reservation fails, a hole in the pool suffices. Other allocations in flight may hold a reservation that they will not
-/// use, and may hide where the pool has a hole. So without a hole the thread tries again until it has tried alone. Then the pool
-/// releases its unused memory, as the driver does when the device is full, and the reservation is tried once more.
+/// If the reservation fails, the allocation can go on if the pool has a hole for it. Other allocations in flight may hold a
+/// reservation that they will not use, or may make a hole known when they end. So without a hole the thread tries again
+/// until it has tried alone. Then the pool releases its unused memory, as the driver does when the device is full, and the
+/// thread tries the reservation once more.
 ///
-/// Risk: between two steps another thread may use the hole or the memory. Each step therefore checks
-/// the ledger again under its lock.
+/// Risk: between two steps another thread may use the hole or the memory. So each step checks the ledger again under its
+/// lock.
 pub fn begin(driver: &impl PoolDriver, bytes: u64, stream: usize) -> Option<PendingAllocation> {
     let most = largest_growth(bytes)?;
     let bytes = bytes.checked_next_multiple_of(ALIGNMENT)?;
@@ -80,7 +82,8 @@ pub fn begin(driver: &impl PoolDriver, bytes: u64, stream: usize) -> Option<Pend
     }
 }
 
-/// Reserves the largest growth of the pool for an allocation. Otherwise returns the allocation, which is not in flight any more.
+/// Reserves the largest growth of the pool for an allocation. If that fails, returns the allocation, which then is not in
+/// flight.
 fn reserve(driver: &impl PoolDriver, bytes: u64, most: u64) -> Result<PendingAllocation, LedgerEntry> {
     let entry = driver.step(|ledger| ledger.begin(bytes));
     if driver.reserve(most) {
@@ -118,8 +121,8 @@ fn begin_without_room(
     reserve(driver, bytes, most).ok()
 }
 
-/// Ends an allocation after the driver call, and updates the charge. `address` is the allocation's address, if the
-/// call succeeded.
+/// Ends an allocation after the driver call, and updates the charge. `address` is the allocation's address. `None`: the
+/// call failed.
 pub fn finish(driver: &impl PoolDriver, pending: PendingAllocation, address: Option<u64>) {
     let PendingAllocation { entry, reserved } = pending;
     let reading = driver.step(PoolLedger::begin_reading);
@@ -139,7 +142,7 @@ pub fn begin_free(driver: &impl PoolDriver, address: u64, bytes: u64) -> Pending
     driver.step(|ledger| ledger.begin_free(address, bytes))
 }
 
-/// Ends a free that the driver has done. `free` tells which streams may use the memory.
+/// Ends a free that the driver has done. `free` has the streams that may use the memory.
 pub fn finish_free(driver: &impl PoolDriver, pending: &PendingFree, free: FreeFor) {
     driver.step(|ledger| ledger.finish_free(pending, free));
     reconcile(driver);
@@ -161,7 +164,7 @@ pub fn end(driver: &impl PoolDriver, pending: PendingEnd) {
     driver.step(|ledger| apply(driver, ledger.end(pending.calm, pending.used)));
 }
 
-/// Encloses a call in which the driver may release memory of the pool: one that waits, or trims.
+/// Encloses a call in which the driver may release memory of the pool: a call that waits or trims.
 pub fn releasing<R>(driver: &impl PoolDriver, call: impl FnOnce() -> R) -> R {
     begin_release(driver);
     let result = call();
@@ -176,8 +179,8 @@ pub fn begin_release(driver: &impl PoolDriver) {
 
 /// Ends a call in which the driver may release memory of the pool.
 ///
-/// The reading comes first: an allocation that begins after the end must not find holes in released memory. If the pool grew
-/// meanwhile, its size alone would not show the release.
+/// The reading comes first, because an allocation that begins after the end must not find holes in released memory. If the
+/// pool grew meanwhile, its size alone would not show the release.
 pub fn end_release(driver: &impl PoolDriver) {
     reconcile(driver);
     driver.step(PoolLedger::end_release);
@@ -199,7 +202,7 @@ pub fn reconcile(driver: &impl PoolDriver) {
     let _was_read = (0..POOL_READINGS).any(|_| read_once());
 }
 
-/// Applies a change under the lock of the ledger. A refund must not overtake a charge that another thread has just
+/// Applies a change under the lock of the ledger. Otherwise a refund could overtake a charge that another thread has just
 /// recorded.
 fn apply(driver: &impl PoolDriver, change: PoolChange) {
     match change {

@@ -1,11 +1,11 @@
 //! Free ranges inside a pool, in which an allocation fits without growth of the pool.
 //!
-//! The model learns from the driver's calls. Freed memory is free, and so is the rest of a piece that the pool took
-//! for an allocation. Other memory counts as occupied. A block that was freed in stream order is free for that stream
-//! at once, and for others once the driver has counted it.
+//! The model learns from the driver's calls. Freed memory is free. So is the rest of a piece that the pool took for an
+//! allocation. Other memory counts as occupied. A block that was freed in stream order is free for that stream at once. For
+//! other streams it is free when the driver has counted the free.
 //!
-//! The driver frees a block some time before or after the call returns, and another thread may have the block again
-//! by then. So a block that is being freed is a hole only if no allocation was placed into it before the free ended.
+//! The driver frees a block some time before or after the call returns, and another thread may have the block again by
+//! then. So a block that is being freed becomes a hole only if no allocation was placed into it before the free ended.
 //!
 //! The model assumes that allocations are placed at the start of a hole or piece. If an allocation makes the pool
 //! grow although a hole was known, the assumption is wrong. From then on no hole is known.
@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 /// Smallest growth of a pool, in bytes: drivers of the 12 and 13 series take 32 MiB at a time from the device.
 pub const POOL_GROWTH: u64 = 32 << 20;
 
-/// Returns the largest growth of a pool for an allocation; none if no pool can be so large.
+/// Returns the largest growth of a pool for an allocation. `None`: no pool can be so large.
 #[must_use]
 pub const fn largest_growth(bytes: u64) -> Option<u64> {
     bytes.checked_next_multiple_of(POOL_GROWTH)
@@ -38,7 +38,7 @@ pub enum FreeFor {
 pub struct Holes {
     /// By start: the end, and the streams that may use the hole.
     known: BTreeMap<u64, (u64, FreeFor)>,
-    /// Pieces that the pool was seen to take from the device, from start to end.
+    /// Pieces that the pool took from the device, as far as the calls show them. From start to end.
     pieces: BTreeMap<u64, u64>,
     /// By ticket: blocks that the driver is freeing, from start to end.
     being_freed: BTreeMap<u64, (u64, u64)>,
@@ -49,9 +49,9 @@ pub struct Holes {
 impl Holes {
     /// Returns the number of allocations of `size` bytes that surely fit, for this stream. `None`: for any stream.
     ///
-    /// A hole counts as if it were cut into pieces of [`POOL_GROWTH`]. Example: three allocations of 20 MiB fit into a hole of
-    /// 64 MiB, but need three new pieces of 32 MiB. They may lose their hole to an allocation with a reservation, or to a release
-    /// of the hole's piece. Then they must fit into as many new pieces as were reserved or released.
+    /// A hole counts as if it were cut into pieces of [`POOL_GROWTH`]. Example: three allocations of 20 MiB fit into a hole
+    /// of 64 MiB, but need three new pieces of 32 MiB. They may lose their hole to an allocation with a reservation, or to
+    /// a release of the hole's piece. Then they must fit into as many new pieces as were reserved or released.
     #[must_use]
     pub fn room(&self, size: u64, stream: Option<usize>) -> u64 {
         let fit_in = |bytes: u64| bytes.checked_div(size).unwrap_or(0);
@@ -94,9 +94,9 @@ impl Holes {
         }
     }
 
-    /// Adds a free range. Adjacent ranges are merged only if all streams may use them. Until a stream has reached the free, the
-    /// driver keeps its memory block by block. Nor are they merged where one piece may end and the next one begin: no allocation
-    /// lies in two pieces.
+    /// Adds a free range. Adjacent ranges are merged only if all streams may use them. Until a stream has reached the free,
+    /// the driver keeps its memory block by block. They are not merged where one piece may end and the next one begin,
+    /// because no allocation lies in two pieces.
     fn add(&mut self, start: u64, bytes: u64, free: FreeFor) {
         if self.is_wrong {
             return;
@@ -127,12 +127,12 @@ impl Holes {
         self.occupy(start, end);
     }
 
-    /// Returns true if an address surely lies inside of a piece, and not where two meet.
+    /// Returns true if an address surely lies inside a piece, and not where two pieces meet.
     fn is_inside_piece(&self, address: u64) -> bool {
         self.pieces.range(..address).next_back().is_some_and(|(_, end)| address < *end)
     }
 
-    /// Adds a piece of `growth` bytes that the pool took for a block, and the rest of it.
+    /// Adds a piece of `growth` bytes that the pool took for a block. The rest of the piece becomes a hole.
     pub fn add_rest(&mut self, start: u64, bytes: u64, growth: u64) {
         self.add_piece(start, start.saturating_add(growth));
         self.add_free(start.saturating_add(bytes), start.saturating_add(growth));
@@ -159,7 +159,7 @@ impl Holes {
         self.known.iter().fold(0, |sum, (start, (end, _))| sum.saturating_add(end.saturating_sub(*start)))
     }
 
-    /// Removes a range from the holes. It may cross known holes and unknown memory.
+    /// Removes a range from the holes. The range may contain parts of holes and unknown memory.
     fn occupy(&mut self, start: u64, end: u64) {
         while let Some((from, (until, free))) =
             self.known.range(..end).next_back().map(|(key, hole)| (*key, *hole))
@@ -176,7 +176,7 @@ impl Holes {
         }
     }
 
-    /// Makes every hole free for all streams: the driver has counted all frees.
+    /// Makes every hole free for all streams, because the driver has counted all frees.
     pub fn settle(&mut self) {
         if self.known.values().all(|(_, free)| *free == FreeFor::All) {
             return;
@@ -186,14 +186,14 @@ impl Holes {
         }
     }
 
-    /// Forgets all holes: the pool released memory, and it is unknown which.
+    /// Forgets all holes, because the pool released memory, and it is unknown which memory.
     pub fn forget(&mut self) {
         self.known.clear();
         self.pieces.clear();
         self.being_freed.clear();
     }
 
-    /// Gives up the model: the pool grew although a hole was known.
+    /// Gives up the model, because the pool grew although a hole was known.
     pub fn refute(&mut self) {
         self.forget();
         self.is_wrong = true;
@@ -216,7 +216,7 @@ mod tests {
     const PIECE: u64 = 32 << 20;
     const UNIT: u64 = 64 << 10;
 
-    /// A pool of pieces that uses the first hole that is large enough, from its start.
+    /// A pool of pieces. It places an allocation at the start of the first hole that is large enough.
     #[derive(Debug, Default)]
     struct FirstFit {
         pieces: u64,
@@ -327,7 +327,7 @@ mod tests {
                 let promised = holes.room(bytes, Some(1)) > 0;
                 let (start, growth) = pool.allocate(bytes);
                 prop_assert!(!promised || growth == 0);
-                // The model of a first-fit pool that was observed from its start knows every hole.
+                // A model of a first-fit pool knows every hole if it has observed the pool from its start.
                 prop_assert!(promised || growth > 0);
                 holes.allocated(start, bytes);
                 holes.add_rest(start, bytes, growth);

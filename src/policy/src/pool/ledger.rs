@@ -13,37 +13,38 @@ pub struct PoolLedger {
     charged: u64,
     /// Bytes that the pool held at the last reading of the driver's counter.
     held: u64,
-    /// Number of readings, and the newest one that is included in `held`.
+    /// Number of readings. `last_reading` is the newest one that is included in `held`.
     readings: u64,
     last_reading: u64,
     /// True if an allocation has ended and no reading since has seen its growth.
     is_unread: bool,
-    /// Number of changes. A reading that began before another change is not used after it.
+    /// Number of changes. A reading that began before a change is not used after it.
     version: u64,
-    /// Bytes of allocations that have not been freed. Less, if a context has ended.
+    /// Bytes of allocations that have not been freed. If a context has ended, the figure may be too low.
     live: u64,
-    /// Bytes of allocations for which no free has ended. More, if a context has ended.
+    /// Bytes of allocations for which no free has ended. If a context has ended, the figure may be too high.
     owned: u64,
-    /// Allocations in flight, from before they ask for a reservation. One that gets none is not in flight.
+    /// Allocations in flight. They count before they ask for a reservation. Without a reservation they are not in flight
+    /// any more.
     calls: u64,
     /// Allocations in flight with a reservation, and their reserved bytes.
     backed: u64,
     reserved: u64,
-    /// Allocations in flight without a reservation, because the pool surely had a hole for each.
+    /// Allocations in flight without a reservation. The pool surely had a hole for each of them.
     unbacked: u64,
     overlap: OverlappingCalls,
-    /// Allocations that ever began. The count numbers them.
+    /// Number of allocations that have begun. It numbers them.
     begun: u64,
-    /// Allocations whose driver call has ended.
+    /// Number of allocations whose driver call has ended.
     finished: u64,
-    /// Frees in flight, and frees that ever began.
+    /// Frees in flight. `frees_begun` counts all frees that have begun.
     frees: u64,
     frees_begun: u64,
-    /// True if the driver has destroyed the pool. Its counter cannot be read any more.
+    /// True if the driver has destroyed the pool. Then its counter cannot be read.
     ended: bool,
     /// Calls in flight in which the driver may release memory of the pool.
     releases: u64,
-    /// Number of the newest allocation that had begun when the last of these calls ended.
+    /// Number of the newest allocation that had begun at the end of the last of these calls.
     doubted: u64,
     holes: Holes,
 }
@@ -51,10 +52,10 @@ pub struct PoolLedger {
 /// An allocation in the ledger, from before the driver call until after it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LedgerEntry {
-    /// Bytes that it takes of the pool.
+    /// Bytes that the allocation takes of the pool.
     bytes: u64,
     number: u64,
-    /// Number of allocations whose driver call had ended before.
+    /// Number of allocations whose driver call had ended before this one began.
     finished: u64,
 }
 
@@ -65,7 +66,7 @@ pub(super) struct PoolReading {
     version: u64,
 }
 
-/// A change of the charge, to be applied under the lock of the step that found it.
+/// A change of the charge. The caller applies it under the lock of the step that found it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PoolChange {
     Charge(u64),
@@ -101,7 +102,7 @@ impl PoolLedger {
         self.reserved = self.reserved.saturating_add(bytes);
     }
 
-    /// Notes that an allocation is about to call the driver.
+    /// Records that an allocation is about to call the driver.
     fn enter(&mut self, bytes: u64) {
         if self.in_driver() == 0 {
             self.overlap = OverlappingCalls::new((!self.is_unread).then_some(self.held));
@@ -114,14 +115,15 @@ impl PoolLedger {
         self.backed.saturating_add(self.unbacked)
     }
 
-    /// Ends an allocation without a call of the driver. If it was the last one in flight of a destroyed pool, the charge falls.
+    /// Ends an allocation without a call of the driver. If it was the last one in flight in a destroyed pool, the charge
+    /// falls.
     pub(super) fn abandon(&mut self) -> PoolChange {
         self.withdraw();
         self.settle(0, false)
     }
 
-    /// Returns true if no other allocation was in flight while this one asked for room in vain. Another one may hold a
-    /// reservation that ends, or make a hole known when it ends.
+    /// Returns true if no other allocation was in flight while this one asked for room in vain. Another allocation may hold
+    /// a reservation that ends, or may make a hole known when it ends.
     pub(super) fn was_alone(&self, entry: LedgerEntry) -> bool {
         self.calls == 0 && self.finished == entry.finished
     }
@@ -131,8 +133,8 @@ impl PoolLedger {
         self.calls = self.calls.saturating_sub(1);
     }
 
-    /// Ends an allocation after the driver call. It reserved `reserved` bytes, or nothing because of a hole. Unless
-    /// the call failed, the block is at `address`.
+    /// Ends an allocation after the driver call. It reserved `reserved` bytes, or none because the pool had a hole. If the
+    /// call succeeded, the block is at `address`.
     pub(super) fn finish(
         &mut self,
         entry: LedgerEntry,
@@ -147,7 +149,7 @@ impl PoolLedger {
         self.finished = self.finished.wrapping_add(1);
         self.note_reading(reading, held);
         if self.last_reading < reading.number {
-            // The readings that have begun may be older than the growth for this allocation.
+            // The readings that have begun may be older than the growth of the pool for this allocation.
             self.last_reading = self.readings;
             self.is_unread = true;
         }
@@ -165,8 +167,8 @@ impl PoolLedger {
 
     /// Records the position of a block.
     fn place(&mut self, entry: LedgerEntry, address: u64) {
-        // The pool may have released memory and taken other memory again, so its size tells nothing. A block in a
-        // known hole is no sign of that.
+        // The pool may have released memory and taken other memory, so its size shows nothing. A block in a known hole is no
+        // sign of that.
         let is_doubted = self.releases > 0 || entry.number <= self.doubted;
         if !self.holes.contain(address, entry.bytes) {
             if is_doubted {
@@ -177,7 +179,7 @@ impl PoolLedger {
         self.holes.allocated(address, entry.bytes);
     }
 
-    /// Learns from calls that overlapped, when none is in flight any more.
+    /// Learns from calls that overlapped, when no call is in flight any more.
     fn learn(&mut self) {
         let overlap = core::mem::take(&mut self.overlap);
         let growth = if self.is_unread { 0 } else { overlap.growth(self.held) };
@@ -198,9 +200,9 @@ impl PoolLedger {
 
     /// Returns true if a reading may be included.
     ///
-    /// The pool never holds more than the charged and reserved bytes. A larger figure is older than another reading
-    /// that found less, and the difference may belong to another pool by now. Only without a change in between does
-    /// it show unpaid growth.
+    /// The pool never holds more than the charged and reserved bytes. A larger figure is older than another reading that
+    /// found less, and the difference may belong to another pool now. Only if nothing changed in between does such a figure
+    /// show unpaid growth.
     pub(super) fn is_current(&self, reading: PoolReading, held: Option<u64>) -> bool {
         let covered = self.charged.saturating_add(self.reserved);
         self.ended || reading.version == self.version || held.is_none_or(|held| held <= covered)
@@ -212,7 +214,7 @@ impl PoolLedger {
         self.settle(0, held.is_some())
     }
 
-    /// Includes a reading, unless a later one is included: that one saw everything that this one could see.
+    /// Includes a reading, unless a later one is included. A later reading contains everything that this one could show.
     fn note_reading(&mut self, reading: PoolReading, held: Option<u64>) {
         let is_newer = !self.ended && reading.number > self.last_reading;
         if let Some(held) = held.filter(|_| is_newer) {
@@ -230,14 +232,14 @@ impl PoolLedger {
         self.held = held;
     }
 
-    /// Updates the charge to the bytes that the pool holds. `reserved` bytes were reserved for this; the rest is
-    /// refunded.
+    /// Updates the charge to the bytes that the pool holds. `reserved` bytes were reserved for the growth. The rest of them
+    /// is refunded.
     ///
-    /// Growth beyond these bytes is paid by allocations in flight, as far as they have reserved it. To charge it here
-    /// would count it twice until they finish.
+    /// Allocations in flight pay for growth beyond these bytes, as far as they have reserved it. If this function charged
+    /// the growth, it would count twice until they finish.
     ///
-    /// While an allocation without a reservation is in flight, nothing is refunded. If another allocation has taken
-    /// its hole, the pool grows by the bytes that the other one reserved.
+    /// While an allocation without a reservation is in flight, nothing is refunded. Another allocation may have taken its
+    /// hole. Then the pool grows by the bytes that the other allocation reserved.
     fn settle(&mut self, reserved: u64, is_told: bool) -> PoolChange {
         let paid = self.charged.saturating_add(reserved);
         if self.ended {
@@ -262,11 +264,11 @@ impl PoolLedger {
         self.version
     }
 
-    /// Admits an allocation without a reservation, if the pool surely has a hole for each call of the driver in flight, this one
+    /// Admits an allocation without a reservation if the pool surely has a hole for each driver call in flight, this call
     /// included. `None`: the readings are out of date.
     ///
-    /// A request is at most one piece. If a later call takes its hole, the pool grows by an amount that the later
-    /// call has reserved (see `settle`).
+    /// A request is at most one piece. If a later call takes the hole of this one, the pool grows by an amount that the
+    /// later call has reserved (see `settle`).
     pub(super) fn take_hole(
         &mut self,
         version: u64,
@@ -283,7 +285,8 @@ impl PoolLedger {
         }
         let (bytes, others) = (asked.bytes, self.in_driver());
         let largest = if others > 0 { self.overlap.largest.max(bytes) } else { bytes };
-        // An allocation of another stream may take the only hole that this one can use. So all must fit where each may be.
+        // An allocation of another stream may take the only hole that this stream can use. So the pool must have room for
+        // all of them in holes that any of them can use.
         let stream = Some(stream).filter(|stream| self.unbacked == 0 || self.overlap.stream == Some(*stream));
         if bytes > POOL_GROWTH || self.holes.room(largest, stream) <= others {
             return Some(false);
@@ -296,7 +299,7 @@ impl PoolLedger {
         Some(true)
     }
 
-    /// Begins a free. It counts before the driver counts it, so `live` is never more than the driver's figure.
+    /// Begins a free. The free counts here before the driver counts it, so `live` is never more than the driver's figure.
     /// Otherwise a block that is still in use elsewhere would pass for free.
     pub(super) fn begin_free(&mut self, address: u64, bytes: u64) -> PendingFree {
         self.frees = self.frees.saturating_add(1);
@@ -328,7 +331,7 @@ impl PoolLedger {
         self.doubted = self.begun;
     }
 
-    /// Forgets the use of the pool: a context ended, and perhaps allocations of the pool with it.
+    /// Forgets the use of the pool, because a context ended, and perhaps allocations of the pool with it.
     pub fn distrust(&mut self) {
         self.live = 0;
         self.holes.forget();
@@ -340,9 +343,9 @@ impl PoolLedger {
         (self.calls == 0 && self.frees == 0).then_some(Calm { begun, frees_begun })
     }
 
-    /// Ends the pool: from now on its allocations are charged, each until it is freed. `used` are the bytes of its allocations by
-    /// the driver's counter, read after `calm`. The counter leaves out allocations that ended with a context. It counts only if
-    /// no allocation and no free has begun since.
+    /// Ends the pool. From now on its allocations are charged, each until it is freed. `used` has the bytes of its
+    /// allocations by the driver's counter, read after `calm`. The counter leaves out allocations that ended with a
+    /// context. It is used only if no allocation and no free has begun since.
     pub(super) fn end(&mut self, calm: Option<Calm>, used: Option<u64>) -> PoolChange {
         self.ended = true;
         self.holes.refute();
@@ -355,7 +358,7 @@ impl PoolLedger {
         self.settle(0, false)
     }
 
-    /// Returns true if the driver has destroyed the pool, and neither a charge nor a call of it is left.
+    /// Returns true if the driver has destroyed the pool, and the pool has no charge and no call left.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.ended && self.charged == 0 && self.calls == 0
@@ -385,7 +388,7 @@ mod tests {
             let _refund = ledger.abandon();
             ledger.take_hole(ledger.version(), (0, u64::MAX), asked, stream)
         };
-        // The second one could be placed in the hole that is free for both.
+        // The second allocation could be placed in the hole that is free for both.
         assert_eq!([fits(2), fits(1)], [Some(true), Some(false)]);
     }
 }

@@ -1,12 +1,11 @@
 //! The charge of a stream-ordered memory pool: the bytes that the pool holds of its device.
 //!
-//! A pool keeps freed memory and releases it at times of its own. The driver counts the bytes that the pool holds.
-//! The library reads that counter after every call that may change it, without waiting for the device. An allocation
-//! has three steps:
+//! A pool keeps freed memory, and releases it later. The driver counts the bytes that the pool holds. The library reads
+//! that counter after every call that may change it, without waiting for the device. An allocation has three steps:
 //!
-//! 1. Reserve the largest possible growth of the pool ([`begin`]). If the quota has no room, the allocation goes
-//!    without a reservation if the pool surely has a hole for it ([`holes`]). Before it is refused, it waits for
-//!    allocations in flight: their reservations end, and the rests of the pool's new pieces become known.
+//! 1. Reserve the largest possible growth of the pool ([`begin`]). If the quota has no room, the allocation needs no
+//!    reservation if the pool surely has a hole for it ([`holes`]). Before it is refused, it waits for
+//!    allocations in flight. Their reservations end, and the free parts of the pool's new pieces become known.
 //! 2. Call the driver.
 //! 3. Update the charge to the driver's counter ([`finish`]).
 //!

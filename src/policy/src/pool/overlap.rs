@@ -1,15 +1,16 @@
 //! Allocations of a pool whose driver calls overlap, and the pieces that the pool took for them.
 //!
-//! Example: two threads allocate 64 KiB each at once, and the pool grows by 32 MiB. Only when both calls have ended do the
-//! addresses of the blocks and the growth tell which memory is new. So the rest of a new piece becomes known when no call is in
-//! flight.
+//! Example: two threads allocate 64 KiB each at once, and the pool grows by 32 MiB. The addresses of the blocks and the
+//! growth show which memory is new, but only after both calls have ended. So the free part of a new piece becomes known
+//! when no call is in flight.
 
 use super::holes::{Holes, POOL_GROWTH};
 
-/// From this number of blocks on, no rest of a piece becomes known. Blocks of calls that overlap are remembered up to it.
+/// Number of blocks from which on no free part of a piece becomes known. So many blocks of overlapping calls are
+/// remembered.
 const MOST_PLACED: usize = 64;
 
-/// Driver calls that overlap: from the first one that begins while no other is in flight until none is.
+/// Driver calls that overlap: from a call that begins while no other is in flight, until no call is in flight.
 #[derive(Debug, Default)]
 pub(super) struct OverlappingCalls {
     /// Bytes that the pool held before the first call. `None`: the growth of an earlier call may be missing.
@@ -31,7 +32,7 @@ impl OverlappingCalls {
         Self { before, ..Self::default() }
     }
 
-    /// Notes a block that was placed outside the known holes.
+    /// Records a block that was placed outside the known holes.
     pub(super) fn place(&mut self, start: u64, bytes: u64, is_doubted: bool) {
         self.is_doubted |= is_doubted;
         if self.placed.len() < MOST_PLACED {
@@ -44,11 +45,11 @@ impl OverlappingCalls {
         self.before.map_or(0, |before| held.saturating_sub(before))
     }
 
-    /// Adds the rests of the pieces that the pool took to its holes. `unknown`: bytes of the pool that are neither allocated nor
-    /// in a known hole.
+    /// Adds the free parts of the new pieces to the holes. `unknown`: bytes of the pool that are neither allocated nor in a
+    /// known hole.
     ///
-    /// If one block was placed outside the known holes, the growth was for this block. Several blocks may also be in unknown
-    /// memory that the pool had before. So their pieces become known only if it had none.
+    /// If one block was placed outside the known holes, the pool grew for this block. Several blocks may also lie in
+    /// unknown memory that the pool had before. So their pieces become known only if the pool had no such memory.
     pub(super) fn learn(mut self, growth: u64, unknown: Option<u64>, holes: &mut Holes) {
         if let [(start, bytes)] = self.placed.as_slice() {
             return holes.add_rest(*start, *bytes, growth);
@@ -77,8 +78,8 @@ impl OverlappingCalls {
     }
 }
 
-/// Returns the pieces of blocks in the order of their addresses, from start to end. The first block of a piece is the one for
-/// which the pool took it.
+/// Returns the pieces of blocks in the order of their addresses, from start to end. The pool took a piece for the first
+/// block in it.
 fn pieces(placed: &[(u64, u64)]) -> Vec<(u64, u64)> {
     let mut pieces: Vec<(u64, u64)> = Vec::new();
     for (start, bytes) in placed {
@@ -96,7 +97,8 @@ mod tests {
     const MIB: u64 = 1 << 20;
     const UNIT: u64 = 64 << 10;
 
-    /// Returns the holes, from start to end, that blocks outside the known holes and the growth of the pool make known.
+    /// Returns the holes, from start to end, that become known from blocks outside the known holes and from the growth of
+    /// the pool.
     fn learnt(blocks: &[(u64, u64)], growth: u64, unknown: u64) -> Vec<(u64, u64)> {
         let (mut overlap, mut holes) = (OverlappingCalls::new(Some(0)), Holes::default());
         blocks.iter().for_each(|(start, bytes)| overlap.place(*start, *bytes, false));
@@ -127,7 +129,7 @@ mod tests {
     fn several_blocks_tell_nothing_if_one_of_them_may_lie_in_unknown_memory() {
         let blocks = [(0, UNIT), (1 << 40, UNIT)];
         assert_eq!(learnt(&blocks, POOL_GROWTH, 2 * POOL_GROWTH - 2 * UNIT), []);
-        // Two pieces need more growth than one piece has.
+        // Two pieces would need more growth than one piece.
         assert_eq!(learnt(&blocks, POOL_GROWTH, POOL_GROWTH - 2 * UNIT), []);
     }
 

@@ -1,9 +1,9 @@
-//! Upper bound of the memory of an array, for drivers that do not tell it.
+//! Upper bound of the memory of an array, for drivers that do not report it.
 //!
-//! The bound is at least the driver's size, as far as the layout is known. A driver stores arrays in tiles: 64 bytes
-//! by 8 rows are a block of 512 bytes. It stacks blocks up to 32 high and, with depth, up to 32 deep. A stack is the
-//! smallest power of two that covers the image. So a small image costs a stack of its own size, and a large one the
-//! rest of its last stack.
+//! The bound is at least the driver's size, as far as the layout is known. A driver stores arrays in tiles: 64 bytes by 8
+//! rows are a block of 512 bytes. It stacks blocks up to 32 high and, with depth, up to 32 deep. A stack is the smallest
+//! power of two that covers the image. So a small image costs a stack of its own size. A large image costs the rest of its
+//! last stack beside its own size.
 //!
 //! Rows are rounded up to 512 bytes, and arrays to 64 KiB. These are the coarsest units of any driver.
 
@@ -53,14 +53,14 @@ impl ArrayShape {
         self.flags & (SPARSE_FLAG | DEFERRED_FLAG) == 0
     }
 
-    /// Returns the array with deferred mapping. A driver tells the size of such an array.
+    /// Returns the array with deferred mapping. A driver reports the size of such an array.
     #[must_use]
     pub const fn deferred(self) -> Self {
         Self { flags: self.flags | DEFERRED_FLAG, ..self }
     }
 
-    /// Returns the upper bound of an array with `levels` mip levels, in bytes. A larger number of levels than possible counts as
-    /// all of them. The result saturates.
+    /// Returns the upper bound of an array with `levels` mip levels, in bytes. If `levels` is more than possible, all
+    /// levels count. The result saturates.
     #[must_use]
     pub fn at_most(&self, levels: u32) -> u64 {
         let levels = levels.clamp(1, self.most_levels());
@@ -88,8 +88,8 @@ impl ArrayShape {
         row.saturating_mul(rows).saturating_mul(slices)
     }
 
-    /// Returns the bytes of a texel or of a block of texels, and the edge of that block. Planes of video count as one image of at
-    /// least their sum. An unknown format counts as the largest.
+    /// Returns the bytes of a texel or of a block of texels, and the edge of that block. The planes of a video image count
+    /// as one image that is at least as large as their sum. An unknown format counts as the largest format.
     fn texels(&self) -> (u64, u64) {
         let channels = u64::from(self.channels.max(1));
         match self.format {
@@ -103,7 +103,7 @@ impl ArrayShape {
             0xc5 | 0xcb => (8, 1),
             // Three values of 10 bits and one of 2.
             0x50 => (4, 1),
-            // BC1 and BC4; then the other compressed ones.
+            // BC1 and BC4, then the other compressed formats.
             0x91 | 0x92 | 0x97 | 0x98 => (8, COMPRESSED_EDGE),
             0x93..=0x96 | 0x99..=0x9e => (16, COMPRESSED_EDGE),
             // Video of 8 bits, 4:2:0 and 4:2:2: no texel has more than two values on average.
@@ -129,7 +129,7 @@ impl ArrayShape {
     }
 }
 
-/// Returns the blocks of a stack that covers `blocks` blocks, or of all its stacks together.
+/// Returns the number of blocks in a stack that covers `blocks` blocks, or in all stacks together.
 fn stacked(blocks: u64) -> u64 {
     round_up(
         blocks,

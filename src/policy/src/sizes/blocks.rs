@@ -1,14 +1,14 @@
 //! Device memory of linear allocations, and the blocks that small ones share.
 //!
-//! Measured on A10G, RTX 3090 and H200 with driver 580.173: an allocation above 1 MiB takes the next multiple of 2
-//! MiB. An allocation up to 1 MiB takes a power of two, in blocks of 2 MiB that small allocations share. Assumed:
-//! each aligned 2 MiB of addresses are one block, so an address tells its block. A block belongs to one context and
-//! one size. The driver takes no new block while another one of the kind has a free slot.
+//! Measured on A10G, RTX 3090 and H200 with driver 580.173: an allocation above 1 MiB takes the next multiple of 2 MiB. An
+//! allocation up to 1 MiB takes a power of two, in blocks of 2 MiB that small allocations share. Assumed: each aligned 2
+//! MiB of addresses are one block, so an address shows its block. A block belongs to one context and one size. The driver
+//! takes no new block while another block of the same kind has a free slot.
 //!
-//! A block is charged as a whole. The addresses alone tell which blocks exist, so the charge is right however the
-//! driver packs sizes. The assumption about sizes has one use: it decides whether a call must reserve a block, or
-//! whether the charged blocks have a slot. If it holds, the driver never has more blocks than `live + calls in
-//! flight` need. If it fails ([`Change::more`]), the caller reserves a block afterwards, or undoes the call.
+//! A block is charged as a whole. The addresses alone show which blocks exist, so the charge is right however the driver
+//! packs sizes. The assumption about sizes has one use: it decides whether a call must reserve a block, or whether the
+//! charged blocks have a slot. If it holds, the driver never has more blocks than `live + calls in flight` need. If it does
+//! not hold ([`Change::more`]), the caller reserves a block afterwards, or undoes the call.
 
 use crate::address_table::AddressTable;
 
@@ -91,7 +91,7 @@ pub struct Change {
     pub back: u64,
     /// Blocks to charge without regard to the quota: the driver has them.
     pub charge: u64,
-    /// True if an unexpected block must be paid for, or the call undone.
+    /// True if the driver took a block that no call has reserved. The caller pays for it, or undoes the call.
     pub more: bool,
 }
 
@@ -100,7 +100,8 @@ pub struct Change {
 struct LiveBlock {
     pool: usize,
     live: u64,
-    /// True if it holds allocations of other families. The driver has freed and reused it, or packs otherwise.
+    /// True if the block holds allocations of other families. The driver has freed and reused it, or does not pack as
+    /// assumed.
     is_mixed: bool,
 }
 
@@ -110,16 +111,16 @@ struct BlockPool {
     family: BlockFamily,
     /// Allocations in these blocks.
     live: u64,
-    /// Allocations in flight, and those of them that reserved a block.
+    /// Allocations in flight. `reserving` counts those that have reserved a block.
     calls: u64,
     reserving: u64,
     /// Frees in flight.
     leaving: u64,
     /// Known blocks.
     blocks: u64,
-    /// Paid blocks beyond the known ones. Negative values have two causes. A call got the block that another call reserved. Or a
-    /// call got a block while a free in flight ends another. Calls in flight may need spare blocks, so they are settled when no
-    /// call is left.
+    /// Paid blocks beyond the known ones. The number can be negative for two reasons. A call got the block that another
+    /// call reserved. Or a call got a block while a free in flight ends another block. Calls in flight may need spare
+    /// blocks. So spare blocks are refunded only when no call is left.
     spare: i64,
 }
 
@@ -139,13 +140,15 @@ impl BlockPool {
         self.blocks == 0 && self.calls == 0 && self.leaving == 0
     }
 
-    /// Ends a call. Other calls may use the block that it reserved.
+    /// Ends a call. If it reserved a block, other calls may use the block.
     fn end(&mut self, way: Payment) {
         self.calls = self.calls.saturating_sub(1);
         self.reserving = self.reserving.saturating_sub(way.needs_block.into());
         self.spare = self.spare.saturating_add(way.needs_block.into());
     }
 
+    /// Refunds spare blocks, or charges missing ones, when no call is in flight. Missing blocks also wait for frees in flight,
+    /// which may end blocks.
     fn settle(&mut self, mut change: Change) -> Change {
         if self.calls == 0 && (self.leaving == 0 || self.spare > 0) {
             let spare = core::mem::take(&mut self.spare);
@@ -175,14 +178,14 @@ impl Blocks {
         Payment { pool: at, needs_block }
     }
 
-    /// Records that the block is reserved. Other calls may count on it.
+    /// Records that the block is reserved. Other calls may use its slots.
     pub fn reserved(&mut self, way: &Payment) {
         if let Some(pool) = self.pools.get_mut(way.pool) {
             pool.reserving = pool.reserving.saturating_add(1);
         }
     }
 
-    /// Continues a call for whose block there was no room, if another call has paid for a slot meanwhile.
+    /// Continues a call whose block did not fit into the quota, if another call has paid for a slot meanwhile.
     ///
     /// # Errors
     /// Ends the call if no paid block has a slot for it. The error is the change of the charge.
@@ -204,7 +207,12 @@ impl Blocks {
         })
     }
 
-    /// Ends a call whose allocation is at `address`.
+    /// Ends a call whose allocation is at `address`. The address shows the block, and there are three cases:
+    ///
+    /// - The block is new. [`Change::more`] is set if no spare or reserved block pays for it, and no free in flight ends one.
+    /// - The block belongs to the call's own family. A block that the call reserved becomes spare.
+    /// - The block belongs to another family: the driver does not pack as assumed. It then counts as full for that family.
+    ///   If the call's family has a spare block, the other family gets it, because one of its calls may have expected the slot.
     pub fn finish(&mut self, way: Payment, address: u64) -> Change {
         let start = start_of(address);
         let Some(found) = self.all.get_mut(start) else { return self.finish_in_new(way, start) };
@@ -216,13 +224,13 @@ impl Blocks {
         let mut change = Change::default();
         if let Some(pool) = self.pools.get_mut(way.pool) {
             pool.end(way);
-            // A call of the block's own family may have expected the slot.
+            // A call of the block's own family may have expected this slot.
             gives = i64::from(is_foreign && pool.spare > 0);
             pool.spare = pool.spare.saturating_sub(gives);
             change = pool.settle(change);
         }
         if let Some(pool) = self.pools.get_mut(block.pool) {
-            // No call of the block's own family finds a slot there any more.
+            // From now on no call of the block's own family finds a slot in the block.
             let slots = if is_foreign && !block.is_mixed { pool.family.slots() } else { 0 };
             pool.live = pool.live.saturating_add(1).saturating_add(slots);
             pool.spare = pool.spare.saturating_add(gives);
@@ -291,7 +299,8 @@ impl Blocks {
         pool.settle(Change::default())
     }
 
-    /// Returns the index of a family's pool. An unused pool is reused for another family.
+    /// Returns the index of a family's pool. If the family has none, it gets an unused pool of another family, or a new
+    /// one.
     fn pool_of(&mut self, family: BlockFamily) -> usize {
         if let Some(at) = self.pools.iter().position(|pool| pool.family == family) {
             return at;

@@ -1,8 +1,8 @@
 //! Bounds of the device memory of GPU code, from its image on the host.
 //!
-//! The bounds have two uses. They limit a measurement that could belong to another process. They give the bytes to reserve before
-//! the driver call. Only sizes are read. Variables are counted where the format tells them. The rest counts as a multiple of the
-//! image.
+//! The bounds have two uses. They limit a measurement that could belong to another process. They give the bytes to reserve
+//! before the driver call. The module reads only sizes. It counts variables if the format shows them. The rest counts as a
+//! multiple of the image.
 
 /// The first bytes of an ELF image.
 const ELF: [u8; 4] = *b"\x7fELF";
@@ -15,7 +15,7 @@ const WRAPPER: [u8; 4] = 0x4662_43b1_u32.to_le_bytes();
 
 /// Unit of device memory that the driver takes for code, in bytes.
 const CODE_GRANULE: u64 = 2 << 20;
-/// Largest growth of code on its way to the device. Images are compressed, and text is compiled.
+/// Largest growth of code on its way to the device, as a factor. Images are compressed, and text is compiled.
 const MOST_CODE_GROWTH: u64 = 8;
 /// Further bytes of a module, for constants, local memory and the driver's tables.
 const MODULE_REST: u64 = 8 << 20;
@@ -27,7 +27,7 @@ pub struct CodeImage {
     pub bytes: u64,
     /// Bytes of the declared variables, as far as they can be read.
     pub variables: u64,
-    /// True if it may declare more variables: a part is compressed, or of an unknown kind.
+    /// True if the image may declare more variables, because a part is compressed or of an unknown kind.
     pub unread: bool,
 }
 
@@ -71,8 +71,8 @@ impl CodeImage {
         Self { bytes: bytes.len() as u64, variables: variables.unwrap_or(0), unread: variables.is_none() }
     }
 
-    /// Returns the lower bound in bytes. Large variables get memory of their own; small ones may fit in memory that the driver
-    /// has already.
+    /// Returns the lower bound in bytes. Large variables get memory of their own. Small variables may fit into memory that
+    /// the driver has already.
     #[must_use]
     pub fn least(&self) -> u64 {
         if self.variables < CODE_GRANULE { 0 } else { self.variables }
@@ -84,7 +84,7 @@ impl CodeImage {
         !self.unread && self.least() == self.variables
     }
 
-    /// Returns the assumed size in bytes, if nothing can be measured.
+    /// Returns the size in bytes that is assumed if nothing can be measured.
     #[must_use]
     pub fn likely(&self) -> u64 {
         let sum = self.bytes.saturating_add(self.variables);
@@ -101,8 +101,8 @@ impl CodeImage {
 /// `EM_CUDA`, and its position in an ELF header.
 const MACHINE: (usize, u64) = (0x12, 190);
 
-/// Returns the length of an ELF image of GPU code, from its header: the end of its tables, which come last. `None` for other
-/// images, whose headers may be wrong.
+/// Returns the length of an ELF image of GPU code, from its header: the end of its tables, which come last. `None` for
+/// other images, because their headers may be wrong.
 #[must_use]
 pub fn elf_length(header: &[u8]) -> Option<u64> {
     if word(header, MACHINE.0, 2)? != MACHINE.1 {
@@ -126,15 +126,15 @@ fn word(bytes: &[u8], at: usize, length: usize) -> Option<u64> {
     Some(bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte)))
 }
 
-/// Kinds of parts in a fat binary: text.
+/// Kind of a part in a fat binary: text.
 const PART_TEXT: u64 = 1;
-/// Kinds of parts in a fat binary: ELF.
+/// Kind of a part in a fat binary: ELF.
 const PART_ELF: u64 = 2;
 /// Flags of compressed parts.
 const COMPRESSED_FLAGS: u64 = 0x2000 | 0x8000;
 
-/// Reads a fat binary: one code for several GPUs, of which the driver loads one. The variables are the largest sum of
-/// any part. Compressed parts are not read.
+/// Reads a fat binary: the same code for several GPUs, of which the driver loads one part. The variables are the largest
+/// sum of any part. Compressed parts are not read.
 fn of_fat(bytes: &[u8]) -> CodeImage {
     let mut image = CodeImage { bytes: bytes.len() as u64, ..CodeImage::default() };
     let mut rest = word(bytes, 6, 2).and_then(|header| bytes.get(usize::try_from(header).ok()?..));
@@ -207,7 +207,7 @@ fn variable(statement: &[u8]) -> Option<u64> {
     Some(size)
 }
 
-/// Returns the bytes of an element (`b8`, `u64`, `f32`), or number of elements of a vector (`v4`).
+/// Returns the bytes of an element (`b8`, `u64`, `f32`), or the number of elements of a vector (`v4`).
 fn factor(kind: &str) -> Option<u64> {
     if let Some(elements) = kind.strip_prefix('v') {
         return elements.parse().ok();
@@ -292,7 +292,7 @@ mod tests {
             CodeImage::of(&fat),
             CodeImage { bytes: fat.len() as u64, variables: 5_000_000, unread: true }
         );
-        // An image that is cut off is read as far as it goes.
+        // An image that is cut off is read up to its end.
         assert!((0..fat.len()).all(|length| CodeImage::of(&fat[..length]).variables <= 5_000_000));
     }
 

@@ -1,25 +1,25 @@
-//! Device memory of a context, where the driver does not tell it for this process.
+//! Device memory of a context, for a driver that does not report it for this process.
 //!
-//! There are two sources, each with its own error. The number of multiprocessors gives an [`estimate`]: it is right
-//! within a third for the measured devices. The device's free memory before and after the creation gives the exact
-//! number, but any process of the machine can change it meanwhile. So the second is used unless the first contradicts
-//! it.
+//! There are two sources, each with its own error. The number of multiprocessors gives an [`estimate`]: it is right within
+//! a third for the measured devices. The device's free memory before and after the creation gives the exact number, but any
+//! process of the machine can change it meanwhile. So the second source is used unless the first contradicts it.
 
 /// Bytes that a context takes for each multiprocessor.
 ///
-/// Derived: about 534 MiB on an H100 with 132 of them (meta-pytorch/torchcomms#777) is 4 MiB each. The driver
+/// Derived: about 534 MiB on an H100 with 132 multiprocessors (meta-pytorch/torchcomms#777) is 4 MiB each. The driver
 /// reserves local memory and stacks for all threads that can run at once, so the size follows the number of
 /// multiprocessors.
 const PER_MULTIPROCESSOR: u64 = 4 << 20;
 
-/// Multiprocessors of a device that does not tell its number: a GPU of a data centre.
+/// Assumed number of multiprocessors of a device that does not report it. It is the number of a GPU for data centres.
 const USUAL_MULTIPROCESSORS: u64 = 132;
 
-/// Largest factor between a context and its estimate. Guessed: it leaves room for larger stacks and heaps. It
-/// excludes the allocations of most neighbours, which take gigabytes.
+/// Largest factor between a context and its estimate. Guessed: it leaves room for larger stacks and heaps. It excludes the
+/// allocations of most neighbours, which take gigabytes.
 const MOST_TIMES: u64 = 2;
 
-/// Smallest part of the estimate that a context takes. Guessed: contexts of a fifth of it are known.
+/// Divisor for the smallest part of the estimate that a context takes. Guessed: contexts of a fifth of the estimate are
+/// known.
 const LEAST_PART: u64 = 8;
 
 /// Returns the bytes that a context takes on a device with this number of multiprocessors.
@@ -29,8 +29,8 @@ pub fn estimate(multiprocessors: Option<u64>) -> u64 {
     number.saturating_mul(PER_MULTIPROCESSOR)
 }
 
-/// Returns the bytes that a context took, from the `lost` free memory of the device. `None`: another process must have changed
-/// the free memory.
+/// Returns the bytes that a context took. `lost` is the free memory that the device lost meanwhile. `None`: another process
+/// must have changed the free memory.
 #[must_use]
 pub fn believed(lost: i64, estimate: u64) -> Option<u64> {
     let lost = u64::try_from(lost).ok()?;

@@ -1,15 +1,14 @@
 //! Upper bound of the device memory of a process's graphs.
 //!
 //! The driver takes memory for a graph at a launch or an upload, and a launch must not fail. So the memory that an
-//! executable can ever need counts from its creation. The sum over all executables is the memory that may be in use
-//! at once, with each executable in its own stream.
+//! executable can ever need counts from its creation on. The sum over all executables is the memory that may be in use at
+//! once, with each executable in its own stream.
 //!
-//! A destroyed executable leaves its memory in the driver's pool. The memory may be in use: the last launch may run
-//! still, and memory that the graph did not free stays. It counts until the driver's own figure shows that the pool
-//! holds less.
+//! A destroyed executable leaves its memory in the driver's pool. The memory may be in use: the last launch may still run,
+//! and memory that the graph did not free stays. It counts until the driver's own figure shows that the pool holds less.
 //!
-//! The bound holds for two reasons: the driver uses the memory of its pool before it takes more. At any instant the graphs need
-//! no more than the sum; and the driver took no more than the sum before.
+//! The bound holds for two reasons. The driver uses the memory of its pool before it takes more. At any instant the graphs
+//! need no more than the sum, and the driver took no more than the sum before.
 
 /// Mapping unit of graph memory: the size of a GPU's large page, in bytes.
 pub const GRAPH_PAGE: u64 = 2 << 20;
@@ -25,8 +24,8 @@ const _: () = assert!(GRAPH_PAGE << (UNIT_SIZES - 1) == GRAPH_UNIT);
 
 /// Returns the bytes of the pages that the ranges `(address, bytes)` touch. A page in several ranges counts once.
 ///
-/// The driver gives an allocation its address when its node is created. Allocations that can share memory have the
-/// same address. So this is the most that a graph can need.
+/// The driver gives an allocation its address when the node of the allocation is created. Allocations that can share memory
+/// have the same address. So this is the most memory that a graph can need.
 #[must_use]
 pub fn pages(ranges: &[(u64, u64)]) -> u64 {
     let page = |address: u64| address / GRAPH_PAGE;
@@ -54,11 +53,11 @@ pub struct GraphPool {
     living: Sums,
     /// Executables that are destroyed.
     gone: Sums,
-    /// All figures of the driver so far, combined by or: each was a multiple of the driver's unit.
+    /// The bitwise or of all figures of the driver so far. Each figure was a multiple of the driver's unit.
     seen: u64,
     /// Number of destroyed executables.
     ends: u64,
-    /// Number of begun readings of the driver's figure, and the newest one that is included in the sums.
+    /// Number of readings of the driver's figure that have begun. `newest` is the newest one that is included in the sums.
     readings: u64,
     newest: u64,
 }
@@ -72,7 +71,7 @@ struct Sums([u64; UNIT_SIZES]);
 pub struct GraphReading {
     number: u64,
     ends: u64,
-    /// The newest included reading when this one began.
+    /// The newest included reading at the beginning of this one.
     newest: u64,
 }
 
@@ -101,7 +100,7 @@ impl GraphPool {
         self.living.add(pages);
     }
 
-    /// Cancels a creation for which the driver was not called.
+    /// Cancels a creation before the driver is called.
     pub fn cancel(&mut self, pages: u64) {
         self.living.subtract(pages);
     }
@@ -119,12 +118,12 @@ impl GraphPool {
         GraphReading { number: self.readings, ends: self.ends, newest: self.newest }
     }
 
-    /// Ends a reading with the driver's figure: destroyed executables have no more than that. Returns false if the
+    /// Ends a reading with the driver's figure: destroyed executables hold no more than this figure. Returns false if the
     /// figure cannot be used, for one of two reasons:
     ///
     /// - An executable has ended meanwhile. Its memory may be missing in the figure.
-    /// - The figure exceeds the memory that this pool explains, and another reading was included meanwhile. That one may
-    ///   have been lower.
+    /// - The figure exceeds the memory that this pool explains, and another reading was included meanwhile. The other
+    ///   reading may have been lower.
     pub fn end_reading(&mut self, reading: &GraphReading, reserved: u64) -> bool {
         if reading.ends != self.ends {
             return false;
@@ -138,7 +137,7 @@ impl GraphPool {
         self.newest = reading.number;
         self.seen |= reserved;
         self.gone.change(|gone, unit| gone.min(rounded(reserved, unit)));
-        // Memory that this pool cannot explain counts all the same.
+        // Memory that this pool does not explain counts all the same.
         let unexplained = reserved.saturating_sub(self.owed());
         self.gone.change(|gone, unit| gone.saturating_add(rounded(unexplained, unit)));
         true
@@ -203,12 +202,12 @@ mod tests {
         let mut pool = GraphPool::default();
         pool.begin(64 * MIB);
         pool.end(64 * MIB);
-        // The later reading is answered before the trim.
+        // The driver answers the later reading before the trim.
         let (after, before) = (pool.begin_reading(), pool.begin_reading());
         assert!(pool.end_reading(&after, 0));
         assert!(!pool.end_reading(&before, 64 * MIB));
         assert_eq!(pool.owed(), 0);
-        // Without another reading in between, the figure is true, whatever its reason.
+        // Without another reading in between, the figure counts, whatever its reason.
         assert!(read(&mut pool, 64 * MIB));
         assert_eq!(pool.owed(), 64 * MIB);
     }

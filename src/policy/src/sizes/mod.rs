@@ -1,4 +1,4 @@
-//! Sizes of device memory, for drivers that do not tell them.
+//! Sizes of device memory, for drivers that do not report them.
 
 pub mod array;
 pub mod blocks;

@@ -1,4 +1,4 @@
-//! Accuracy of the share: workloads by limits, beside the targets.
+//! Accuracy of the share: the figures of all workloads at all limits, beside the targets.
 
 use gpuslice_policy::time::{GpuTime, WallTime};
 
@@ -8,12 +8,12 @@ use crate::workloads::{DEGRADED, Target, WORKLOADS, Workload};
 use crate::world::{Machine, World};
 
 const S: WallTime = WallTime::from_millis(1_000);
-/// Interval of looks at the shares.
+/// Interval between two readings of the shares.
 const LOOK: WallTime = WallTime::from_millis(50);
 const LIMITS: [u64; 6] = [5, 10, 30, 50, 80, 95];
 const SEED: u64 = 4;
 
-/// The results. Shares are in hundredths of points.
+/// The results. Shares are in hundredths of percentage points.
 #[derive(Debug, Default)]
 struct Figures {
     mean: i64,
@@ -35,7 +35,7 @@ fn world(workload: &Workload, limit: u64, limited: bool) -> World {
     world
 }
 
-/// Returns the use of the judged slice at each look, and its work from the first judged second on.
+/// Returns the use of the first slice at each reading, and its work from the first judged second on.
 fn course(world: &mut World, after: u64, length: WallTime) -> Result<(Vec<u64>, u64), String> {
     let start = world.now;
     let mut used = vec![0];
@@ -94,7 +94,7 @@ fn jain(served: &[u64]) -> u64 {
     (sum * sum * 1000 / (squares * served.len() as u128).max(1)) as u64
 }
 
-/// The figures of a program without a limit.
+/// The results of a program without a limit.
 #[derive(Debug)]
 struct Free {
     used: u64,
@@ -102,7 +102,7 @@ struct Free {
     p99: WallTime,
 }
 
-/// Returns the figures of the same program without a limit, in the same time.
+/// Returns the results of the same program without a limit, over the same time.
 fn unlimited(workload: &Workload, limit: u64, seconds: u64) -> Free {
     let mut world = world(workload, limit, false);
     let (used, work) = course(&mut world, workload.target.after(), seconds * S).unwrap();
@@ -120,14 +120,14 @@ fn points(hundredths: i64) -> String {
     )
 }
 
-/// Returns the throughput in thousandths of limit times unlimited throughput.
+/// Returns the throughput in thousandths of the limit times the unlimited throughput.
 fn throughput(figures: &Figures, limit: u64, free: &Free) -> u128 {
     let reachable = (u128::from(free.work) * u128::from(limit) / 100).max(1);
     u128::from(figures.throughput) * 1000 / reachable
 }
 
-/// Returns the part of a group of simultaneous kernels in the throughput, in thousandths. One group more or less may fall into
-/// the ten judged seconds.
+/// Returns the part of one group of simultaneous kernels in the throughput, in thousandths. One group more or less may fall
+/// into the ten judged seconds.
 fn edge(workload: &Workload, limit: u64) -> u128 {
     u128::from((100_000 * workload.group).nanos() / (limit * 10 * S).nanos())
 }
@@ -135,7 +135,8 @@ fn edge(workload: &Workload, limit: u64) -> u128 {
 /// Returns the targets that the figures miss.
 fn misses(workload: &Workload, limit: u64, figures: &Figures, free: &Free) -> String {
     let physics = |longest: GpuTime| hundredths(longest.nanos(), 10 * S) * (100 - limit as i64) / 100;
-    // Several busy processes: the GPU switches every 1.024 ms. The switches take 4.7 % of its time, and all of it may be charged.
+    // Several processes are busy, and the GPU switches every 1.024 ms. The switches take 4.7 % of its time, and all of it
+    // may be charged.
     let is_switching = limit >= 95 && workload.target == Target::Short && (workload.build)(limit).len() > 1;
     let (jain, least_throughput) = match workload.target {
         Target::Within { jain, .. } => (jain, 990),
@@ -198,7 +199,7 @@ fn line(workload: &Workload, limit: u64, figures: &Figures, free: &Free) -> Stri
     )
 }
 
-/// Prints a cell of the table. Returns whether it misses a target.
+/// Prints a cell of the table. Returns true if the cell misses a target.
 fn cell(workload: &Workload, limit: u64) -> bool {
     let seconds = if workload.target == Target::Latency { 60 } else { 11 };
     let free = unlimited(workload, limit, seconds);
@@ -231,8 +232,8 @@ fn targets() {
     println!("         busy processes at 95: mean 4.5, windows 5, Jain 0.950, throughput 97 %.");
 }
 
-/// Prints the table of all workloads and limits. `GPUSLICE_TEST_WORKLOAD='part|part'` selects the workloads with such a part in
-/// their names.
+/// Prints the table of all workloads and limits. `GPUSLICE_TEST_WORKLOAD='part|part'` selects the workloads whose names
+/// contain one of these parts.
 #[test]
 fn table_of_all_workloads_and_limits() {
     let only = std::env::var("GPUSLICE_TEST_WORKLOAD").unwrap_or_default();

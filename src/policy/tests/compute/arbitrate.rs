@@ -25,7 +25,7 @@ pub struct Shared {
     pub world: World,
     pub settings: Vec<SliceSettings>,
     pub arbiter: Option<Arbiter>,
-    /// Interval of its looks.
+    /// Interval between the arbiter's looks.
     pub every: WallTime,
     next: Monotonic,
     /// The arbiter's clock minus the world's.
@@ -81,7 +81,7 @@ impl Shared {
         }
     }
 
-    /// Returns the figures in the region of a slice.
+    /// Returns the figures that an arbiter reads in the region of a slice.
     fn slice(&self, at: usize) -> SharingSlice {
         let (world, slice) = (&self.world, &self.world.slices[at]);
         let own = || world.processes.iter().filter(|process| process.slice == at && process.is_alive());

@@ -8,7 +8,7 @@ use gpuslice_policy::time::{GpuTimeChange, Monotonic, WallTime};
 use crate::slice::PLACES;
 use crate::world::World;
 
-/// One slice's knowledge of all slices.
+/// The knowledge of one slice about all slices.
 #[derive(Debug)]
 pub struct Attribution {
     pub next: Monotonic,
@@ -19,7 +19,7 @@ pub struct Attribution {
 }
 
 impl Attribution {
-    /// Makes the knowledge of each slice. The slices look at different times.
+    /// Makes the knowledge of each slice. The slices look at different instants.
     pub fn all(slices: usize, now: Monotonic) -> Vec<Self> {
         let one = |at: usize| Self {
             next: now + REPLAY_STEP + at as u64 * us::<WallTime>(1_700),

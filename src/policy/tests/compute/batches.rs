@@ -14,7 +14,7 @@ use crate::shim::{Paid, Shim, TimedBatch};
 impl Shim {
     /// Enters the driver with a paid launch. Batches are opened and closed.
     pub fn enter(&mut self, kind: &Kind, paid: &Paid, stream: usize, now: Monotonic, gpu: &mut Gpu) {
-        // This process's own wait was inside the driver's call.
+        // The wait of this process itself was inside the driver's call.
         self.left = now;
         if self.nvml_only.is_some() {
             return;
@@ -36,7 +36,7 @@ impl Shim {
                 timing = Timing::Single;
             }
         }
-        // Batches of streams that take turns would overlap although their kernels do not.
+        // Otherwise batches of streams that take turns would overlap although their kernels do not.
         for other in (0..self.open.len()).filter(|other| *other != stream) {
             if self.empty[other].is_some() {
                 self.close(other, now, gpu);
@@ -98,15 +98,15 @@ impl Shim {
         }
     }
 
-    /// Notes that the host enters the driver. It was outside until now.
+    /// Records that the host enters the driver. It was outside until now.
     pub fn enters(&mut self, now: Monotonic) {
         self.outside += now.since(self.left);
         self.left = now;
     }
 
-    /// Notes that the host returns from a wait for a stream.
+    /// Records that the host returns from a wait for a stream.
     pub fn waited(&mut self, stream: usize, now: Monotonic) {
-        // The other streams may have been empty all the time.
+        // The other streams may have been empty during the whole wait.
         let inside = now.since(self.left);
         self.outside += inside;
         self.left = now;

@@ -1,4 +1,4 @@
-//! Random choices of a seed.
+//! Random choices that depend only on a seed.
 
 use gpuslice_policy::time::Nanos;
 
@@ -24,7 +24,7 @@ impl Chance {
         if high <= low { low } else { low + self.next() % (high - low) }
     }
 
-    /// Returns a span from none up to `most`, inclusive.
+    /// Returns a span from zero up to `most`, inclusive.
     pub fn span<T: Nanos>(&mut self, most: T) -> T {
         T::from_nanos(self.between(0, most.nanos() + 1))
     }

@@ -1,4 +1,4 @@
-//! Counts the cases that the seeds tried, since a claim without cases proves nothing.
+//! Counts the cases that the seeds reached, since a claim without cases proves nothing.
 
 use std::fmt::{self, Display};
 use std::ops::AddAssign;
@@ -8,12 +8,12 @@ use std::ops::AddAssign;
 pub struct Counts {
     /// Kernels of 400 ms with a measured end.
     pub long_kernels: u64,
-    /// Clock jumps with a tenth of a second after them.
+    /// Clock jumps that were followed by a tenth of a second.
     pub jumps: u64,
     pub changes: u64,
     pub deaths: u64,
-    /// Processes that waited for the word while their siblings took more than the bound. The check of starvation
-    /// applied to them.
+    /// Processes that waited for the word while their siblings took more than the bound. For them the check of starvation
+    /// could have failed.
     pub starvable: u64,
     pub word_waits: u64,
     pub queue_waits: u64,
@@ -21,7 +21,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Returns all cases, each with a name. All must happen.
+    /// Returns all cases, each with a name. Every case must occur.
     fn named(&self) -> [(&'static str, u64); 8] {
         [
             ("kernels of 400 ms that ended", self.long_kernels),
@@ -35,7 +35,7 @@ impl Counts {
         ]
     }
 
-    /// Returns the cases that never happened.
+    /// Returns the cases that never occurred.
     pub fn missing(&self) -> Vec<&'static str> {
         self.named().iter().filter(|(_, count)| *count == 0).map(|(name, _)| *name).collect()
     }

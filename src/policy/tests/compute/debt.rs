@@ -8,7 +8,7 @@ use gpuslice_policy::time::{GpuTimeChange, Monotonic, WallTime};
 pub struct Debt {
     owed: i128,
     at: Monotonic,
-    /// Number of payments so far. The word's instant is rounded up with each.
+    /// Number of payments so far. Each of them rounds the instant of the word up.
     payments: u64,
 }
 
@@ -33,13 +33,13 @@ impl Debt {
             (self.owed + i128::from(difference.nanos()) * 1000).min(i128::from(MOST_DEBT.nanos()) * 1000);
     }
 
-    /// Gives away wall time.
+    /// Gives the slice wall time.
     pub fn give(&mut self, wall: WallTime, now: Monotonic, rate_limit: RateLimit) {
         self.pass(now, rate_limit);
         self.owed -= i128::from(wall.nanos()) * i128::from(rate_limit.rate().get());
     }
 
-    /// Changes the rate limit. The debt stays; savings are cut to the new burst.
+    /// Changes the rate limit. The debt stays, and savings are cut to the new burst.
     pub fn change(&mut self, now: Monotonic, old: RateLimit, new: RateLimit) {
         self.pass(now, old);
         self.payments += 1;

@@ -22,7 +22,7 @@ pub enum Fault {
     Jump(WallTime),
 }
 
-/// Time between two questions to NVML.
+/// Time between two requests to NVML.
 const ASK_EVERY: WallTime = WallTime::from_millis(100);
 
 /// NVML's view of the GPU.
@@ -102,7 +102,7 @@ impl World {
             let (window, lag) = self.machine.nvml;
             let busy: Vec<u64> = self.processes.iter().map(|process| self.gpu.busy(process.client)).collect();
             let used = busy.iter().sum::<u64>() - self.sampler.busy.iter().sum::<u64>();
-            // As a driver does: a window names one process, and gives it the whole use of the GPU.
+            // This is as a driver does it: a window names one process, and gives it the whole use of the GPU.
             let is_named = |process: &Process| process.client == self.gpu.owner() && used > 0;
             let samples = self.processes.iter().map(|process| self.told(is_named(process), used)).collect();
             let asked = self.chance.span(ASK_EVERY);

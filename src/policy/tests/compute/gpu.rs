@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 
-/// No instant: for an event that has not passed, or a change that will not come.
+/// No instant: for an event that has not passed, or a change that never comes.
 pub const NEVER: u64 = u64::MAX;
 
 #[derive(Debug, Clone, Copy)]
@@ -17,16 +17,16 @@ enum Item {
 #[derive(Debug, Clone, Default)]
 struct Stream {
     items: VecDeque<Item>,
-    /// The instant until which events occupy it. A kernel behind them waits.
+    /// The instant until which events occupy the stream. A kernel behind them waits.
     ready: u64,
 }
 
 #[derive(Debug, Default)]
 struct Client {
     streams: Vec<Stream>,
-    /// The ground truth: time in which one of its kernels ran, or waited only for an event.
+    /// The ground truth: time in which a kernel of the client ran, or waited only for an event.
     busy: u64,
-    /// Duration of its kernels, each counted by itself, without waits for events.
+    /// Duration of the client's kernels, each counted by itself, without waits for events.
     work: u64,
 }
 
@@ -42,12 +42,12 @@ pub struct Gpu {
     switch: u64,
     /// Time for which an event occupies its stream, from the instant that it records.
     pub event_time: u64,
-    /// True if a client without competitors begins another slice when its own is over. Others then wait for the end
-    /// of that slice.
+    /// True if a client without competitors begins another time slice when its own is over. Others then wait for the end of
+    /// that time slice.
     pub renews: bool,
-    /// True if a client that returns begins another slice although no other client had one in between.
+    /// True if a client that returns begins another time slice although no other client had one in between.
     pub restarts: bool,
-    /// True if an event passes only in a slice of its client, even if nothing is before it.
+    /// True if an event passes only in a time slice of its client, even if no work is before it.
     pub waits: bool,
     /// Sum of the times of switches between clients.
     pub switching: u64,
@@ -77,7 +77,7 @@ impl Gpu {
         self.clients.len() - 1
     }
 
-    /// Returns the client that runs, or that ran last.
+    /// Returns the client that runs, or the last one that ran.
     pub fn owner(&self) -> usize {
         self.owner
     }
@@ -94,12 +94,12 @@ impl Gpu {
         self.clients[client].streams[stream].items.len()
     }
 
-    /// Returns true if nothing of it is queued or runs.
+    /// Returns true if no work of the client is queued or runs.
     pub fn is_idle(&self, client: usize) -> bool {
         self.clients[client].streams.iter().all(|stream| stream.items.is_empty())
     }
 
-    /// Returns the instant at which the event passed, by the GPU's clock. [`NEVER`]: it has not.
+    /// Returns the instant at which the event passed, by the GPU's clock. [`NEVER`]: it has not passed.
     pub fn event(&self, event: usize) -> u64 {
         self.events[event]
     }
@@ -131,7 +131,7 @@ impl Gpu {
         self.choose();
     }
 
-    /// Returns the instant at which the next kernel or the next slice ends.
+    /// Returns the instant at which the next kernel or the next time slice ends.
     pub fn next(&self) -> u64 {
         let Some(left) = self.shortest(self.owner) else {
             return NEVER;
@@ -186,7 +186,7 @@ impl Gpu {
         }
     }
 
-    /// Ends the owner's slice if it is due.
+    /// Ends the owner's time slice if its end has come.
     fn choose(&mut self) {
         let idle = self.shortest(self.owner).is_none();
         if !idle && (self.clock < self.slice_end || !self.others_wait()) {

@@ -1,4 +1,4 @@
-//! Worlds of a long seed: seconds instead of milliseconds, in which the correction learns from past samples.
+//! Worlds of a long seed: they last seconds and not milliseconds, so that the correction learns from past samples.
 
 use gpuslice_policy::time::literals::{ms, us};
 use gpuslice_policy::time::{GpuTime, WallTime};
@@ -12,12 +12,11 @@ use crate::world::World;
 const US: GpuTime = GpuTime::from_micros(1);
 const MS: GpuTime = GpuTime::from_millis(1);
 
-/// Approximate largest number of launches of a seed. The number of launches in a second differs by a factor of a
-/// thousand.
+/// The approximate largest number of launches of a seed. Numbers of launches in a second differ by up to a factor of a thousand.
 const LAUNCHES: u64 = 20_000;
-/// Number of seeds that take about a minute of one core.
+/// Number of seeds that one core runs in about a minute.
 const SEEDS: u64 = 2_500;
-/// Number of seeds from which on every counted case must happen.
+/// Number of seeds from which on every counted case must occur.
 const ENOUGH: u64 = 100;
 
 fn kinds(chance: &mut Chance, me: u64) -> Vec<Kind> {
@@ -80,7 +79,7 @@ fn try_seed(seed: u64) -> (Counts, Result<(), String>) {
     )
 }
 
-/// Regression seeds, for earlier service of others, newly compared clocks, and work behind a dead process.
+/// Seeds that failed once, because of earlier service of others, newly compared clocks, and work behind a dead process.
 const KEPT: [u64; 7] = [210, 300, 310, 428, 923, 1053, 2712];
 
 #[test]

@@ -19,18 +19,18 @@ pub struct Machine {
     /// Length of a time slice between processes, and the cost of a switch.
     pub slice: WallTime,
     pub switch: WallTime,
-    /// True if a process without competitors begins another slice when its own is over.
+    /// True if a process without competitors begins another time slice when its own is over.
     pub renews: bool,
-    /// True if an event passes only in a slice of its process.
+    /// True if an event passes only in a time slice of its process.
     pub waits: bool,
     /// Time for which an event occupies its stream.
     pub event: WallTime,
-    /// Time of a launch inside the driver, and time to return after the GPU is done.
+    /// Time of a launch inside the driver. Then the time that a waiting host needs to return after the GPU has ended.
     pub launch: WallTime,
     pub back: WallTime,
     /// Largest delay of wake-ups.
     pub late: WallTime,
-    /// Launches in a stream before the driver blocks.
+    /// Number of launches in a stream from which on the driver blocks.
     pub depth: usize,
     pub readings: Readings,
     /// Length of NVML's windows, and their delay.
@@ -38,8 +38,8 @@ pub struct Machine {
     /// True if slices read the published intervals of others.
     pub rings: bool,
     pub meter: Meter,
-    /// Number of first launches of a process that return late, and their delay after their kernels may begin. The
-    /// thread loses its processor inside the driver.
+    /// Number of first launches of a process that return late, and the delay of the return after their kernels may begin.
+    /// The thread loses its processor inside the driver.
     pub held: (u64, WallTime),
 }
 

@@ -1,4 +1,4 @@
-//! Tests the control loop in virtual time: the pure functions, a GPU, hosts and faults.
+//! Tests of the control loop in virtual time, with the pure functions, a GPU, hosts and faults.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,

@@ -17,7 +17,7 @@ use crate::slice::{PLACES, Slice};
 const LONG_KERNEL: GpuTime = GpuTime::from_millis(390);
 
 impl Shim {
-    /// Does one tick of the worker: charges the measured time. Returns whether any work ended.
+    /// Performs one tick of the worker: charges the measured time. Returns true if any work ended.
     pub fn poll_events(&mut self, now: Monotonic, slice: &mut Slice, gpu: &Gpu) -> bool {
         if !self.read(slice.places, now, slice) {
             return false;
@@ -33,7 +33,7 @@ impl Shim {
         any
     }
 
-    /// Uses all readings before any interval is laid on the time line, because the latest reading is the most exact.
+    /// Uses all readings before it puts any interval on the time line, because the latest reading is the most exact.
     fn compare_clocks(&mut self, now: Monotonic, gpu: &Gpu) {
         for timed in self.pending.iter().flatten() {
             if gpu.event(timed.start) != NEVER {
@@ -47,7 +47,7 @@ impl Shim {
         }
     }
 
-    /// Measures the cost of an event by events behind the first work.
+    /// Measures the cost of an event by the events after the first work.
     fn calibrate(&mut self, gpu: &Gpu) {
         let passed = |event: &usize| Some(gpu.event(*event)).filter(|time| *time != NEVER);
         let Some(times) = self.at_first.iter().map(passed).collect::<Option<Vec<u64>>>() else {
@@ -116,8 +116,8 @@ impl Shim {
         }
     }
 
-    /// Charges the rest of ended work, or refunds an excess. It compares durations and not instants, because instants
-    /// depend on how exactly two clocks are compared.
+    /// Charges the rest of ended work, or refunds an excess. It compares durations and not instants, because the comparison
+    /// of two clocks makes instants inexact.
     fn charge_rest(
         &mut self,
         timed: &mut TimedBatch,
@@ -150,7 +150,8 @@ impl Shim {
                 slice.overlap.add(end.since(start), covered);
             }
         };
-        // An interval that only its own intervals cover tells nothing new. Beside others it tells whose turn it was.
+        // An interval that is covered only by the process's own intervals shows nothing new. Beside others it shows whose
+        // turn it was.
         if self.union.is_covered(start, end) && self.beside_until <= start {
             add_overlap(slice, WallTime::ZERO);
             return;
@@ -173,7 +174,7 @@ impl Shim {
         let entry = |slot: u64| {
             let entry = slice.ring[slot as usize];
             let end = entry.interval.end;
-            // An interval that ends later than any of its own is not its own.
+            // An interval that ends later than all own intervals is not an own one.
             *others = (*others).max(if end > own { end } else { Monotonic::BEGIN });
             *beside = (*beside).max(if entry.interval.is_of(self.me) { Monotonic::BEGIN } else { end });
             entry

@@ -11,7 +11,7 @@ use crate::world::{Machine, World};
 const S: WallTime = WallTime::from_millis(1_000);
 /// Number of processes that stay.
 const STAY: usize = 2;
-/// Number of processes that live beside them at once, and the duration of each.
+/// Number of processes that live beside them at once, and the life time of each.
 const COME: usize = 12;
 const LIFE: WallTime = WallTime::from_millis(850);
 
@@ -21,7 +21,7 @@ fn served(limit: u64, seconds: u64) -> (u64, u64) {
     let count = STAY + COME * lives;
     let programs = (0..count).map(|_| (0, Program::new(vec![Kind::kernel(1, us(400))]))).collect();
     let mut world = World::new(Machine::default(), &[rate_limit(limit * 10, 20)], programs, 5);
-    // The wait of a process beside new ones has no bound.
+    // The wait of a process beside newcomers has no bound.
     world.watch.is_off = true;
     let start = world.now;
     for at in 0..COME * lives {
@@ -42,7 +42,7 @@ fn fourteen_newcomers_a_second_leave_those_that_stay_their_part() {
         let part = least * 1000 / (all / (STAY + COME) as u64);
         println!("{limit} %: one that stays has {part} thousandths of its part, {} ms", least / 1_000_000);
         assert!(part >= 900, "{limit} %: {part} thousandths");
-        // Newcomers are charged for time that they take and cannot use, because they are killed.
+        // Newcomers pay for time that they cannot use, because they are killed.
         assert!(part <= 2000, "{limit} %: {part} thousandths");
     }
 }

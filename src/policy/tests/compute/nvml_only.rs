@@ -25,7 +25,7 @@ impl Default for NvmlOnly {
 }
 
 impl Shim {
-    /// Pays for a launch like any other. On failure it returns the reason to wait.
+    /// Pays for a launch as with events. If that fails, returns the reason to wait.
     pub fn admit_without_events(&mut self, now: Monotonic, slice: &mut Slice) -> Result<Paid, Wait> {
         let nvml_only = self.nvml_only.as_mut().unwrap();
         let cost = nvml_only.model.cost();

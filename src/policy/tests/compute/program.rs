@@ -11,7 +11,7 @@ pub struct Kind {
     pub key: Key,
     pub graph: bool,
     pub duration: GpuTime,
-    /// Variation of a launch's duration, in thousandths.
+    /// Variation of a launch's duration, in thousandths of it.
     pub jitter: u64,
 }
 
@@ -58,7 +58,7 @@ pub struct Program {
     pub sync_every: u64,
     /// Mean host time between launches.
     pub think: WallTime,
-    /// Launches of a request, and the mean interval of requests. The program waits for the end of each request.
+    /// Number of launches of a request, and the mean interval of requests. The program waits for the end of each request.
     pub requests: Option<(u64, WallTime)>,
     /// Number of launches after which kernels take three times as long; 0 for never.
     pub slower_after: u64,
@@ -115,7 +115,7 @@ impl Program {
         self
     }
 
-    /// Returns the latency that `percent` of a hundred requests stay below. None if no request has ended.
+    /// Returns the latency below which `percent` of a hundred requests stay. Zero if no request has ended.
     pub fn latency(&self, percent: usize) -> WallTime {
         let mut latencies = self.state.latencies.clone();
         latencies.sort_unstable();
@@ -126,12 +126,12 @@ impl Program {
         &self.state.latencies
     }
 
-    /// Returns the longest kernel that it may launch.
+    /// Returns the longest kernel that the program may launch.
     pub fn longest(&self) -> GpuTime {
         self.kinds.iter().map(|kind| kind.duration + kind.spread()).max().unwrap_or_default()
     }
 
-    /// Returns the mean duration of its launches.
+    /// Returns the mean duration of the program's launches.
     pub fn mean(&self) -> GpuTime {
         let all = self.kinds.iter().map(|kind| kind.duration).fold(GpuTime::ZERO, GpuTime::saturating_add);
         all.part(self.kinds.len() as u64)

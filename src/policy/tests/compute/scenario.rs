@@ -41,13 +41,13 @@ fn program(chance: &mut Chance, me: u64) -> Program {
 
 /// Common properties of the seeds of one kind.
 pub struct Family {
-    /// Whether slices read the published intervals of others, and how a driver treats the slice of a client without
+    /// Whether slices read the published intervals of others, and how a driver treats the time slice of a client without
     /// competitors.
     pub rings: &'static [bool],
     pub renews: &'static [bool],
-    /// The number of faults is below this.
+    /// The number of faults is below this number.
     pub faults: u64,
-    /// Deaths are noticed, and stopped processes continue, within these times.
+    /// Within these times deaths are noticed, and stopped processes continue.
     pub noticed: WallTime,
     pub stopped: WallTime,
 }
@@ -129,7 +129,7 @@ fn try_seed(seed: u64) -> Result<(), String> {
         .map_err(|wrong| format!("seed {seed}, {} us: {wrong}", world.now.since(start).nanos() / 1000))
 }
 
-/// Regression seeds.
+/// Seeds that failed once.
 const KEPT: [u64; 16] =
     [39, 58, 62, 573, 663, 713, 944, 2087, 2132, 2436, 2782, 3482, 3802, 8783, 8993, 13_458];
 

@@ -1,4 +1,4 @@
-//! Accuracy of slices that share a GPU under an arbiter: figures beside their targets.
+//! Accuracy of slices that share a GPU under an arbiter: the figures beside their targets.
 
 use gpuslice_policy::arbiter::{ARBITER_STEP, Arbiter, STEP_BESIDE_HIGH, SliceSettings};
 use gpuslice_policy::config::{CorePolicy, Priority};
@@ -15,11 +15,11 @@ use crate::world::Machine;
 const US: GpuTime = GpuTime::from_micros(1);
 const MS: GpuTime = GpuTime::from_millis(1);
 const S: WallTime = WallTime::from_millis(1_000);
-/// Interval of looks at the figures.
+/// Interval between two readings of the figures.
 const LOOK: WallTime = WallTime::from_millis(LOOK_MS);
 /// [`LOOK`] in milliseconds.
 const LOOK_MS: u64 = 5;
-/// The whole GPU in the unit of shares here.
+/// The whole GPU, in the unit of shares of this file.
 const ALL: u64 = 10_000;
 /// Durations of kernels, in microseconds.
 const SHORT: [u64; 4] = [20, 100, 300, 1_500];
@@ -44,7 +44,7 @@ fn used(shared: &Shared) -> Vec<u64> {
     (0..shared.settings.len()).map(|slice| shared.world.used(slice)).collect()
 }
 
-/// Returns the use of each slice in a time, and use of the GPU: by kernels, or by switches between processes.
+/// Returns the use of each slice in a time, and the use of the GPU by kernels and by switches between processes.
 fn shares(shared: &mut Shared, time: WallTime) -> (Vec<u64>, u64) {
     let (before, switching) = (used(shared), shared.world.gpu.switching);
     shared.run(shared.world.now + time);
@@ -57,7 +57,7 @@ fn shares(shared: &mut Shared, time: WallTime) -> (Vec<u64>, u64) {
     (each, busy)
 }
 
-/// Returns Jain's index of the time that each got for its weight, in thousandths.
+/// Returns Jain's index of the time that each slice got for its weight, in thousandths.
 fn jain(shares: &[u64]) -> u64 {
     let (sum, squares) = (shares.iter().sum::<u64>(), shares.iter().map(|share| share * share).sum::<u64>());
     sum * sum * 1000 / (squares * shares.len() as u64).max(1)
@@ -72,10 +72,10 @@ fn reaches(shared: &mut Shared, slice: usize, share: u64) -> u64 {
     found.map_or(9999, |at| at as u64 * LOOK_MS)
 }
 
-/// The least for the time that the GPU is busy, in thousandths.
+/// The least time for which the GPU must be busy, in thousandths.
 const BUSY: u64 = 980;
 
-/// The figures that miss their targets.
+/// The figures that miss their targets, as text.
 #[derive(Default)]
 struct Table(Vec<String>);
 
@@ -114,14 +114,14 @@ fn fairness(table: &mut Table) {
     }
     let programs = (0..9).map(|at| (usize::from(at > 0), small(if at > 0 { 20 * US } else { 200 * US })));
     let mut shared = Shared::new(Machine::default(), equal(&[100, 100]), programs.collect());
-    // The bound on how often siblings pass over a process holds only if the slice has its share of the GPU.
+    // The bound on the turns of siblings before a process's own turn holds only if the slice has its share of the GPU.
     shared.world.watch.is_off = true;
     shared.run(shared.world.now + S);
     table.jain("eight processes beside one", &shares(&mut shared, 4 * S));
     let apart = Machine { rings: false, ..Machine::default() };
     let programs = vec![(0, small(200 * US)), (1, small(200 * US))];
     let mut shared = Shared::new(apart, equal(&[100, 100]), programs);
-    // The watch does not know of wall credits.
+    // The watch cannot take wall credits into account.
     shared.world.watch.is_off = true;
     shared.run(shared.world.now + S);
     table.jain("2 equal, each out of the other's sight", &shares(&mut shared, 4 * S));
@@ -156,13 +156,13 @@ fn caps(table: &mut Table) {
         // While the GPU switches between processes, it has 95.3 % of its time for kernels.
         table.least(&format!("{name}: share"), (each[1] / 10, "‰"), 48);
         table.most(&format!("{name}: share"), (each[1] / 10, "‰"), 100);
-        // The low slice's kernel of 100 ms ends behind the judged time.
+        // The low slice's kernel of 100 ms ends after the judged time.
         table.busy(&name, all, BUSY - u64::from(kernel > 30 * MS));
     }
 }
 
-/// Stops the first slice for a second. Measures the time until the second slice has its time, and until the first has its time
-/// again.
+/// Stops the first slice for a second. Measures the time until the second slice has the first one's time, and the time
+/// until the first slice has its own time again.
 fn lending(table: &mut Table) {
     for (weights, borrowers) in [([100, 100], 1), ([400, 100], 1), ([100, 400], 1), ([100, 100], 4)] {
         let name = format!("{}:{}, {borrowers} processes borrow", weights[0], weights[1]);
@@ -173,7 +173,7 @@ fn lending(table: &mut Table) {
         shared.run(shared.world.now + S);
         let stop = shared.world.now;
         shared.world.inject(stop, Fault::Stop(0, S));
-        // The GPU switches between several borrowers.
+        // The GPU switches between the borrowers if there are several.
         let nearly = if borrowers > 1 { NEARLY } else { 97 };
         let lent = reaches(&mut shared, 1, ALL * nearly / 100);
         shared.run(stop + S);
@@ -184,8 +184,8 @@ fn lending(table: &mut Table) {
     }
 }
 
-/// Percentage of its part with which a slice counts as having its part. While the GPU switches between processes, it
-/// has 95.3 % of its time for kernels.
+/// Percentage of its part from which on a slice counts as having its part. While the GPU switches between processes, it has
+/// 95.3 % of its time for kernels.
 const NEARLY: u64 = 93;
 
 /// Measures requests of 10 ms, 30 ms apart on average: alone, and beside training that takes all the time that it
@@ -210,7 +210,7 @@ fn latency(table: &mut Table) {
         let (half, with, all) = figures(both(), true);
         println!("{name}: median {} us, p99 without arbiter {without} % of alone", half / 1_000);
         table.most(&format!("{name}: p99"), (with * 100 / alone, "%"), 120);
-        // After each request the GPU has no work until the arbiter sees the end.
+        // After each request the GPU has no work until the arbiter sees the end of the request.
         table.busy(&name, all, BUSY - 5);
         let name = format!("best-effort of {} us beside a high one without work", kernel.count(US));
         let idle = small(MS).requests(1_000_000 * S, 1);
@@ -219,7 +219,7 @@ fn latency(table: &mut Table) {
     }
 }
 
-/// Runs an arbiter whose looks are so rare that others nearly take its lease, or whose clock was set.
+/// Runs an arbiter whose looks are so rare that it nearly loses its lease, and one whose clock is set.
 fn late(table: &mut Table) {
     let slices = || one_each(equal(&[100, 300, 600]), vec![small(200 * US); 3]);
     let weighed = |(each, all): (Vec<u64>, u64)| {
@@ -301,7 +301,7 @@ fn no_slice_starves_or_passes_its_limit_and_the_gpu_stays_busy() {
             let limit = u64::from(settings.limit.get()) * 10;
             let least = limit.min(ALL / 10 / each.len() as u64);
             assert!(*share >= least / 2, "seed {seed}: {settings:?} has {share} of {each:?}");
-            // Savings come on top, and the error of NVML's whole percent.
+            // The savings come on top of the limit, and so does the error of NVML's whole percents.
             let most = limit + (ALL * settings.burst).nanos() / (3 * S).nanos() + 200;
             assert!(*share <= most, "seed {seed}: {settings:?} has {share} of {each:?}");
         }

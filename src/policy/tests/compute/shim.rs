@@ -1,4 +1,4 @@
-//! A process of a slice: the control loop of the library, from the pure functions alone.
+//! A process of a slice: the control loop of the library, made of the pure functions alone.
 
 use std::collections::VecDeque;
 
@@ -39,7 +39,7 @@ pub struct Paid {
     pub is_known: bool,
 }
 
-/// A batch and its events.
+/// A batch with its events.
 #[derive(Debug)]
 pub struct TimedBatch {
     pub batch: Batch,
@@ -48,22 +48,22 @@ pub struct TimedBatch {
     /// The instant at which the host recorded the start.
     pub opened: Monotonic,
     pub is_unknown: bool,
-    /// True if the host had waited for the stream.
+    /// True if the host had waited for the stream before.
     pub known_idle: bool,
 
     pub settlement: Settlement,
-    /// The instant up to which it was charged while it ran.
+    /// The instant up to which the batch was charged while it ran.
     pub charged_to: Monotonic,
-    /// The part of its time that was charged.
+    /// The part of the batch's time that was charged.
     pub progress: WallTime,
-    /// The true duration of its kernels.
+    /// The true duration of the batch's kernels.
     pub truth: GpuTime,
 }
 
-/// Properties of event times: the differences between the GPU's clock and the host's.
+/// Properties of event times: the differences between the GPU's clock and the host's clock.
 #[derive(Debug, Clone, Copy)]
 pub struct Readings {
-    /// Drift of the GPU's clock, in nanoseconds per 2^20.
+    /// Drift of the GPU's clock, in nanoseconds per 2^20 nanoseconds.
     pub drift: u64,
     /// Resolution of times.
     pub resolution: u64,
@@ -96,18 +96,18 @@ pub struct Shim {
     pub ends: Monotonic,
     pub unknown: Unknown,
     pub sampler: Sampler,
-    /// The instant at which the host last left the driver, and its sum of time outside.
+    /// The instant at which the host last left the driver, and the sum of its times outside.
     pub left: Monotonic,
     pub outside: WallTime,
-    /// The sum of time outside the driver at each stream's last launch.
+    /// The sum of the host's times outside the driver, at each stream's last launch.
     pub launched: Vec<WallTime>,
     /// The instant of each stream's last launch.
     pub last: Vec<Monotonic>,
     /// The instant since which a stream is known to be empty.
     pub empty: Vec<Option<Monotonic>>,
-    /// For an empty stream, the instant of its first launch, and the host's time outside at that instant.
+    /// For a stream that was empty, the instant of the first launch into it, and the host's time outside at that instant.
     pub spells: Vec<Option<(Monotonic, WallTime, Spell)>>,
-    /// The place up to which the ring has been read, and the instant at which places had been overwritten before.
+    /// The place up to which the process has read the ring.
     pub read_to: u64,
     /// The payment of a launch inside the driver.
     pub entering: GpuTime,
@@ -116,14 +116,14 @@ pub struct Shim {
     /// The end of the intervals of this process and of its siblings.
     pub own_until: Monotonic,
     pub others_until: Monotonic,
-    /// The end of the siblings' intervals, whatever this process's own are.
+    /// The end of the siblings' intervals, whatever the intervals of this process are.
     pub beside_until: Monotonic,
     pub outstanding: GpuTime,
     pub settled_at: Monotonic,
     pub launches: u64,
     /// Kernels of about 400 ms with a measured end.
     pub long_kernels: u64,
-    /// The cost of an event, the events that tell it before they pass, and whether they were recorded.
+    /// The cost of an event, the events that measure it before they pass, and whether they were recorded.
     pub cost: EventCost,
     pub at_first: Vec<usize>,
     pub is_calibrated: bool,
@@ -135,7 +135,7 @@ pub struct Shim {
     /// Number of payments.
     pub takes: u32,
     pub events: u64,
-    /// The state without any measurement but NVML's.
+    /// The state of a process that only NVML measures.
     pub nvml_only: Option<NvmlOnly>,
 }
 
@@ -196,7 +196,11 @@ impl Shim {
         Some(known)
     }
 
-    /// Pays for a launch. On failure it returns the reason to wait. `since` is the instant of the first request.
+    /// Pays for a launch. If that fails, returns the reason to wait. `since` is the instant of the first request.
+    ///
+    /// First come the bounds: on launches of unknown cost, then on queued work. A launch of known cost is then paid from the
+    /// lease. If the lease has too little, such a launch may go beside other streams' work on debt. Otherwise the lease
+    /// takes time from the slice.
     pub fn admit(
         &mut self,
         (kind, stream): (&Kind, usize),
@@ -222,7 +226,7 @@ impl Shim {
         let is_at_end = least < queue_bound::LEAST_BOUND && self.queued_work.admits_at_end(cost, left);
         if !self.queued_work.admits_within(cost, least) && !is_at_end {
             self.close_all(now, gpu);
-            // Others have their turns meanwhile.
+            // Other processes have their turns meanwhile.
             slice.asks[self.me].requested = GpuTime::ZERO;
             let left = self.ends.since(now) - queue_bound::AT_END;
             let is_bounded = least < queue_bound::LEAST_BOUND && !left.is_zero();
@@ -265,7 +269,7 @@ impl Shim {
         Ok(self.pay(known, estimate))
     }
 
-    /// Returns the GPU time that was launched beside others, after one more launch. `None`: it may not go.
+    /// Returns the GPU time launched beside other work, after one more launch. `None`: the launch may not go.
     fn goes_beside(&self, stream: usize, estimate: &Estimate, now: Monotonic) -> Option<GpuTime> {
         let ends = |stream: usize| {
             let open = self.open[stream].as_ref();
@@ -278,7 +282,7 @@ impl Shim {
         self.overlap_debt.go(estimate, done, last)
     }
 
-    /// Returns the smallest payment with which overlapping launches go together.
+    /// Returns the smallest payment with which overlapping launches start together.
     fn together(&self, estimate: &Estimate) -> GpuTime {
         if self.open.len() < 2 {
             return GpuTime::ZERO;
@@ -295,7 +299,7 @@ impl Shim {
         self.pending.iter().any(|pending| !pending.is_empty())
     }
 
-    /// Returns the prepaid time without a measurement: credit, open batches, and batches in flight.
+    /// Returns the prepaid time that is not measured: the credit, open batches, and batches in flight.
     pub fn unmeasured(&self) -> u128 {
         let open = self.open.iter().flatten().map(|open| open.batch.prepaid());
         let pending = self.pending.iter().flatten();
@@ -305,7 +309,7 @@ impl Shim {
         times.map(|time| u128::from(time.nanos())).sum()
     }
 
-    /// Returns the true duration of the work without a measurement.
+    /// Returns the true duration of the work that is not measured.
     pub fn under_way(&self) -> GpuTime {
         let all = self.open.iter().flatten().chain(self.pending.iter().flatten());
         all.map(|timed| timed.truth).fold(GpuTime::ZERO, GpuTime::saturating_add)

@@ -38,11 +38,11 @@ const SETS: [Set; 19] = [
     &[(80, us(100), 1), (12, us(1500), 1)],
 ];
 
-/// The set that misses the target of 1 point at turns of 30 ms, by half a point.
+/// The set that misses the target of 1 point at time slices of 30 ms, by half a point.
 const HARDEST: Set = &[(30, us(50_000), 2), (60, us(5_000), 2)];
 
-/// Returns the error of each slice in hundredths of points: of its mean over ten seconds, and of 95 % of its windows of one
-/// second.
+/// Returns two errors of each slice in hundredths of points. The first is the error of its mean over ten seconds. The
+/// second is the error of 95 % of its windows of one second.
 fn errors(machine: Machine, set: Set) -> Vec<(i64, i64)> {
     let limits: Vec<_> = set.iter().map(|(share, ..)| rate_limit(share * 10, 20)).collect();
     let programs = |(slice, (_, kernel, count)): (usize, &(u64, GpuTime, u64))| {
@@ -75,12 +75,12 @@ fn errors(machine: Machine, set: Set) -> Vec<(i64, i64)> {
 fn table_of_slices_side_by_side() {
     let (mut cells, mut missed) = (0, Vec::new());
     for (name, renews, waits) in [("yields", false, false), ("renews", true, false), ("waits", false, true)] {
-        // The default of drivers (1.024 ms) and the lengths that an operator can set (2, 10 and 30 ms). 9 ms lies between those
-        // that the replay begins with.
+        // These are the default of drivers (1.024 ms) and the lengths that an operator can set (2, 10 and 30 ms). 9 ms lies
+        // between lengths with which the replay begins.
         for slice in [1_024, 2_000, 9_000, 10_000, 30_000] {
             for set in SETS {
-                // Ten seconds have 330 time slices of 30 ms, and four contexts share them. A kernel of 50 ms ends in every second
-                // one of its context at most, so the length of a time slice is learned from little.
+                // Ten seconds have 330 time slices of 30 ms, and four contexts share them. A kernel of 50 ms ends at most
+                // in every second time slice of its context. So the replay learns the length of a time slice from few ends.
                 let most = if slice == 30_000 && set == HARDEST { 150 } else { 100 };
                 let machine =
                     Machine { slice: WallTime::from_micros(slice), renews, waits, ..Machine::default() };

@@ -36,16 +36,16 @@ pub struct Slice {
     pub factor: u32,
     /// True if published intervals are replayed, which corrects the errors of the factor.
     pub is_replayed: bool,
-    /// True if nothing tells the slice's time from that of its neighbours.
+    /// True if nothing distinguishes the slice's time from the time of its neighbours.
     pub unattributed: bool,
     pub overlap: Overlap,
     /// Sum of the prepaid and settled GPU time.
     pub paid: i128,
     /// Sum of the measured GPU time.
     pub measured: i128,
-    /// The use that the slice reports. A replay only increases it.
+    /// The use that the slice reports. A replay can only increase it.
     pub used: GpuTime,
-    /// Time that a replay refunded and that counts as used.
+    /// Time that a replay refunded and that still counts as used.
     pub overcounted: GpuTime,
     /// GPU time that processes had prepaid when they died.
     pub lost: i128,
@@ -61,7 +61,7 @@ pub struct Slice {
     pub refunded: bool,
     /// Wall time that launches waited.
     pub throttled: WallTime,
-    /// Sum of the time that its processes prepaid that only NVML measures.
+    /// Sum of the time that processes prepaid which only NVML measures.
     pub prepaid: GpuTime,
     /// Largest queued work of a process.
     pub queue_bound: GpuTime,
@@ -101,7 +101,7 @@ impl Slice {
         }
     }
 
-    /// Returns true if no other process uses it.
+    /// Returns true if no other process uses the slice.
     pub fn is_alone(&self, me: usize) -> bool {
         self.asks.iter().enumerate().all(|(other, ask)| other == me || ask.virtual_service.is_zero())
     }
@@ -123,7 +123,7 @@ impl Slice {
         lease::size_for(&situation, 1, self.queue_bound)
     }
 
-    /// Takes time for a process. On failure it returns the instant of the next try.
+    /// Takes time for a process. If that fails, returns the instant of the next try.
     pub fn take(&mut self, me: usize, amount: GpuTime, now: Monotonic) -> Result<(), Monotonic> {
         if self.asks[me].requested.is_zero() {
             let served = fair_queue::start(
@@ -161,7 +161,7 @@ impl Slice {
         self.got[me] = self.got[me].saturating_add(charge);
     }
 
-    /// Returns the requests of all processes, as each of them sees them.
+    /// Returns the requests of all processes, as other processes count them.
     pub fn seen(&self, now: Monotonic) -> impl Iterator<Item = Ask> + Clone {
         self.asks.iter().zip(&self.looks).map(move |(ask, looks)| ask.of_one_that(*looks, now))
     }
@@ -189,7 +189,7 @@ impl Slice {
         self.refunded |= difference.is_refund();
     }
 
-    /// Gives wall time away.
+    /// Gives the slice wall time.
     pub fn give(&mut self, wall_credit: WallTime, now: Monotonic) {
         self.set_paid_until(self.paid_until - wall_credit, now);
         self.debt.give(wall_credit, now, self.rate_limit);

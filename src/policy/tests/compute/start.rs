@@ -15,12 +15,12 @@ const SEEDS: u64 = 10;
 /// Duration of a kernel.
 const LENGTH: GpuTime = GpuTime::from_micros(400);
 
-/// GPU time and waits.
+/// The results: GPU times and waits.
 #[derive(Debug)]
 struct Outcome {
     served: Vec<GpuTime>,
     first_second: GpuTime,
-    /// The longest wait of a launch at any look.
+    /// The longest wait of a launch at any reading.
     wait: WallTime,
 }
 
@@ -60,17 +60,17 @@ fn jain(served: &[GpuTime]) -> u64 {
     sum * sum / served.len() as u64 * 1000 / squares.max(1)
 }
 
-/// Launches that return late, and their delays in microseconds.
+/// Number of launches that return late, each with the delay in microseconds.
 const HELD: [(u64, u64); 5] = [(0, 0), (1, 3_000), (2, 3_000), (2, 300), (8, 4_000)];
 
-/// Compares the worst of some seeds with the targets: those of `ci/accuracy.sh start`.
+/// Compares the worst of some seeds with the targets of `ci/accuracy.sh start`.
 #[test]
 fn processes_that_start_together_are_served_evenly_although_their_first_launches_return_late() {
     for (launches, late) in HELD {
         for limit in [10, 30, 80] {
             let name = format!("{limit} %, {launches} launches {late} us late");
             let rate_limit = rate_limit(limit * 10, 20);
-            // A host that is delayed for less than a kernel may leave the first estimate at a quarter of the kernel.
+            // If a host is delayed for less than a kernel takes, the first estimate may be a quarter of the kernel.
             let misjudged = if late > 0 && us::<GpuTime>(late) < LENGTH { 2 } else { 1 };
             let longest = misjudged * rate_limit.wall(2 * PROCESSES * lease::turn(rate_limit));
             let first = rate_limit.gpu(S) + BURST + PROCESSES * launches.max(1) * LENGTH;
@@ -102,7 +102,7 @@ fn a_process_whose_first_launches_return_late_keeps_to_its_share() {
         let rate_limit = rate_limit(100, 20);
         let most = rate_limit.gpu(S) + BURST + lease::MOST_ALONE + launches.max(1) * LENGTH;
         assert!(outcome.first_second <= most, "{name}: {outcome:?}");
-        // Such a launch is charged for all time that it may have taken.
+        // A launch that returns late is charged for all time that its kernel may have taken.
         assert!(
             outcome.served[0] + launches * us::<GpuTime>(late) >= rate_limit.gpu(3 * S),
             "{name}: {outcome:?}"

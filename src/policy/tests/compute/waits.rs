@@ -12,19 +12,19 @@ use crate::world::{Phase, Process, World};
 /// The record of a waiting process.
 #[derive(Debug, Clone, Default)]
 pub struct Waiter {
-    /// The instant since which it waits without a reason, and whether it waited for the word then.
+    /// The instant since which the process waits without a reason, and whether it waited for the word then.
     due: Option<(Monotonic, bool)>,
     since: Option<Monotonic>,
-    /// The time of each process of the slice when this one began to wait.
+    /// The time of each process of the slice when this process began to wait.
     began: Vec<Had>,
-    /// Their virtual service when it first waited for the word.
+    /// The time that the other processes had taken when this one first waited for the word.
     first: Option<GpuTime>,
     pub stopped_until: Monotonic,
 }
 
-/// Longest wait beyond the debt or the queue, without the process's own delay. For the queue and for
-/// unknown launches it is one look of the worker. That look may free the slice's time, and others may have their
-/// turn. Then a process that waited for the queue begins to wait for the word.
+/// Longest wait beyond the debt or the queue, without the process's own delay. For the queue and for unknown launches it is
+/// one look of the worker. That look may free the slice's time, and others may have their turn. A process that waited for
+/// the queue then begins to wait for the word.
 const PATIENCE: WallTime = WallTime::from_millis(1);
 
 impl Process {
@@ -42,7 +42,7 @@ fn others(me: usize, world: &World) -> GpuTime {
     taken.iter().copied().fold(GpuTime::ZERO, GpuTime::saturating_add) - taken[me]
 }
 
-/// The time of a process.
+/// The GPU time that a process has had.
 #[derive(Debug, Clone, Copy)]
 struct Had {
     taken: GpuTime,
@@ -61,8 +61,9 @@ fn had(other: usize, slice: &Slice, now: Monotonic) -> Had {
     Had { taken: slice.taken[other], got: slice.got[other], served }
 }
 
-/// Returns the most by which one process may pass over another. An idle process may be behind by a bounded time. A process may
-/// also finish the work that it has begun, at its price. That price includes turns of neighbours.
+/// Returns the most time that one process may get before another. An idle process may be behind by a bounded time. A
+/// process may also finish the work that it has begun, at the price of that work. This price includes the turns of
+/// neighbours.
 fn most(other: usize, world: &World) -> GpuTime {
     let process = &world.processes[other];
     let dearest = world.slices[process.slice].dearest[other];
@@ -72,10 +73,9 @@ fn most(other: usize, world: &World) -> GpuTime {
 }
 
 impl Waiter {
-    /// Checks that no process waits without a reason. A wait for the word is at most the debt. A wait for the queue
-    /// or for an unknown launch ends with the process's work on the GPU. Neighbours have their turns, so the queued
-    /// work does not bound it. A wait for an unknown launch is at most [`UNKNOWN_WAIT`]. Returns the excess and the
-    /// reason.
+    /// Checks that no process waits without a reason. A wait for the word is at most the debt. A wait for the queue or for
+    /// an unknown launch ends with the process's work on the GPU. Neighbours have their turns meanwhile, so the queued work
+    /// does not bound it. A wait for an unknown launch is at most [`UNKNOWN_WAIT`]. Returns the excess and the reason.
     pub fn waits_for_nothing(&mut self, me: usize, world: &World) -> Result<WallTime, String> {
         let process = &world.processes[me];
         let Some((wait, since)) =
@@ -111,8 +111,8 @@ impl Waiter {
         Err(format!("process {me} waits {waited} although nothing is {what} ({wait:?})"))
     }
 
-    /// Checks that no process starves. Others may be served before it, each until it has had as much. Their time
-    /// counts only if they used it: if estimates are too large, most of it is refunded.
+    /// Checks that no process starves. Other processes may be served before it, each until it has had as much. Their time
+    /// counts only if they used it: if estimates are too large, most of the time is refunded.
     pub fn starves(&mut self, me: usize, world: &World) -> Result<(), String> {
         let process = &world.processes[me];
         let slice = &world.slices[process.slice];
@@ -145,7 +145,7 @@ impl Waiter {
         Err(format!("process {me} was passed over by {passed} of others in {for_long}"))
     }
 
-    /// Returns true if the check of starvation would fail if the process had not been served since its first wait.
+    /// Returns true if the check of starvation would fail had the process not been served since its first wait.
     pub fn is_starvable(&self, me: usize, world: &World) -> bool {
         let slice = world.processes[me].slice;
         let members = (0..world.processes.len()).filter(|other| world.processes[*other].slice == slice);

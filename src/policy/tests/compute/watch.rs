@@ -14,9 +14,9 @@ use crate::world::{Phase, World};
 struct Seen {
     paid: i128,
     measured: i128,
-    /// Time that it was entitled to since the start, in thousandths of nanoseconds.
+    /// GPU time to which the slice was entitled since the start, in thousandths of nanoseconds.
     entitled: u128,
-    /// The smallest use beyond that.
+    /// The smallest use beyond that time.
     least: i128,
     burst: GpuTime,
     underpaid: GpuTime,
@@ -28,22 +28,22 @@ pub struct Watch {
     started: Monotonic,
     slices: Vec<Seen>,
     waiters: Vec<Waiter>,
-    /// Jumped time that was taken for work. Running work is charged by the clock until it ends. A launch that is
-    /// stopped inside the driver keeps its batch open.
+    /// Jumps of the clock that were charged as work. Running work is charged by the clock until it ends. If a launch is
+    /// stopped inside the driver, its batch stays open.
     jumped: WallTime,
     /// The instant of the last jump or stop, and its end.
     disturbed: Monotonic,
     jumps: Vec<Monotonic>,
-    /// An update of the estimates that the GPU's ground truth contradicts.
+    /// An update of the estimates that contradicts the GPU's ground truth.
     wrong: Option<String>,
-    /// True if the checks are off: where estimates are wrong on purpose, and where nothing measures a launch.
+    /// True if the checks are off. They are off if estimates are wrong on purpose, and if nothing measures a launch.
     pub is_off: bool,
     /// The longest wait for the word beyond the debt.
     pub longest: WallTime,
     pub counts: Counts,
 }
 
-/// Time that may pass unseen between two steps.
+/// Time that may pass between two steps without a check.
 const STEP: WallTime = WallTime::from_micros(100);
 /// Largest payment at once for overlapping launches.
 const TOGETHER: GpuTime = GpuTime::from_millis(16);
@@ -74,7 +74,7 @@ impl Watch {
         waiter.stopped_until = waiter.stopped_until.max(until);
     }
 
-    /// Notes that a launch begins a wait for this reason, or continues it.
+    /// Records that a launch begins a wait for this reason, or continues it.
     pub fn waits(&mut self, before: &Phase, wait: Wait) {
         let counts = &mut self.counts;
         let is_new = |same: fn(&Wait) -> bool| match before {
@@ -88,7 +88,7 @@ impl Watch {
         }
     }
 
-    /// Returns the cases tried up to now.
+    /// Returns the counts of the cases until now.
     pub fn counts(&self, world: &World) -> Counts {
         let starvable =
             self.waiters.iter().enumerate().filter(|(me, waiter)| waiter.is_starvable(*me, world));
@@ -154,12 +154,12 @@ impl Watch {
 
     /// Checks measured time against true time.
     ///
-    /// - A slice with the GPU to itself: they are equal.
+    /// - A slice with the GPU to itself: the measured time equals the true time.
     /// - Beside others, without a replay: the measured time is at least the true time, and at most the passed time.
     /// - Beside others, with a replay: the measured time is at most the passed time.
     ///
-    /// 3 % is for events, and each process may have the error of its clocks. Switches of the GPU, and time inside the
-    /// driver for kernels shorter than their launch, cannot be told from work.
+    /// 3 % is for events, and each process may have the error of its clocks. Switches of the GPU cannot be distinguished
+    /// from work. For kernels shorter than their launch, time inside the driver cannot be distinguished from work either.
     fn measured_is_true(&self, at: usize, world: &World) -> Result<(), String> {
         let own = || world.processes.iter().filter(|process| process.slice == at);
         let (measured, used) = (world.slices[at].measured.max(0) as u64, world.used(at));
@@ -179,9 +179,9 @@ impl Watch {
         Err(format!("slice {at} measured {measured} of {used} in {passed}, with {under_way} under way"))
     }
 
-    /// Checks that use stays within the share. In any time it is at most the share, the burst, one launch, leases,
-    /// the errors of estimates, and a hundredth for measurements. If streams may overlap, a process takes more at
-    /// once ([`lease::together`]), and launches beside others as debt.
+    /// Checks that use stays within the share. Over any time it is at most the share, the burst, one launch, leases, the
+    /// errors of estimates, and a hundredth for measurements. If streams may overlap, a process takes more at once
+    /// ([`lease::together`]), and launches beside others as debt.
     fn physics(&mut self, at: usize, passed: WallTime, world: &World) -> Result<(), String> {
         let (slice, seen) = (&world.slices[at], &mut self.slices[at]);
         let own = || world.processes.iter().filter(|process| process.slice == at);

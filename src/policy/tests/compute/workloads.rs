@@ -9,17 +9,17 @@ use crate::world::{Machine, Meter};
 const US: GpuTime = GpuTime::from_micros(1);
 const MS: GpuTime = GpuTime::from_millis(1);
 
-/// A workload: programs, each of a slice. The first one is judged.
+/// A workload: programs, each with its slice. The checks judge the first slice.
 pub struct Workload {
     pub name: &'static str,
     pub build: fn(u64) -> Vec<(usize, Program)>,
-    /// The limits of all slices for this limit of the judged one.
+    /// Returns the limits of all slices if the first slice has this limit.
     pub limits: fn(u64) -> Vec<u64>,
     pub burst: u64,
     /// GPU time of simultaneous kernels.
     pub group: GpuTime,
     pub target: Target,
-    /// The change of the usual machine.
+    /// Changes the usual machine for this workload.
     pub machine: fn(Machine) -> Machine,
 }
 
@@ -30,11 +30,13 @@ pub enum Target {
     Short,
     /// Kernels of this duration: the mean within its physical bound, or one point.
     Long(GpuTime),
-    /// Beside other slices: the mean within 1 point, windows within 5.
+    /// Beside other slices: the mean within 1 point, windows within 5 points.
     Beside,
-    /// A workload that never needs all of its share: the 99th percentile of latencies is at most 1.2 times that without a limit.
+    /// A workload that never needs all of its share. The 99th percentile of its latencies is at most 1.2 times that without
+    /// a limit.
     Latency,
-    /// As documented: mean and windows in hundredths of points and Jain's index in thousandths, from `after` seconds on.
+    /// The documented values, from `after` seconds on: mean and windows in hundredths of points, and Jain's index in
+    /// thousandths.
     Within { mean: i64, windows: i64, jain: u64, after: u64 },
 }
 
@@ -55,8 +57,8 @@ fn several(count: usize) -> Vec<(usize, Program)> {
     (0..count).map(|me| (0, if me % 2 == 0 { small(20 * US) } else { small(200 * US) })).collect()
 }
 
-/// Ten launches of 1 ms at once, and then a wait for them: more than half of the share without a limit. The other program would
-/// use all of it as well.
+/// Ten launches of 1 ms at once, and then a wait for them. Without a limit this is more than half of the share. The other
+/// program would use all of it as well.
 fn bursty_beside_steady(limit: u64) -> Vec<(usize, Program)> {
     vec![(0, small(MS).requests(WallTime::from_millis(1_000).part(limit), 10)), (0, small(20 * US))]
 }
@@ -77,7 +79,7 @@ fn rest(limit: u64, others: u64) -> Vec<u64> {
 }
 
 impl Target {
-    /// Returns the first seconds, which are not judged.
+    /// Returns the number of first seconds, which are not judged.
     pub fn after(self) -> u64 {
         if let Self::Within { after, .. } = self { after } else { 1 }
     }
@@ -95,7 +97,7 @@ pub const WORKLOADS: [Workload; 21] = [
         machine: usual,
     },
     Workload {
-        // The GPU waits for each launch.
+        // The GPU waits for each launch, because launches are slow.
         name: "5 us, slow launches",
         build: |_| one(small(5 * US).sync(10)),
         limits: alone,
@@ -290,13 +292,13 @@ fn seconds(machine: Machine) -> Machine {
     Machine { nvml: (ms(1_000), ms(300)), ..machine }
 }
 
-/// Makes a machine on which events take no time. The turns of neighbours alone move windows by 21.3 to 21.8 points, depending on
-/// the seed, and the bound is 22. Events of 2.5 us add 0.3 to 0.9.
+/// Makes a machine on which events take no time. The turns of neighbours alone move windows by 21.3 to 21.8 points,
+/// depending on the seed, and the bound is 22. Events of 2.5 us would add 0.3 to 0.9 points.
 fn apart(machine: Machine) -> Machine {
     Machine { rings: false, ..machine }.with_free_events()
 }
 
-/// Targets of one process, and of several of a slice, that NVML alone measures.
+/// Targets for one process, and for several processes of a slice, that only NVML measures.
 const ONE_BY_NVML: Target = Target::Within { mean: 50, windows: 400, jain: 990, after: 4 };
 const SEVERAL_BY_NVML: Target = Target::Within { mean: 400, windows: 800, jain: 300, after: 4 };
 
@@ -305,9 +307,10 @@ const fn by_nvml(name: &'static str, build: fn(u64) -> Vec<(usize, Program)>, ta
     Workload { name, build, limits: alone, burst: 20, group: GpuTime::ZERO, target, machine: coarse }
 }
 
-/// Machines with less information: only NVML's samples, or rare samples, or no intervals of other slices. Without intervals a
-/// slice has less than its share beside others, because its charge includes their turns. A window of NVML names one process. So
-/// with NVML alone, processes of a slice divide its time unevenly, and slices beside others have their shares roughly.
+/// Machines with less information: only NVML's samples, or rare samples, or no intervals of other slices. Without intervals
+/// a slice has less than its share beside others, because its charge includes their turns. A window of NVML names one
+/// process. So with NVML alone, processes of a slice divide its time unevenly, and slices beside others have their shares
+/// only roughly.
 pub const DEGRADED: [Workload; 10] = [
     by_nvml("nvml: 20 us", |_| one(small(20 * US)), ONE_BY_NVML),
     by_nvml("nvml: mixed", |_| one(mixed()), ONE_BY_NVML),

@@ -25,7 +25,7 @@ pub enum Phase {
         since: Monotonic,
         wait: Option<Wait>,
     },
-    /// Inside the driver, whose queue is full.
+    /// The thread is inside the driver, whose queue is full.
     Full {
         launch: Launch,
         paid: Option<Paid>,
@@ -34,7 +34,7 @@ pub enum Phase {
         launch: Launch,
         paid: Option<Paid>,
     },
-    /// Inside the driver, which has submitted the work to the GPU.
+    /// The thread is inside the driver, which has submitted the work to the GPU.
     Submitted {
         launch: Launch,
         paid: Option<Paid>,
@@ -54,7 +54,7 @@ pub struct Process {
     pub slice: usize,
     pub client: usize,
     pub program: Program,
-    /// The program's own random choices, so it does the same with and without a limit.
+    /// The program's own random choices. So it does the same with and without a limit.
     chance: Chance,
     pub shim: Shim,
     pub phase: Phase,
@@ -71,12 +71,12 @@ impl Process {
         !matches!(self.phase, Phase::Dead)
     }
 
-    /// Returns true if its worker is awake.
+    /// Returns true if the process's worker is awake.
     pub fn has_worker(&self) -> bool {
         self.is_alive() && (self.shim.is_busy() || matches!(self.phase, Phase::Asks { .. }))
     }
 
-    /// Returns the instant since which it waits for the word.
+    /// Returns the instant since which the process waits for the word.
     pub fn waits_for_word(&self) -> Option<Monotonic> {
         match self.phase {
             Phase::Asks { wait: Some(Wait::Word(_)), since, .. } => Some(since),
@@ -95,11 +95,11 @@ pub struct World {
     pub processes: Vec<Process>,
     pub chance: Chance,
     pub watch: Watch,
-    /// True if there is any limit.
+    /// True if any slice has a limit.
     pub limited: bool,
     pub faults: Vec<(Monotonic, Fault)>,
     pub sampler: Sampler,
-    /// Each slice's knowledge of all slices.
+    /// The knowledge of each slice about all slices.
     pub attributions: Vec<Attribution>,
 }
 
@@ -198,6 +198,8 @@ impl World {
         result
     }
 
+    /// Advances to the next event, but not beyond `until`, and handles everything that is due: first the GPU, then a fault,
+    /// a sample, the looks for attribution, and last the processes.
     fn step(&mut self, until: Monotonic) {
         let gpu = ns::<Monotonic>(self.gpu.next()) + self.clock_offset;
         let never = Monotonic::NEVER;
@@ -347,12 +349,12 @@ impl World {
             process.shim.leave(&launch.kind, paid, what, self.now, &mut self.gpu);
         }
         process.phase = Phase::Ready;
-        // Every program has a little work of its own.
+        // After each launch, every program works on the host for a short time.
         process.wake = self.now + ns(300);
         self.arm(me);
     }
 
-    /// Arms the worker thread. It looks once a millisecond while there is work in flight.
+    /// Starts the worker thread. It looks once a millisecond while work is in flight.
     fn arm(&mut self, me: usize) {
         let busy = self.processes[me].shim.is_busy();
         let process = &mut self.processes[me];
@@ -374,7 +376,7 @@ impl World {
         self.read_along(at);
     }
 
-    /// Lets the workers of waiting processes read as often, so they lose no interval of the ring.
+    /// Lets the workers of waiting processes read the ring as often, so that they lose no interval.
     fn read_along(&mut self, at: usize) {
         let slice = &self.slices[at];
         for process in self.processes.iter_mut().filter(|process| process.slice == at && process.has_worker())

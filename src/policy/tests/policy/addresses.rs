@@ -14,7 +14,7 @@ fn spreading_to(spread: u64) -> u64 {
     (spread ^ spread >> 32).wrapping_mul(inverse).rotate_left(8)
 }
 
-/// Generates addresses of which many belong to the same few slots, including those at the end of the table.
+/// Generates addresses of which many have the same few slots, including the slots at the end of the table.
 fn address() -> impl Strategy<Value = u64> {
     prop_oneof![
         (0_u64..6, 0_u64..40).prop_map(|(home, which)| spreading_to(which << 40 | home)),
@@ -38,7 +38,7 @@ proptest! {
     fn a_table_behaves_as_a_map(steps in vec((address(), any::<bool>()), 0..600)) {
         let (mut table, mut model) = (AddressTable::default(), HashMap::new());
         for (value, (address, inserts)) in (0_u32..).zip(steps) {
-            // A driver returns no address twice before it was freed.
+            // A driver does not return an address again before the program has freed it.
             if inserts && !model.contains_key(&address) {
                 table.insert(address, value);
                 model.insert(address, value);

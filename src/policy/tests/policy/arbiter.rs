@@ -212,7 +212,7 @@ proptest! {
         let first = arbiter.look(ns(1 << 40), &slices)[0];
         prop_assert!(first.rate_limit.gpu(first.wall_credit) <= ns(4 * STEP * u64::from(limit) / 1000));
         let given = arbiter.look(ns((1 << 40) + passed), &slices)[0];
-        // GPU time of the rate and the wall credit together.
+        // GPU time of the rate and of the wall credit together.
         let gpu = given.rate_limit.gpu(ns::<WallTime>(passed) + given.wall_credit);
         prop_assert!(gpu <= ns(passed * u64::from(limit) / 1000 + 1), "{given:?}");
     }
@@ -247,7 +247,7 @@ fn fixed_keeps_its_limit_where_less_than_the_gpu_is_divided() {
         let slices =
             [(0, CorePolicy::Fixed, 300), (1, CorePolicy::Equal, 1000), (2, CorePolicy::Equal, 1000)].map(
                 |(id, policy, limit)| {
-                    // The queues do not empty: the GPU gives less than the rates.
+                    // The queues do not become empty: the GPU gives less than the rates.
                     let figures = Figures {
                         used: ns(look * STEP / 5),
                         queued: ms(10),
@@ -263,8 +263,8 @@ fn fixed_keeps_its_limit_where_less_than_the_gpu_is_divided() {
     assert!(given[1].rate_limit.rate().get() < 300, "{given:?}");
 }
 
-/// Looks `looks` times at two slices, and returns the result. The first has this policy and priority. `figures` gives those of a
-/// slice at a look.
+/// Looks `looks` times at two slices, and returns the result. The first slice has this policy and priority. `figures`
+/// returns the figures of a slice at a look.
 fn looked_at(looks: u64, first: (CorePolicy, Priority), figures: impl Fn(u64, u64) -> Figures) -> Vec<Grant> {
     let mut arbiter = Arbiter::default();
     let mut look = |at: u64| {
@@ -303,7 +303,7 @@ fn others_queue_and_save_up_little_beside_high_priority_busy_or_not() {
 
 #[test]
 fn no_slice_goes_early_while_work_of_high_priority_is_queued() {
-    // The last tenth of a millisecond of a request, beside a slice that waits.
+    // The last tenth of a millisecond of a request is left, and another slice waits.
     let ending = |queued: GpuTime| {
         move |id: u64, _: u64| match id {
             0 => Figures { queued, ..Figures::default() },
@@ -352,7 +352,7 @@ fn high_priority_takes_the_gpu_at_the_look_that_finds_it_busy_and_leaves_it_at_t
 
 #[test]
 fn the_part_kept_beside_high_priority_is_for_slices_that_have_not_had_far_more() {
-    // The other slice has all of the GPU for 200 ms, and none from then on.
+    // The other slice has the whole GPU for 200 ms, and nothing from then on.
     let rate = |looks: u64| {
         let figures = |id: u64, look: u64| match id {
             0 if look < 200 => Figures::default(),
@@ -369,11 +369,11 @@ fn the_part_kept_beside_high_priority_is_for_slices_that_have_not_had_far_more()
 fn a_slice_that_waits_because_of_others_needs_is_no_sign_of_an_idle_gpu() {
     let figures = |id: u64, look: u64| {
         let is_high = id == 0;
-        // The other slice has no more than its kept part.
+        // The other slice gets no more than its kept part.
         let (phase, used) = (look % 20, look * STEP / if is_high { 2 } else { 25 });
         match (is_high, phase) {
             (true, 0..10) => Figures { used: ns(used), queued: ms(6), ..Figures::default() },
-            // The first look that finds the other slice idle finds this one still waiting.
+            // At the first look that finds the other slice idle, this slice still waits.
             (false, 0..=10) => Figures { used: ns(used), waits: true, ..Figures::default() },
             (false, _) => Figures { used: ns(used), queued: ms(3), ..Figures::default() },
             (true, _) => Figures { used: ns(used), ..Figures::default() },

@@ -8,7 +8,7 @@ const FORMATS: &[u32] = &[
     0xa1, 0xa5, 0xb0, 0xb1, 0xc0, 0xc1, 0xc2, 0xc3, 0xc4, 0xc5, 0xcb, 0xdead,
 ];
 
-/// Generates extents of all magnitudes, including those that no array has.
+/// Generates extents of all magnitudes, including extents that no array has.
 fn extent() -> impl Strategy<Value = u64> {
     prop_oneof![4 => (0_u32..18, any::<u64>()).prop_map(|(bits, n)| n & ((1 << bits) - 1)), 1 => any::<u64>()]
 }

@@ -1,5 +1,5 @@
-//! Tests the charge for small memory against a driver that keeps it in shared blocks. The charge is never less than the driver
-//! holds, and equal once all calls have returned.
+//! Tests the charge for small memory against a driver that keeps it in shared blocks. The charge is never less than the
+//! bytes that the driver holds, and equals them when all calls have returned.
 
 use gpuslice_policy::sizes::blocks::{
     BLOCK, BlockFamily, Blocks, Change, Kind, LARGEST_SMALL, Payment, taken,
@@ -30,7 +30,7 @@ fn sizes_agree_with_the_measured_ones() {
     }
 }
 
-/// A driver that keeps each family in blocks of its own, and fills blocks before it takes a new one.
+/// A driver that keeps each family in separate blocks, and fills blocks before it takes a new one.
 #[derive(Default)]
 struct Driver {
     /// Blocks by start: family, and the slots in use.
@@ -45,7 +45,7 @@ impl Driver {
         };
         let open: Vec<u64> = self.blocks.iter().filter_map(has_room).collect();
         let start = if open.is_empty() {
-            // The lowest free address: addresses of ended blocks are reused.
+            // The driver takes the lowest free address, so it reuses addresses of ended blocks.
             let start =
                 (1..).map(|number| number * BLOCK).find(|start| !self.blocks.contains_key(start)).unwrap();
             self.blocks.insert(start, (slot, vec![false; usize::try_from(BLOCK / slot).unwrap()]));
@@ -84,13 +84,13 @@ fn begin(blocks: &mut Blocks, family: BlockFamily) -> Payment {
 
 /// A call in progress.
 enum Call {
-    /// Decided; the driver has not been called.
+    /// The payment is decided, and the driver has not been called.
     Begun(Payment, u64),
     /// The driver has allocated.
     Made(Payment, u64),
-    /// To be freed; the driver has not been called.
+    /// The allocation is to be freed, and the driver has not been called.
     Frees(u64),
-    /// The driver has freed it.
+    /// The driver has freed the allocation.
     Freed(u64),
 }
 
@@ -176,7 +176,7 @@ impl World {
     }
 }
 
-/// Slots of which a block has 2, 4 and 16.
+/// Sizes of slots, of which a block has 2, 4 and 16.
 const SLOTS: [u64; 3] = [LARGEST_SMALL, LARGEST_SMALL / 2, LARGEST_SMALL / 8];
 
 proptest! {
@@ -243,7 +243,7 @@ fn a_driver_that_packs_otherwise_is_charged_by_its_addresses() {
     // The driver takes a new block although the first one has room.
     assert!(!lands(MIB, BLOCK, &mut charged));
     assert!(lands(MIB, 2 * BLOCK, &mut charged));
-    // Another size in a known block.
+    // The driver puts another size into a known block.
     assert!(!lands(512, BLOCK + MIB, &mut charged));
     assert_eq!(charged, 2);
     for address in [BLOCK, BLOCK + MIB, 2 * BLOCK] {
@@ -269,7 +269,7 @@ fn no_allocation_counts_on_a_block_that_is_not_reserved_yet() {
 fn a_refused_call_takes_a_slot_that_another_call_has_paid_for() {
     let mut blocks = Blocks::default();
     let family = BlockFamily::of(7, Kind::Linear, MIB).unwrap();
-    // Both find no block. One reserves the last block of the quota, which has a slot for the other.
+    // Both calls find no block. One of them reserves the last block of the quota, which has a slot for the other one.
     let (first, second) = (blocks.begin(family), blocks.begin(family));
     assert!(first.needs_block() && second.needs_block());
     blocks.reserved(&second);

@@ -32,7 +32,7 @@ enum Step {
     Launch(usize),
     Done(usize),
     End(usize),
-    /// A destroyed executable is no longer in use.
+    /// A destroyed executable is not in use any more.
     Free(usize),
     Trim,
     BeginReading,

@@ -1,9 +1,9 @@
 //! Tests that the charge for a pool covers the bytes that it holds, in every interleaving of its threads' steps.
 //!
-//! Threads allocate, free, wait and trim on a model of a driver's pool. At each of their steps, and at each call of
-//! the driver, another thread may continue. After every call of the driver the ledger is compared with the bytes that
-//! the pool holds. The ledger never exceeds the quota, so no fitting allocation is refused. In half of the programs a thread may
-//! destroy the pool. Then the ledger is compared with the bytes of its allocations.
+//! Threads allocate, free, wait and trim on a model of a driver's pool. At each of their steps, and at each call of the
+//! driver, another thread may continue. After every call of the driver the test compares the ledger with the bytes that the
+//! pool holds. The ledger never exceeds the quota, so no fitting allocation is refused. In half of the programs a thread
+//! may destroy the pool. The test then compares the ledger with the bytes of the pool's allocations.
 
 use gpuslice_policy::pool::holes::FreeFor;
 use gpuslice_policy::pool::{self, POOL_GROWTH, PoolDriver, PoolLedger};
@@ -19,7 +19,7 @@ const SCHEDULES: usize = 4000;
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Use {
     Used,
-    /// Freed in a stream that has not reached the free.
+    /// The block is freed in a stream that has not reached the free.
     Pending(usize),
     Free,
 }
@@ -43,14 +43,14 @@ impl Driver {
         blocks.filter(|(_, state)| *state != Use::Free).map(|(size, _)| size).sum()
     }
 
-    /// Returns the bytes that the charge must cover: of a destroyed pool those of its allocations.
+    /// Returns the bytes that the charge must cover. For a destroyed pool they are the bytes of its allocations.
     fn covered(&self) -> u64 {
         let blocks = self.pieces.values().flat_map(BTreeMap::values);
         let live = blocks.filter(|(_, state)| *state == Use::Used).map(|(size, _)| size);
         if self.ended { live.sum() } else { self.held() }
     }
 
-    /// Destroys the pool. Returns false if that was done before.
+    /// Destroys the pool. Returns false if it was destroyed before.
     fn end(&mut self) -> bool {
         !core::mem::replace(&mut self.ended, true)
     }
@@ -88,7 +88,7 @@ impl Driver {
         piece.get_mut(&address).expect("a block").1 = Use::Pending(stream);
     }
 
-    /// Notes that a stream reaches its end.
+    /// Records that a stream reaches its end.
     fn arrive(&mut self, stream: usize) {
         for piece in self.pieces.values_mut() {
             for block in piece.values_mut().filter(|(_, state)| *state == Use::Pending(stream)) {
@@ -121,16 +121,17 @@ impl Driver {
 struct World {
     books: Mutex<PoolLedger>,
     driver: Mutex<Driver>,
-    /// Calls in flight that destroy the pool, and whether one has. Meanwhile its counter is not read.
+    /// Number of calls in flight that destroy the pool, and whether one has ended. Meanwhile no thread reads the pool's
+    /// counter.
     endings: std::sync::Mutex<(u32, bool)>,
     /// True if the program may destroy the pool.
     can_end: bool,
     /// The charged bytes. This is not one of shuttle's locks, so no other thread runs inside.
     ledger: std::sync::Mutex<u64>,
     quota: u64,
-    /// Charged bytes of other memory than the pool's.
+    /// Charged bytes of memory that does not belong to the pool.
     other: std::sync::Mutex<u64>,
-    /// Number of waits of a thread before it is refused.
+    /// Number of times that a thread waits before its allocation is refused.
     patience: u32,
 }
 
@@ -161,7 +162,7 @@ impl World {
         thread::yield_now();
         let mut driver = self.driver.lock().unwrap();
         let result = call(&mut driver);
-        // There is no yield in between, so the two figures are of one instant.
+        // No yield comes in between, so the two figures belong to one instant.
         let (held, other) = (driver.covered(), *self.other.lock().unwrap());
         let charged = *self.ledger.lock().unwrap();
         assert!(
@@ -173,7 +174,7 @@ impl World {
         result
     }
 
-    /// Asks the driver's counter, unless the driver may have destroyed the pool. It may do so between the two.
+    /// Reads the driver's counter, unless the driver may have destroyed the pool. It may destroy the pool between the two checks.
     fn counter(&self, read: impl FnOnce(&Driver) -> u64) -> Option<u64> {
         if *self.endings.lock().unwrap() != (0, false) {
             return None;
@@ -181,7 +182,7 @@ impl World {
         self.driver(|driver| (!driver.ended).then(|| read(driver)))
     }
 
-    /// Takes other memory, or frees what was taken.
+    /// Takes other memory, or frees the other memory that was taken.
     fn turn_other(&self) {
         let taken = *self.other.lock().unwrap();
         if taken > 0 {
@@ -312,7 +313,7 @@ fn storm() {
         })
         .collect();
     threads.into_iter().for_each(|thread| thread.join().unwrap());
-    // With all threads at rest, the charge equals the pool's memory. That of a destroyed pool does without another reading.
+    // With all threads at rest, the charge equals the pool's memory. For a destroyed pool this needs no further reading.
     if !world.driver.lock().unwrap().ended {
         pool::reconcile(&*world);
     }
@@ -320,7 +321,7 @@ fn storm() {
     assert_eq!(*world.ledger.lock().unwrap(), world.driver.lock().unwrap().covered() + other);
 }
 
-/// Threads take blocks until one is refused, without a free. Whatever the order, no byte of the quota may be left.
+/// Threads take blocks until one is refused, without a free. In every order, no byte of the quota may be left.
 fn fill() {
     let quota = POOL_GROWTH * thread_rng().gen_range(1..5_u64);
     let world = Arc::new(World { patience: u32::MAX, ..World::new(quota) });

@@ -1,4 +1,4 @@
-//! Properties of every configuration, with random contents.
+//! Properties that every configuration has, with random contents.
 
 use gpuslice_policy::config::{
     Burst, Config, DeviceIdentity, DeviceName, Fault, FileRead, OperatorFiles, PerDevice, Quota, Weight,

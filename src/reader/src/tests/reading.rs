@@ -66,7 +66,7 @@ impl Bench {
     }
 }
 
-/// A handle as a program has it.
+/// An open handle. Its drop closes it.
 struct Handle(*mut Slice);
 
 impl Drop for Handle {
@@ -146,7 +146,7 @@ fn all_figures_of_a_device_come_through() {
     bench.member.count_launches(bench.device, 15);
     bench.member.set_measure_source(bench.device, 2);
     bench.member.set_correction(bench.device, 500_000);
-    // Words that no member writes in this test.
+    // The test writes these words itself, because no member writes them here.
     let at = |name: &str| FIGURES.iter().find(|(known, _)| *known == name).unwrap().1 as u64;
     let file = OpenOptions::new().write(true).open(bench.path()).unwrap();
     let of_process = at("time.offset") + at("time.processes");
@@ -212,7 +212,7 @@ fn processes_come_by_slot_with_their_own_figures() {
     assert_eq!([first.held, first.refused, first.used_ns, first.launches], [100, 0, 0, 0]);
     assert_eq!([second.held, second.refused, second.used_ns, second.launches], [20, 1, 5, 6]);
     assert_eq!(handle.device(0).unwrap().held, 120);
-    // Less room than processes.
+    // The caller has less room than there are processes.
     let (status, count, read) = handle.processes(1);
     assert_eq!((status, count, read.len(), read[0].slot), (Status::Room.number(), 2, 1, 0));
     let (status, count, _) = handle.processes(0);
@@ -235,11 +235,11 @@ fn a_caller_with_another_header_gets_its_fields_and_zeroes_for_the_rest() {
         gpuslice_read_device(handle.0, 0, bytes.as_mut_ptr().cast(), DeviceFigures::FIRST_SIZE - 1)
     };
     assert_eq!(status, Status::Argument.number());
-    // The structures of processes lie as far apart as the caller's.
+    // The distance between two structures of processes is the size that the caller passes.
     let (_other, _) = join(&bench.path(), limits());
     let stride = size_of::<ProcessFigures>() + 8;
     let mut bytes = vec![0xaa_u8; 2 * stride];
-    // SAFETY: room for two of this size.
+    // SAFETY: the handle is open, and `bytes` has room for two structures of `stride` bytes.
     let status = unsafe {
         gpuslice_read_processes(handle.0, 0, bytes.as_mut_ptr().cast(), stride, 2, ptr::null_mut())
     };
@@ -271,7 +271,7 @@ fn wrong_arguments_have_a_status_and_nothing_is_written() {
         ]
     };
     assert_eq!(said, [Status::Argument.number(); 11]);
-    // SAFETY: null is allowed.
+    // SAFETY: each of these functions allows null.
     let names = unsafe {
         gpuslice_close(ptr::null_mut());
         [gpuslice_name(ptr::null()), gpuslice_path(ptr::null())]
@@ -280,7 +280,7 @@ fn wrong_arguments_have_a_status_and_nothing_is_written() {
     assert_eq!(handle.device(1).unwrap_err(), Status::NoDevice.number());
     assert_eq!(handle.device(u32::MAX).unwrap_err(), Status::NoDevice.number());
     // A caller that wants no number passes null.
-    // SAFETY: null is allowed.
+    // SAFETY: the handle is open, and the function allows null for the count.
     assert_eq!(unsafe { gpuslice_device_count(handle.0, ptr::null_mut()) }, Status::OK);
 }
 
@@ -304,7 +304,7 @@ fn each_failure_to_open_has_its_own_status() {
     file.write_at(&VERSION.to_ne_bytes(), 8).unwrap();
     file.set_len(4096).unwrap();
     assert_eq!(status(&other), Some(Status::Damaged.number()));
-    // A folder that is a file: the system says why.
+    // A folder of the path is a file. The system sets `errno`.
     assert_eq!(status(&other.join("region")), Some(Status::System.number()));
     assert_eq!(std::io::Error::last_os_error().raw_os_error(), Some(libc::ENOTDIR));
 }

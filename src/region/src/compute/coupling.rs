@@ -1,14 +1,14 @@
 //! Couples devices on which kernels wait for each other, and admits overdrafts for such kernels.
 //!
-//! Example: two GPUs run a collective, and the share of one is used up. The kernel on the other GPU waits for its
-//! partner, and uses its own share for nothing. Two measures help:
+//! Example: two GPUs run a collective, and the share of one is used up. The kernel on the other GPU waits for its partner,
+//! and uses up its own share without progress. Two measures help:
 //!
 //! - *Coupling.* A launch that is ready on one coupled device waits until throttled launches on the others are ready
 //!   too.
 //! - *Peer overdraft.* A batch on another device may run far longer than predicted. A throttled launch is then admitted
-//!   early, and the slice owes its time.
+//!   early, and the slice owes the GPU time of that launch.
 //!
-//! `coupling` and `peer_overdraft` of `gpuslice_policy::compute` decide both.
+//! The modules `coupling` and `peer_overdraft` of `gpuslice_policy::compute` make both decisions.
 
 use gpuslice_policy::compute::{
     coupling::{self, COUPLING_LASTS, PeerDevice, ThrottledLaunch},
@@ -27,14 +27,14 @@ use crate::{
 /// State of the devices that are coupled with a device.
 #[derive(Default)]
 pub(crate) struct CouplingState {
-    /// Instant until which a launch waits for them.
+    /// Instant until which a launch waits for these devices.
     pub(crate) wait: Monotonic,
-    /// Instant since which time counts as saved: the device may not have more time saved up than they have.
+    /// Instant since which time counts as saved. The device may not have more time saved up than these devices have.
     pub(crate) saved: Monotonic,
 }
 
 impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVICES, SLOTS, SHARES> {
-    /// Publishes a payment for coupled devices, and how long its launch was throttled.
+    /// Publishes a payment, and for how long its launch was throttled. Coupled devices read both.
     pub(crate) fn note_payment(&self, device: usize, kept: ThrottledLaunch) {
         let Some(time) = self.time(device) else { return };
         let step = &time.coupling.0;
@@ -56,7 +56,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
     /// Publishes that a batch on `device` runs far longer than predicted. Wakes throttled processes on other devices,
     /// since the batch may wait for them.
     ///
-    /// Only the first report wakes them. They look at the word again while the overrun goes on.
+    /// Only the first report wakes them. While the overrun goes on, they look at the word again by themselves.
     pub(crate) fn note_overrun(&self, device: usize, now: Monotonic) {
         let Some(time) = self.time(device) else { return };
         if peer_overdraft::is_published(time.coupling.0.overrun_seen_at.swap(now), now) {
@@ -75,7 +75,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         }
     }
 
-    /// Returns the instant at which a process last saw an overrun on another device. `None`: there is no current one.
+    /// Returns the latest instant at which a process saw an overrun on another device. `None`: no batch overruns now.
     pub(crate) fn peer_overrun(&self, device: usize, now: Monotonic) -> Option<Monotonic> {
         let others = self.other_devices(device).filter_map(|other| self.time(other));
         others
@@ -84,10 +84,10 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
             .max()
     }
 
-    /// Admits `amount` for `slot` as debt, because a batch on another device may wait for it. Returns whether it was
-    /// admitted.
+    /// Admits `amount` for `slot` as debt, because a batch on another device may wait for this launch. Returns whether it
+    /// was admitted.
     ///
-    /// It is not admitted in these cases:
+    /// The launch is not admitted in these cases:
     ///
     /// - No overrun was seen since this device's last payment.
     /// - The slice could pay, or owes too much.
@@ -137,7 +137,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         self.time(device).is_some_and(|time| coupling::is_coupled(time.coupling.0.coupled_until.get(), now))
     }
 
-    /// Returns the state of a device as coupled devices see it.
+    /// Returns the state of a device that coupled devices need.
     fn peer_view(&self, device: usize, now: Monotonic) -> Option<PeerDevice> {
         let time = self.time(device)?;
         let processes = || time.processes.iter().take(self.slot_high_water());
@@ -150,8 +150,8 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         })
     }
 
-    /// Returns the last long throttle of a device. During a write the reader may get one that looks shorter than it was, never
-    /// longer.
+    /// Returns the last long throttle of a device. While a process writes it, a reader may get a throttle that looks
+    /// shorter than it was, never longer.
     pub(crate) fn last_throttle(&self, device: usize) -> ThrottledLaunch {
         let Some(time) = self.time(device) else { return ThrottledLaunch::default() };
         let CouplingWords { throttled_from, throttled_until, overdraft_at, .. } = &time.coupling.0;
@@ -160,7 +160,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
             let since = throttled_from.get();
             return ThrottledLaunch { since, until: throttled_until.observe(), is_overdraft: false };
         }
-        // In this order: a reader that sees the new end also sees its beginning.
+        // In this order: a reader that sees the new end also sees the new beginning.
         let until = throttled_until.observe();
         ThrottledLaunch { since: throttled_from.get(), until, is_overdraft: until == overdraft_at.get() }
     }

@@ -1,14 +1,14 @@
 //! GPU time that a slice owes when its last process ends.
 //!
 //! Example: a program with a share of 10 % runs one kernel of 300 ms and ends. The slice then owes 270 ms of GPU time,
-//! which its share pays in 2.7 s. The next program of the slice initialises the region again, and its first launch
-//! waits for the rest of those 2.7 s. A burst that was used is not granted again either, until the share has saved it
-//! up.
+//! which its share pays in 2.7 s. The next program of the slice initialises the region again, and its first launch waits
+//! for the rest of those 2.7 s. If the first program used the burst, the next one gets no burst until the share has saved
+//! it up.
 //!
 //! The header keeps one entry for each device: `paid_until` and the rate limit by which it was paid. The process that
-//! initialises the region writes the entries. The process that adds a device takes its entry. A device that the next
-//! program does not use keeps its entry for a later program. The debt is GPU time, so at another share the same debt
-//! takes another time on the clock.
+//! initialises the region writes the entries. The process that adds a device takes the entry of the device. If the next
+//! program does not use a device, the entry stays for a later program. The debt is GPU time, so at another share the same
+//! debt takes another time on the clock.
 //!
 //! `paid_until` is an instant of the monotonic clock, which starts again at each boot. A region on a disk outlives a
 //! boot. The header therefore names the boot in which its entries were written, and entries of another boot are
@@ -72,8 +72,8 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         }
     }
 
-    /// Returns the wall time until the slice has paid its debts and saved up its burst. After that a new region would grant it no
-    /// more than this one. None: now.
+    /// Returns the wall time until the slice has paid its debts and saved up its burst. After that time a new region would
+    /// grant the slice no more than this region does. Zero: this is so already.
     pub(crate) fn paid_in(&self, boot: Boot, now: Monotonic) -> WallTime {
         if self.is_of_another_boot(boot) {
             return WallTime::ZERO;
@@ -90,8 +90,8 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         devices.chain(kept).map(left).max().unwrap_or_default()
     }
 
-    /// Tells whether the instants in the region belong to another boot than `boot`. `false` if either boot is not known; the
-    /// largest debt bounds the instants then.
+    /// Tells whether the instants in the region belong to another boot than `boot`. `false` if one of the two boots is not
+    /// known. The largest debt bounds the instants then.
     fn is_of_another_boot(&self, boot: Boot) -> bool {
         let found = self.header.boot.each_ref().map(|word| word.get());
         found != boot && found != [0, 0] && boot != [0, 0]

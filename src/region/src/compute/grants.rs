@@ -14,7 +14,7 @@ use crate::{
 
 impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVICES, SLOTS, SHARES> {
     /// Returns the rate limit of a device now: the grant of the arbiter while it is valid, else the slice's own rate limit.
-    /// Nearly nothing for a device that does not exist.
+    /// For a device that does not exist, the lowest rate and no burst.
     pub(crate) fn rate_limit(&self, device: usize) -> RateLimit {
         let grant = self.time(device).map_or(0, |time| time.control.0.grant.get());
         self.devices.get(device).map_or_else(
@@ -45,12 +45,12 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
     /// Writes the grant of the arbiter, and scales `paid_until` to it.
     ///
     /// The two words change one after the other, and a process may pay in between. If the rate falls, `paid_until` is
-    /// scaled first; otherwise the grant is written first. In this order the payment in between is too small, once. In
-    /// the other order the process would pay at the new rate, and the payment would then be scaled again. If a rate
-    /// falls to a twentieth, that is twenty times too much.
+    /// scaled first; otherwise the grant is written first. In this order only the one payment in between is too small. In
+    /// the other order the process would pay at the new rate, and the payment would then be scaled again. If the rate falls
+    /// to a twentieth, that payment is twenty times too large.
     ///
-    /// Another process may write or expire the grant at the same time. Then the compare-and-swap fails in one of them,
-    /// and that one takes its scaling back.
+    /// Another process may write or expire the grant at the same time. Then one of the two compare-and-swaps fails, and its
+    /// process takes its scaling back.
     pub(crate) fn set_grant(&self, device: usize, new: u64, clock: impl Fn() -> Monotonic) {
         let (Some(time), Some(entry)) = (self.time(device), self.devices.get(device)) else { return };
         let (grant, own) = (&time.control.0.grant, rate_limit_of(entry));
@@ -69,10 +69,11 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
     }
 
     /// Changes the slice's own rate limit to `new`, and scales `paid_until` to it, in the order of
-    /// [`set_grant`](Self::set_grant). `write` writes the new one and returns the one before. A grant of the arbiter ends.
+    /// [`set_grant`](Self::set_grant). `write` writes `new` and returns the rate limit before. A grant of the arbiter ends.
     ///
-    /// Another process may change the rate limit at the same time. Each `write` returns that of the other, or that before both.
-    /// So the scalings of both follow the order of the writes.
+    /// Another process may change the rate limit at the same time. Each `write` returns the rate limit that it replaces:
+    /// the one of the other process, or the one before both. So the scalings of both processes follow the order of their
+    /// writes.
     pub(crate) fn set_own_rate_limit(
         &self,
         device: usize,
@@ -82,7 +83,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
     ) {
         let Some(entry) = self.devices.get(device) else { return };
         self.set_grant(device, 0, &clock);
-        // 0, unless an arbiter has written another grant since.
+        // This word is 0, unless an arbiter has written another grant since.
         let grant = self.time(device).map_or(0, |time| time.control.0.grant.get());
         let change = |old, new| {
             let change = (grant_word::decode(grant, old).0, grant_word::decode(grant, new).0);
@@ -100,7 +101,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
     /// Removes a grant that is too old, and scales `paid_until` back to the slice's own rate limit.
     ///
     /// The grant stays valid until a process notices its age, so that all processes pay by the same rate limit. One process
-    /// wins the compare-and-swap, and only that one scales.
+    /// wins the compare-and-swap, and only this process scales.
     pub(crate) fn expire_grant(&self, device: usize, clock: impl Fn() -> Monotonic) {
         let Some(time) = self.time(device) else { return };
         let grant = time.control.0.grant.get();

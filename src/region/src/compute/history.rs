@@ -1,12 +1,12 @@
 //! Samples the slice's use of GPU time once a second, for reports over the last seconds.
 //!
-//! In each second with work, one process writes a sample: the sums at the start of that second. The use since then is
-//! the sum now less the sample. A second without work has no sample. The first sample after such a gap therefore also
-//! holds for the start of the gap.
+//! In each second with work, one process writes a sample: the sums at the start of that second. The difference between the
+//! present sum and the sample is the use since then. A second without work has no sample. The first sample after such a gap
+//! therefore also holds for the start of the gap.
 //!
-//! A process claims a sample by writing 0 into `second`, and makes it valid by writing the number of the second. A
-//! process killed in between leaves an empty sample, which the next process of that second writes. Two processes that
-//! write the same sample write the same sums, except for counts that came in between.
+//! A process claims a sample by writing 0 into `second`, and makes it valid by writing the number of the second. A process
+//! killed in between leaves an empty sample, which the next process of that second writes. Two processes that write the
+//! same sample write the same sums, except for time that is counted in between.
 
 use crate::{
     compute::reclaim::TimeUsed,
@@ -18,7 +18,7 @@ use gpuslice_policy::time::{GpuTime, Monotonic, WallTime};
 
 /// The time between two samples.
 const SECOND: WallTime = WallTime::from_millis(1_000);
-/// The longest span of a report, in seconds. Its first sample is not the one that is overwritten next.
+/// The longest span of a report, in seconds. The first sample of this span is not the next one to be overwritten.
 const LONGEST_SPAN: u64 = 62;
 
 /// GPU time that a slice used on a device over a span that ends now.
@@ -48,7 +48,7 @@ impl UsageSample {
         if noted == word || !self.second.replace(noted, 0) {
             return;
         }
-        // A reader that sees the new sums also sees that the old sample is gone: pairs with the fence in `read`.
+        // A reader that sees the new sums also sees that the old sample is invalid: pairs with the fence in `read`.
         full_fence();
         let TimeUsed { used, throttled, .. } = used();
         self.charged_ns.set(used);
@@ -97,7 +97,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
     /// if work was under way then.
     pub(crate) fn used_over(&self, device: usize, seconds: u64, now: Monotonic) -> RecentUsage {
         let span = SECOND.saturating_mul(seconds.clamp(1, LONGEST_SPAN));
-        // Counters are read after the sample: counts in between belong to the span.
+        // The counters are read after the sample. Time that is counted in between belongs to the span.
         let base = self.time(device).and_then(|time| time.base(span, now));
         let Some((note, span)) = base else { return RecentUsage { span, ..RecentUsage::default() } };
         let sum = self.time_used(device);

@@ -1,12 +1,11 @@
 //! Rings of intervals in which the GPU was busy.
 //!
-//! One ring has the slice's own intervals: its processes publish and read them. The node agent writes the other ring. It
-//! has the intervals of slices whose regions lie in other directories, which the slice cannot read itself.
+//! One ring has the slice's own intervals: its processes publish and read them. The node agent writes the other ring. That
+//! ring has the intervals of slices whose regions lie in other directories, which the slice cannot read itself.
 //!
-//! A process takes a slot of the ring by an atomic addition, writes the times, and then the ticket with the slot's
-//! number. No process waits for another. A process that is suspended during the write may go on after others have come
-//! around to the same slot. Therefore each slot has a checksum over its words: words of two intervals do not match,
-//! except once in 2^64.
+//! A process takes a slot of the ring by an atomic addition, writes the times, and then the ticket with the slot's number.
+//! No process waits for another. While a process is suspended during the write, others may come around to the same slot.
+//! Therefore each slot has a checksum over its words. Words of two intervals match only once in 2^64 cases.
 
 use gpuslice_policy::compute::measuring::peer_intervals::{Interval, IntervalEntry};
 use gpuslice_policy::time::{Monotonic, WallTime};
@@ -37,7 +36,7 @@ impl IntervalSlot {
         self.ticket.publish(entry.ticket);
     }
 
-    /// Returns the entry in the slot. An empty entry while the words do not match.
+    /// Returns the entry in the slot. Returns an empty entry if the words do not match.
     pub(crate) fn read(&self) -> IntervalEntry {
         let ticket = self.ticket.observe();
         let entry = IntervalEntry { ticket, interval: interval_of(self.start.get(), self.packed.get()) };
@@ -55,15 +54,15 @@ fn packed_of(interval: &Interval) -> u64 {
     flag | (u64::from(interval.context) << CONTEXT) | length
 }
 
-/// Returns the interval of two words.
+/// Returns the interval that these two words hold.
 fn interval_of(start: Monotonic, packed: u64) -> Interval {
     let context = u16::try_from((packed & !PACKED_GOES_ON) >> CONTEXT).unwrap_or(0);
     let end = start.saturating_add(WallTime::from_nanos(packed & LENGTH));
     Interval { start, end, context, goes_on: packed & PACKED_GOES_ON != 0 }
 }
 
-/// Returns a word made of all bits of the other three. The factors are odd, so that no bit is lost: the golden ratio's and those
-/// of splitmix64.
+/// Returns a word made of all bits of the other three words. The factors are odd, so that no bit is lost. They are from the
+/// golden ratio and from splitmix64.
 fn checksum(entry: &IntervalEntry) -> u64 {
     let mixed = entry.interval.start.nanos().wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(23);
     let mixed = (mixed ^ packed_of(&entry.interval)).wrapping_mul(0xbf58_476d_1ce4_e5b9).rotate_left(29);
@@ -80,7 +79,7 @@ impl IntervalRing {
         place
     }
 
-    /// Returns the entry with this number, or the one that has taken its slot since.
+    /// Returns the entry with this number, or the later entry in its slot.
     pub(crate) fn at(&self, place: u64) -> IntervalEntry {
         self.slots.get(index(place)).map_or_else(IntervalEntry::default, IntervalSlot::read)
     }

@@ -2,16 +2,16 @@
 //!
 //! One word of a device, `paid_until`, is the instant up to which the slice's GPU time is paid. Processes change it by
 //! compare-and-swap only, so no update is lost, no process holds a lock, and nothing needs repair after a death.
-//! `gpuslice_policy::compute` computes the new value, and the order of the processes.
+//! `gpuslice_policy::compute` computes the new value, and the order in which processes get time.
 //!
 //! *Sleep.* A process that must wait publishes that it is about to sleep, executes a full fence, and tries once more.
 //! Then it publishes its deadline and sleeps on the device's futex.
 //!
-//! *Wake-up.* A process that lowers `paid_until` executes a full fence, and wakes all sleepers if any deadline is now
-//! too late. One of the two fences comes second, and its side sees the other. So no wake-up is lost.
+//! *Wake-up.* A process that lowers `paid_until` executes a full fence, and wakes all sleepers if any deadline is now too
+//! late. The process whose fence comes second sees the other's write. So no wake-up is lost.
 //!
-//! Other processes may write anything into the words. A debt beyond the largest one is reduced to it by each process
-//! that reads it.
+//! Other processes may write anything into the words. Each process that reads a debt beyond the largest one reduces it to
+//! the largest.
 
 use core::cell::Cell;
 
@@ -34,7 +34,7 @@ use crate::{
     sync::{atomics::full_fence, futex},
 };
 
-/// Tries of a payment against other processes that pay at the same instant. After that the caller tries again.
+/// The most tries of a payment while other processes pay at the same instant. After them the caller tries again.
 const PAYMENT_TRIES: u32 = 64;
 /// Bits of `DeviceEntry::sharing` that are zero if no other slice has a part in this slice's rate.
 const DIVIDES: u64 = 0xffff;
@@ -55,10 +55,12 @@ impl PaidWords {
         self.change_at(|| now, |until, _| next(until));
     }
 
-    /// Changes the instant up to which time is paid. `next` gets that instant, and the present one, which is read after it.
+    /// Changes the instant up to which time is paid. `next` gets this instant, and the present instant, which is read
+    /// second.
     ///
-    /// Example: a process is stopped for a second after it has read the clock, and others pay meanwhile. The compare-and-swap
-    /// fails then, and the process reads both again. By the old reading of the clock, the second would count as debt.
+    /// Example: a process is stopped for a second after it has read the clock, and others pay meanwhile. The
+    /// compare-and-swap then fails, and the process reads both instants again. With the old reading of the clock, the
+    /// second would count as debt.
     pub(crate) fn change_at(
         &self,
         clock: impl Fn() -> Monotonic,
@@ -72,7 +74,7 @@ impl PaidWords {
         self.note_free(until, read_at.get());
     }
 
-    /// Updates the instant from which time is free, after time was paid until `until`.
+    /// Updates the instant from which time is free, after a process has paid until `until`.
     fn note_free(&self, until: Monotonic, now: Monotonic) {
         self.free_from.change(|free_from| token_bucket::free_from(free_from, until, now));
     }
@@ -84,7 +86,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         self.time.get(device).filter(|_| device < self.device_count())
     }
 
-    /// Returns the words of a device, and those of a process on it.
+    /// Returns the words of a device, and the words of a process on the device.
     pub(crate) fn process_time(
         &self,
         device: usize,
@@ -103,7 +105,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         })
     }
 
-    /// Returns the conditions from which the size of a process's leases follows.
+    /// Returns the conditions that determine the size of a process's leases.
     pub(crate) fn lease_situation(&self, device: usize, slot: usize, now: Monotonic) -> lease::Situation {
         let rate_limit = self.rate_limit(device);
         let is_coupled = self.is_coupled(device, now);
@@ -115,7 +117,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
             || self.requests(time, now).enumerate().filter(|(other, _)| *other != slot).map(|(_, ask)| ask);
         let is_corrected =
             correction::factor_of(time.control.0.correction_millionths.get()) < correction::WHOLE_FACTOR;
-        // Each turn costs the time of one switch if co-tenants cannot be observed, whatever its length.
+        // If co-tenants cannot be observed, each turn of a process costs the time of one switch, whatever its length.
         let measured = Measured::of_word(time.control.0.measure_source.get());
         let is_blind = measured.source.is_beside_programs() || measured.why.is_some();
         let waiting = others().filter(|ask| !ask.requested.is_zero()).count();
@@ -129,16 +131,16 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         }
     }
 
-    /// Takes `amount` of GPU time for `slot`. `Err`: the instant at which to try again. The request then
-    /// stays published until the process takes time or withdraws the request.
+    /// Takes `amount` of GPU time for `slot`. `Err`: the instant at which to try again. The request then stays published
+    /// until the process takes time or withdraws the request.
     ///
-    /// `since` is when the caller first asked. One thread of a process calls this function at a time.
+    /// `since` is the instant of the caller's first request. One thread of a process calls this function at a time.
     ///
     /// The process first publishes the amount, so that the others know that it waits. If the first payment fails, it
     /// publishes [`ABOUT_TO_SLEEP`], executes a full fence, and tries once more. A refund between the two tries would
     /// otherwise be missed: the refunder would see no sleeper, and the process would sleep for too long.
     ///
-    /// For a device that does not exist every request is granted: no process could ever end the wait.
+    /// For a device that does not exist every request is granted, because no process could ever end the wait.
     pub(crate) fn take_time(
         &self,
         device: usize,
@@ -169,9 +171,9 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
     /// Pays for a process if the bucket has time and no other process comes first. `Err`: the instant at which to try
     /// again.
     ///
-    /// The compare-and-swap of `paid_until` is the payment. All other words follow it: a process killed in between
-    /// loses the time, and no time is refunded that was not paid. If other processes win [`PAYMENT_TRIES`] times in a row, the
-    /// caller tries again at once.
+    /// The compare-and-swap of `paid_until` is the payment. All other words follow it. A process killed in between loses
+    /// the time, and unpaid time is never refunded. If other processes win [`PAYMENT_TRIES`] times in a row, the caller
+    /// tries again at once.
     fn pay(
         &self,
         device: usize,
@@ -193,7 +195,8 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
             let prepaid = token_bucket::prepay(paid_until.max(others.saved), now, amount, rate_limit);
             if time.paid.0.until.replace(paid_until, prepaid) {
                 time.paid.0.note_free(prepaid, now);
-                // This comes after the payment: a process killed in between loses the time, and it is never refunded unpaid.
+                // This comes after the payment. A process killed in between loses the time, and no process refunds unpaid
+                // time.
                 process.unsettled_ns.change(|outstanding| outstanding.saturating_add(amount));
                 process.virtual_service.change(|served| served.saturating_add(amount));
                 time.virtual_time.0.raise(served);
@@ -220,7 +223,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
             return false;
         }
         self.settle_time(device, GpuTimeChange::charge(amount), now);
-        // In the order of a payment.
+        // The words are written in the order of a payment.
         process.unsettled_ns.change(|outstanding| outstanding.saturating_add(amount));
         process.virtual_service.change(|served| served.saturating_add(amount));
         true
@@ -234,13 +237,13 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         }
     }
 
-    /// Charges the difference between measured and prepaid time. A negative difference is a refund, and wakes the
-    /// processes that now sleep for too long.
+    /// Charges the difference between measured and prepaid time. A negative difference is a refund: the function then wakes
+    /// the processes that would sleep for too long.
     ///
-    /// Example: a launch was prepaid with 3 ms and took 2 ms. The difference of -1 ms moves `paid_until` back by the
-    /// wall time that 1 ms costs at the slice's rate. The compare-and-swap loop takes the word as other processes leave
-    /// it, so no charge and no refund is lost. The word is first limited to the largest debt: a wild value would
-    /// otherwise swallow the refund.
+    /// Example: a launch was prepaid with 3 ms and took 2 ms. The difference of -1 ms moves `paid_until` back by the wall
+    /// time that 1 ms costs at the slice's rate. The compare-and-swap loop starts from the value that other processes have
+    /// written, so no charge and no refund is lost. The word is first limited to the largest debt. Otherwise a refund of an
+    /// invalid value would have no effect.
     pub(crate) fn settle_time(&self, device: usize, difference: GpuTimeChange, now: Monotonic) {
         let Some(time) = self.time(device) else { return };
         let rate_limit = self.rate_limit(device);
@@ -251,15 +254,14 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         }
     }
 
-    /// Charges `amount` for work that began at the earlier instant `since`: the clock has paid for it since then.
+    /// Charges `amount` for work that began at the earlier instant `since`. The share has paid for the work since then.
     pub(crate) fn charge_since(&self, device: usize, amount: GpuTime, (since, now): (Monotonic, Monotonic)) {
         let Some(time) = self.time(device) else { return };
         let rate_limit = self.rate_limit(device);
         time.paid.0.change(now, |until| token_bucket::charge_since(until, (since, now), amount, rate_limit));
     }
 
-    /// Lowers `paid_until` by `wall`, down to the present instant at the most, and wakes the processes that
-    /// may go on.
+    /// Lowers `paid_until` by `wall`, but not below the present instant. Wakes the processes that may go on.
     pub(crate) fn credit_wall_time(&self, device: usize, wall: WallTime, clock: impl Fn() -> Monotonic) {
         let Some(time) = self.time(device) else { return };
         let rate_limit = self.rate_limit(device);
@@ -273,8 +275,8 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
     /// Wakes all sleepers if one of them sleeps for longer than `paid_until` and its turn require.
     ///
     /// The fence orders the caller's change of `paid_until` before the reading of the deadlines. A process that goes to
-    /// sleep writes its deadline, executes a fence, and reads `paid_until`. One of the two sees the other: either this
-    /// function wakes the process, or the process does not go to sleep.
+    /// sleep writes its deadline, executes a fence, and reads `paid_until`. One of the two processes sees the write of the
+    /// other. Either this function wakes the sleeper, or the sleeper does not go to sleep.
     pub(crate) fn wake(&self, device: usize, now: Monotonic) {
         let Some(time) = self.time(device) else { return };
         full_fence();
@@ -282,7 +284,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         self.wake_if_late(time, |until| token_bucket::wakes(until, paid_until, now));
     }
 
-    /// Wakes all sleepers of a device if `is_late` holds for the deadline of one. The caller has executed a full fence.
+    /// Wakes all sleepers of a device if `is_late` holds for any of their deadlines. The caller has executed a full fence.
     pub(crate) fn wake_if_late(&self, time: &DeviceTime<SLOTS>, is_late: impl Fn(Monotonic) -> bool) {
         let sleepers = time.processes.iter().take(self.slot_high_water());
         if sleepers.map(|process| process.sleep_deadline.observe()).any(is_late) {

@@ -1,6 +1,6 @@
 //! The compute ledger: GPU time that a slice may use, has used and owes.
 //!
-//! `gpuslice_policy::compute` has the arithmetic of the words, as pure functions.
+//! `gpuslice_policy::compute` has the arithmetic of these words, as pure functions.
 
 pub(crate) mod coupling;
 pub(crate) mod debts;

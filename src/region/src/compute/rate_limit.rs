@@ -10,21 +10,21 @@ use crate::layout::{DeviceEntry, compute_words::DeviceTime, constants::WHOLE_SHA
 /// The largest burst.
 pub(crate) const MOST_BURST: GpuTime = Burst::MOST;
 
-/// Returns the rate limit of a device entry, limited to its range: another process may have written anything.
+/// Returns the rate limit of a device entry, brought into its range, because another process may have written anything.
 pub(crate) fn rate_limit_of(entry: &DeviceEntry) -> RateLimit {
     rate_limit(entry.cores_permille.get(), entry.burst.get())
 }
 
-/// Returns the rate limit of the words of a device entry, limited to its range.
+/// Returns the rate limit of the words of a device entry, brought into its range.
 pub(crate) fn rate_limit(permille: u32, burst: GpuTime) -> RateLimit {
     let thousandths = u16::try_from(permille.clamp(1, WHOLE_SHARE)).ok();
     let rate = thousandths.and_then(Permille::new).unwrap_or(Permille::FULL);
     RateLimit::new(rate, burst.min(MOST_BURST))
 }
 
-/// Returns the instant up to which time is paid. If it is later than the largest debt allows, this function writes the largest
-/// possible instant in its place. A bound that only readers apply would move on with the clock, and no process would ever reach
-/// it.
+/// Returns the instant up to which time is paid. If it is later than the largest debt allows, this function also reduces
+/// the word to the latest possible instant. If readers only bounded the value, the bound would move on with the clock for
+/// ever.
 pub(crate) fn load_repaired<const SLOTS: usize>(
     time: &DeviceTime<SLOTS>,
     rate_limit: RateLimit,
@@ -37,7 +37,7 @@ pub(crate) fn load_repaired<const SLOTS: usize>(
     paid_until.min(most)
 }
 
-/// Returns the instant up to which time is paid, limited like in [`load_repaired`], for a caller that may not write.
+/// Returns the instant up to which time is paid, bounded as in [`load_repaired`]. For a caller that may not write.
 pub(crate) fn load_clamped<const SLOTS: usize>(
     time: &DeviceTime<SLOTS>,
     rate_limit: RateLimit,

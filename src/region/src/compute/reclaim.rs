@@ -1,9 +1,9 @@
 //! Reclaims the GPU time of a process that ends, and sums the counters of all processes.
 //!
-//! Prepaid time that cannot have run returns to the slice. A launch without a prediction was prepaid with next to
-//! nothing, so the slice is charged for the time that it may have run.
+//! Prepaid time of work that cannot have run returns to the slice. A launch without a prediction was prepaid with next to
+//! nothing, so the slice is charged for the time for which it may have run.
 //!
-//! The reaping process holds the join lock. It empties the word before it refunds the time: a process killed in between
+//! The reaping process holds the join lock. It empties the word before it refunds the time. A process killed in between
 //! loses the time, and no time is refunded twice. Counters stay in the slot, and the next process in the slot counts on
 //! from them. So nothing moves when a process dies, and no sum ever falls.
 
@@ -37,7 +37,7 @@ pub struct TimeUsed {
 }
 
 impl TimeUsed {
-    /// Returns the counters of a slot, over all processes that had it.
+    /// Returns the counters of a slot, summed over all processes that have had the slot.
     fn of_slot(process: &ProcessTime) -> Self {
         Self { queued: process.queued(), ..process.counts.now() }
     }
@@ -69,9 +69,9 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
     /// Refunds the unsettled time of the process in `slot` on all devices, ends its requests, and wakes the processes
     /// that may go on. Needs the join lock.
     ///
-    /// The words are emptied before their values are used. If the reaping process is killed in between, the slice loses
-    /// the time; the next reaper finds zero and refunds nothing twice. An unpredicted launch is charged as of the
-    /// instant at which it may have begun: wall time has paid for it since then.
+    /// The words are emptied before their values are used. If the reaping process is killed in between, the slice loses the
+    /// time. The next reaper then finds zero and refunds nothing twice. An unpredicted launch is charged from the instant
+    /// at which it may have begun, because the share has paid for it since then.
     pub(crate) fn reclaim_time(&self, slot: usize, now: Monotonic) {
         for device in 0..self.device_count() {
             let Some((time, process)) = self.process_time(device, slot) else { continue };
@@ -81,7 +81,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
             let queued = process.queued_ns.swap(0);
             process.spilled_bytes.set(0);
             process.context_bytes.set(0);
-            // A process with service counts as one of the processes that share the lease.
+            // A process with virtual service would count as one of the processes that share the leases.
             process.virtual_service.clear();
             let (rest, since) = refund_on_death(process, queued, now);
             if rest.is_refund() {
@@ -113,7 +113,8 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         processes.map(TimeUsed::of_slot).fold(TimeUsed::default(), TimeUsed::plus)
     }
 
-    /// Returns the slots whose last process is in the process-number namespace of the process in `slot`, this one included.
+    /// Returns the slots whose last process is in the process-number namespace of the process in `slot`. They include
+    /// `slot`.
     pub(crate) fn slots_beside(&self, slot: usize) -> impl Iterator<Item = (usize, &Slot)> {
         let namespace = |entry: &Slot| entry.pid_namespace.get();
         let own = self.slots.get(slot).map(namespace);
@@ -187,7 +188,7 @@ impl ProcessTime {
 }
 
 impl UsageCounts {
-    /// Returns the counters. They say nothing about work under way.
+    /// Returns the counters. The result does not include work under way.
     fn now(&self) -> TimeUsed {
         TimeUsed {
             used: self.charged_ns.get(),
@@ -206,8 +207,8 @@ impl UsageCounts {
     }
 }
 
-/// Returns the charge of a dead process beyond its prepaid time, or the refund. Also returns the instant from which its work may
-/// have run. Empties the word of unsettled time.
+/// Returns the charge of a dead process beyond its prepaid time, or the refund. Also returns the instant from which its
+/// work may have run. Empties the word of unsettled time.
 fn refund_on_death(process: &ProcessTime, queued: u64, now: Monotonic) -> (GpuTimeChange, Monotonic) {
     let outstanding = process.unsettled_ns.swap(GpuTime::ZERO).min(MOST_DEBT);
     #[cfg(all(test, loom))]

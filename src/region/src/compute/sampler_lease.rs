@@ -1,4 +1,4 @@
-//! The lease of the process that samples NVML and looks at co-tenants, and the correction that it publishes.
+//! The lease of the process that samples NVML and looks at co-tenants, and the correction that this process publishes.
 //!
 //! One process of the slice has the lease at a time. It renews the lease by writing its slot and the time into a word.
 //! Another process takes over when the holder is silent for too long or dead.
@@ -34,11 +34,12 @@ impl SamplerLease {
 /// Takes or renews the lease for `slot`, unless another process has renewed it within `patience`.
 ///
 /// Holder and time share one word, so a compare-and-swap cannot take a lease that was renewed meanwhile. A time in the
-/// future is wrong, and its holder counts as silent. If two processes take over at once, one compare-and-swap fails,
-/// and its process tries again later.
+/// future is wrong, and its holder counts as silent. If two processes take over at once, one compare-and-swap fails, and
+/// that process tries again later.
 ///
-/// Two threads of the holder may renew at once. The one whose compare-and-swap fails finds the other's renewal, and the process
-/// keeps the lease. Otherwise that thread would believe that its process has lost the lease, and forget the replay.
+/// Two threads of the holder may renew at once. The thread whose compare-and-swap fails finds the renewal of the other
+/// thread, and the process keeps the lease. Otherwise that thread would take the lease for lost and drop the state of the
+/// replay.
 fn renew_lease(sampler: &SamplerWords, slot: usize, now: Monotonic, patience: WallTime) -> SamplerLease {
     let word = sampler.lease.get();
     let (who, since) = (word & HOLDER_MASK, Monotonic::from_nanos(word & !HOLDER_MASK));
@@ -64,7 +65,7 @@ pub(crate) fn end_lease(sampler: &SamplerWords, slot: usize) {
     }
 }
 
-/// Returns the slot as the holder bits of the lease word: plus 1, so that 0 is free.
+/// Returns the holder bits for a slot: its number plus 1, because 0 means that the lease is free.
 fn number(slot: usize) -> u64 {
     u64::try_from(slot.saturating_add(1)).unwrap_or(HOLDER_MASK)
 }
@@ -89,7 +90,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         })
     }
 
-    /// Counts an interval of `length`, of which `covered` was not covered by other intervals.
+    /// Counts an interval of `length`, of which the part `covered` was newly covered.
     pub(crate) fn add_overlap(&self, device: usize, length: WallTime, covered: WallTime) {
         if let Some(time) = self.time(device) {
             time.overlap.0.change(|word| {

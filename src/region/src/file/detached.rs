@@ -1,18 +1,18 @@
 //! Finds regions with a removed file that members still use.
 //!
-//! Example: a clean-up job removes `/dev/shm/gpuslice-1000-run-train` while the training runs. The members share the
-//! memory that they have mapped, so quota and share hold among them as before. A process that joins finds no file. A
-//! new file would give the slice its limits twice. The process therefore looks for members of the old file first, and
-//! is refused while there are any.
+//! Example: a clean-up job removes `/dev/shm/gpuslice-1000-run-train` while the training runs. The members share the memory
+//! that they have mapped, so quota and share hold among them as before. A process that joins finds no file. A new file
+//! would give the slice its limits twice. The process therefore looks for members of the old file first, and does not join
+//! if it finds one.
 //!
-//! Members are found in `/proc/PID/maps`, where each has two mappings of the file: the region, and the page that keeps
-//! its life lock. A child that a member has forked has only the first one. Processes of other users and of other
-//! process-number namespaces are not visible. A process among those makes a new region.
+//! The search reads `/proc/PID/maps`. A member has two mappings of the file: the region, and the page that keeps its life
+//! lock. A child that a member has forked has only the first one. Processes of other users and of other process-number
+//! namespaces are not visible. If the search sees no member for this reason, the process makes a new region.
 //!
-//! With 2000 processes of 500 mappings the search takes half a second. It therefore reads `/proc/locks` first, which
-//! lists the life locks of all processes. If each locked file has a name in a folder of regions, none was removed, and
-//! `maps` are not read. [`detached`] looks at all file systems, so it reads `maps` on machines where containers with
-//! their own folders have slices.
+//! With 2000 processes of 500 mappings the search takes half a second. It therefore reads `/proc/locks` first, which lists
+//! the life locks of all processes. If each locked file has a name in a folder of regions, no region was removed, and the
+//! search ends. [`detached`] looks at all file systems. So it reads `maps` on machines where containers with their own
+//! folders have slices.
 
 use core::fmt;
 use std::{
@@ -53,8 +53,8 @@ impl fmt::Display for Detached {
     }
 }
 
-/// Returns all regions without a file that have members visible to this process. Reads `/proc` of all processes, unless no locked
-/// file can be such a region.
+/// Returns all regions without a file that have members visible to this process. Reads the mappings of all processes only
+/// if some locked file has no name in the folders of regions.
 #[must_use]
 pub fn detached() -> Vec<Detached> {
     let is_named = locked().is_some_and(|locked| unnamed(locked, folders::folders()).is_empty());
@@ -90,7 +90,7 @@ pub(crate) fn members_of(path: &Path) -> Vec<u32> {
     if here.is_some_and(|here| here.is_empty()) {
         return Vec::new();
     }
-    // The kernel shows a path without links.
+    // `/proc/PID/maps` shows paths with all symbolic links resolved.
     let shown = folder.and_then(|folder| folder.canonicalize().ok()).zip(path.file_name());
     let shown = shown.map_or_else(|| path.to_owned(), |(folder, name)| folder.join(name));
     let is_here = |region: &Detached| region.path == shown && Some(&region.file.0) == file_system.as_ref();
@@ -142,7 +142,7 @@ fn device_name(device: u64) -> String {
     format!("{:02x}:{:02x}", libc::major(device), libc::minor(device))
 }
 
-/// Returns the removed regions of which a process is a member, by its `maps`.
+/// Returns the removed regions of which a process is a member, by the text of its `maps`.
 fn of(maps: &str) -> Vec<(ProcFileId, PathBuf)> {
     let (mut regions, mut lives) = (Vec::new(), Vec::new());
     for (mapping, path) in maps.lines().filter_map(|line| Some((MapsLine::of(line)?, line))) {

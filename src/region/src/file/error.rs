@@ -14,11 +14,11 @@ use crate::{
     layout::constants::{MAGIC, MAX_DEVICES, MAX_SLOTS, VERSION},
 };
 
-/// The action of a process that needs no right to write.
+/// The action of a process that opens a file without the right to write.
 pub(crate) const OPENING_TO_READ: &str = "open it to read";
 
-/// Reason for which a region cannot be used. The message names the file, the value found, the value expected, and how
-/// to correct the error.
+/// Reason for which a region cannot be used. The message names the file, the value found, the value expected, and the
+/// remedy.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum RegionError {
@@ -61,7 +61,7 @@ pub enum RegionError {
         /// The file's version.
         found: u32,
     },
-    /// The file has not the size of a region.
+    /// The file does not have the size of a region.
     Size {
         /// The region's path.
         path: PathBuf,
@@ -105,7 +105,7 @@ pub enum RegionError {
     NotArbiterLeases {
         /// The file's path.
         path: PathBuf,
-        /// The difference.
+        /// The difference from a table of arbiter leases.
         wrong: &'static str,
     },
     /// The file was truncated or overwritten, so it has lost the state of this process.
@@ -113,7 +113,7 @@ pub enum RegionError {
         /// The region's path.
         path: PathBuf,
     },
-    /// The path leads to another file, or to none.
+    /// The path leads to another file, or to no file.
     Replaced {
         /// The region's path.
         path: PathBuf,
@@ -272,7 +272,7 @@ impl fmt::Display for RegionError {
     }
 }
 
-/// Returns the part of a remedy that names the users who can change a file or remove it; nothing if there is no file.
+/// Returns the part of a remedy that names the users with the right to change or remove a file. Empty if there is no file.
 fn by_owner(path: &Path) -> String {
     match path.symlink_metadata().map(|found| found.uid()) {
         Ok(0) => ", which root can".to_owned(),
@@ -283,7 +283,7 @@ fn by_owner(path: &Path) -> String {
 
 /// Returns process numbers as text: `process 7`, or `processes 7, 8 and 3 more`.
 pub(crate) fn listed(processes: &[u32]) -> String {
-    /// Numbers that the text names.
+    /// The most numbers that the text contains.
     const TOLD: usize = 8;
     let told: Vec<String> = processes.iter().take(TOLD).map(u32::to_string).collect();
     let word = if processes.len() == 1 { "process" } else { "processes" };

@@ -1,14 +1,15 @@
 //! Chooses the folder of regions that no setting names.
 //!
-//! It is `/dev/shm`, with one exception. Where systemd runs, its log-in service removes all files of a user in
-//! `/dev/shm` when the user's last session ends. The setting is `RemoveIPC=`; it is on by default, and spares system
-//! users. A training run left behind in `tmux` or by `nohup` would lose its region: it goes on, but new processes of
-//! its slice are refused. For such a user the folder is `/tmp` if `/tmp` is a tmpfs, as on Fedora, Arch and Debian 13.
+//! The folder is `/dev/shm`, with one exception. Where systemd runs, its log-in service removes all files of a user in
+//! `/dev/shm` when the user's last session ends. The setting is `RemoveIPC=`; it is on by default, and spares system users.
+//! A training run left behind in `tmux` or by `nohup` would lose its region. It would go on, but new processes of its slice
+//! could not join. For such a user the folder is `/tmp` if `/tmp` is a tmpfs, as on Fedora, Arch and Debian 13.
 //!
 //! A `/tmp` on a disk does not help, because the write-back would delay launches. `/run/lock` has room for only three
 //! regions. In these cases the folder stays `/dev/shm`, and `gpuslice doctor` warns.
 //!
-//! All processes of a user choose the same folder, because nothing that they look at changes while the machine runs.
+//! All processes of a user choose the same folder, because the choice depends on facts that stay the same while the machine
+//! runs.
 
 use core::mem::MaybeUninit;
 use std::{
@@ -22,9 +23,9 @@ use std::{
 
 /// The usual folder of regions.
 pub const FOLDER: &str = "/dev/shm";
-/// The folder of regions that would not survive a log-out in [`FOLDER`].
+/// The folder for regions that would not survive a log-out in [`FOLDER`].
 const LASTING: &str = "/tmp";
-/// Exists if systemd is the first process of the machine, as `sd_booted` checks it.
+/// A directory that exists if systemd is the first process of the machine. `sd_booted` checks the same.
 const SYSTEMD: &str = "/run/systemd/system";
 /// The highest user number whose files survive a log-out: systemd's default for `SYS_UID_MAX`.
 const LAST_SYSTEM_USER: u32 = 999;
@@ -32,8 +33,8 @@ const LAST_SYSTEM_USER: u32 = 999;
 const STICKY: u32 = 0o1002;
 /// Number of tmpfs in `linux/magic.h`.
 const TMPFS: u64 = 0x0102_1994;
-/// File systems without a server on which libraries lie. Their numbers are in `linux/magic.h`: tmpfs, ext4, XFS, Btrfs,
-/// overlayfs, EROFS, `SquashFS`, F2FS. The last one, of ZFS, is in no header of Linux.
+/// File systems that have no server, and on which a driver's library may lie. Their numbers are in `linux/magic.h`: tmpfs,
+/// ext4, XFS, Btrfs, overlayfs, EROFS, `SquashFS`, F2FS. The last number, of ZFS, is in no header of Linux.
 const LOCAL: [u64; 9] = [
     TMPFS,
     0xef53,
@@ -100,13 +101,12 @@ pub(crate) fn is_of_tmpfs(file: &File) -> bool {
     file_system(file) == Some(TMPFS)
 }
 
-/// Tells whether the kernel keeps the locks of a file itself. A file system of a network may ask a server, and so may one of
-/// FUSE.
+/// Tells whether the kernel keeps the locks of a file itself. A network file system or a FUSE file system may ask a server.
 pub(crate) fn has_local_locks(file: &File) -> bool {
     file_system(file).is_some_and(|kind| LOCAL.contains(&kind))
 }
 
-/// Returns the number of a file's file system, as `statfs` has it.
+/// Returns the number of a file's file system, as `statfs` reports it.
 fn file_system(file: &File) -> Option<u64> {
     let mut found = MaybeUninit::<libc::statfs>::zeroed();
     // SAFETY: `fstatfs` needs an open descriptor, which `file` owns, and room for a `statfs`, which `found` is.
@@ -116,10 +116,10 @@ fn file_system(file: &File) -> Option<u64> {
     u64::try_from(kind).ok().filter(|_| is_known)
 }
 
-/// Returns the first of `path`, `path-2`, `path-3` and so on that a trusted user owns; else the first that does not exist. If
-/// other users own all of them, `path`.
+/// Tries `path`, `path-2`, `path-3` and so on. Returns the first that a trusted user owns, else the first that does not
+/// exist. If other users own all of them, returns `path`.
 ///
-/// A file that another user creates at the path therefore denies nothing. Trusted files come first, so that all
+/// So a file that another user creates at the path keeps no process from its region. Trusted files come first, so that all
 /// processes use the same file even when an earlier name becomes free.
 pub(crate) fn numbered(path: &Path, is_trusted: impl Fn(u32) -> bool) -> PathBuf {
     let mut free = None;

@@ -1,8 +1,8 @@
 //! File locks on single bytes of the region: life locks, the join lock, and the lock on limits.
 //!
-//! All are open-file-description locks. Unlike the classic locks of a process they conflict between two openings in one
-//! process. They are not lost when the process closes another descriptor of the file, and they end with the
-//! description. `slots::roster` describes their use.
+//! All are open-file-description locks. Unlike the classic locks of a process, they conflict between two openings in one
+//! process. The process keeps them when it closes another descriptor of the file. They end with the description.
+//! `slots::roster` describes their use.
 
 use core::ops::Range;
 use std::{fs::File, io, os::fd::AsRawFd as _, ptr};
@@ -15,7 +15,7 @@ use crate::{
     slots::roster::Liveness,
 };
 
-/// The kernel's word for the length of a lock of all bytes from its start on, also behind the end of the file.
+/// The length with which a lock request covers all bytes from its start on, also those behind the end of the file.
 const TO_THE_END: libc::off_t = 0;
 
 /// Bytes of the mapping that keeps a description open. The kernel rounds them up to a page.
@@ -28,7 +28,7 @@ pub(crate) struct LockFile {
     file: File,
 }
 
-/// The lock of one byte. The drop releases it.
+/// The lock of one byte. Its drop releases the lock.
 #[derive(Debug)]
 pub(crate) struct LockGuard<'locks> {
     locks: &'locks LockFile,
@@ -68,8 +68,8 @@ impl LockFile {
 }
 
 impl Drop for LockGuard<'_> {
-    /// Releases the lock by an unlock. Closing the descriptor would not be enough, because a child forked meanwhile has
-    /// it too. The unlock of a lock that is held cannot fail.
+    /// Releases the lock by an unlock. Closing the descriptor would not be enough, because a child that was forked
+    /// meanwhile has the descriptor too. The unlock of a held lock cannot fail.
     fn drop(&mut self) {
         let _ = set(&self.locks.file, libc::F_UNLCK, self.offset);
     }
@@ -79,14 +79,14 @@ impl Liveness for LockFile {
     type Error = io::Error;
 
     fn is_alive(&self, slot: usize) -> io::Result<bool> {
-        // The question is for a read lock, which only the owner's lock conflicts with. A process without the right to
-        // write can ask too.
+        // Asks about a read lock, because only the lock of the slot's owner conflicts with one. A process without the right
+        // to write can ask too.
         let lock = ask(&self.file, byte(libc::F_RDLCK, life_offset(slot)))?;
         Ok(c_int::from(lock.l_type) != libc::F_UNLCK)
     }
 }
 
-/// The life lock of a slot. A mapping holds it, and no descriptor, until the process ends or calls `exec`.
+/// The life lock of a slot. A mapping, and no descriptor, holds the lock until the process ends or calls `exec`.
 #[derive(Debug)]
 pub(crate) struct LifeLock {
     /// Address of the mapping.
@@ -96,7 +96,7 @@ pub(crate) struct LifeLock {
 }
 
 impl LifeLock {
-    /// Locks the first slot of `free` that is not locked, through `file`, an opening for this purpose. `None`: all are
+    /// Locks the first slot of `free` that is not locked. `file` is an opening for this lock alone. `None`: all slots are
     /// locked.
     ///
     /// The caller closes `file` afterwards; the mapping of one page keeps its description open. The lock thus survives
@@ -151,9 +151,10 @@ fn keep(file: &File) -> io::Result<usize> {
     Ok(page.expose_provenance())
 }
 
-/// Locks every byte of a file until the description of `file` ends. `false`: another process has a lock in it.
+/// Locks every byte of a file until the description of `file` ends. `false`: another process has a lock in the file.
 ///
-/// The lock conflicts with the life lock of each member and with the join lock, wherever a version of the layout has them.
+/// The lock conflicts with the join lock and with the life lock of each member, at the offsets of every version of the
+/// layout.
 pub(crate) fn try_whole(file: &File) -> io::Result<bool> {
     request(file, &libc::flock { l_len: TO_THE_END, ..byte(libc::F_WRLCK, 0) })
 }
@@ -171,7 +172,8 @@ pub(crate) fn unshare(file: &File, range: &Range<u64>) -> io::Result<()> {
 
 /// Returns a lock of another opening of the file in a range of bytes, if there is one.
 pub(crate) fn find(file: &File, range: &Range<u64>) -> io::Result<Option<Range<u64>>> {
-    // The question is for a write lock, which every lock conflicts with. The kernel asks for no right to write.
+    // Asks about a write lock, because every lock conflicts with one. The kernel requires no right to write for the
+    // question.
     let lock = ask(file, range_of(libc::F_WRLCK, range))?;
     let place = |number: libc::off_t| u64::try_from(number).unwrap_or(0);
     let start = place(lock.l_start);
@@ -179,7 +181,7 @@ pub(crate) fn find(file: &File, range: &Range<u64>) -> io::Result<Option<Range<u
     Ok((c_int::from(lock.l_type) != libc::F_UNLCK).then_some(start..end))
 }
 
-/// Returns the kernel's answer to a question for a lock: a lock that conflicts with it, or the type `F_UNLCK`.
+/// Asks the kernel whether `lock` can be set. Returns a lock that conflicts with it, or the type `F_UNLCK`.
 fn ask(file: &File, mut lock: libc::flock) -> io::Result<libc::flock> {
     let status =
         // SAFETY: `F_OFD_GETLK` needs an open descriptor, which `file` owns, and a `flock` to read and write, which `lock` is.

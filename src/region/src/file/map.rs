@@ -1,9 +1,9 @@
 //! Opens, checks and maps a region file.
 //!
-//! A process makes a region file without a name, complete, and then links it to its path. Other processes therefore
-//! never see half a file, and a process killed in between leaves nothing. An existing file is only joined. The process
-//! checks its kind, owner, magic, version and size before it uses anything in it. No check helps against a later
-//! truncation; `file::sigbus_guard` handles that.
+//! A process makes a complete region file without a name, and then links it to its path. Other processes therefore never
+//! see half a file, and a process killed in between leaves nothing. A process that finds a file joins it. It checks the
+//! file's kind, owner, magic, version and size before it uses anything in it. No check helps against a later truncation;
+//! `file::sigbus_guard` handles that.
 
 use core::mem::offset_of;
 use std::{
@@ -45,7 +45,7 @@ const IDENTITY_BYTES: usize = 24;
 /// [`SIZE`] in the type of the file system.
 const FILE_SIZE: u64 = SIZE as u64;
 
-/// The owners that a region file may have, and the users that a new one is for.
+/// The owners that a region file may have, and the users for which a new file is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trust {
     /// This user or root: for a path that gpuslice has chosen, in a directory where all users may create files.
@@ -66,14 +66,14 @@ pub(crate) struct FileId {
 impl FileId {
     /// Returns a number of 38 bits for the file, which is the same in all containers of the node.
     pub(crate) fn number(self) -> u64 {
-        // The factor is the golden ratio's, which spreads the numbers of devices: they are small. The next one is of
+        // The numbers of devices are small. The first factor, the golden ratio's, spreads them. The second one is from
         // splitmix64.
         let mixed = self.device.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ self.inode.rotate_left(32);
         mixed.wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 26
     }
 }
 
-/// The mapped memory of a region. The drop unmaps it.
+/// The mapped memory of a region. Its drop unmaps the memory.
 #[derive(Debug)]
 struct Mapping(NonNull<Layout>);
 
@@ -174,7 +174,8 @@ impl Mapped {
     /// Checks that the path still leads to this file, and that the file has its full size. If the path cannot be read,
     /// for example after `chroot`, the kernel tells whether the file was removed.
     ///
-    /// A file that was cut behind the words that a member reads shows no zeroes to that member. Only its size tells.
+    /// A file may have been cut behind the words that a member reads. The member then reads no zeroes, and only the size of
+    /// the file shows the damage.
     pub(crate) fn check_path(&self) -> Result<(), RegionError> {
         match self.path.symlink_metadata() {
             Ok(found) if id_of(&found) == self.id => self.check_size(&found),
@@ -194,7 +195,7 @@ impl Mapped {
         self.name_now().is_some_and(|name| is_removed(&name))
     }
 
-    /// Returns the present name of the file. `readlink` on this link needs no rights; opening the link would.
+    /// Returns the present name of the file. `readlink` needs no rights on this link, unlike an opening of the link.
     fn name_now(&self) -> Option<PathBuf> {
         let start = self.memory.0.as_ptr().expose_provenance();
         fs::read_link(format!("/proc/self/map_files/{start:x}-{:x}", start.saturating_add(SIZE))).ok()
@@ -243,8 +244,8 @@ pub(crate) fn open_to_read(path: &Path, trust: Trust) -> Result<Option<(Mapped, 
     open_with(path, trust, Rights::Read)
 }
 
-/// Opens, checks and maps a region. Also returns the opened file. Fails if `sigbus_guard` has no room to protect the mapping:
-/// a process that may write the file could end this one by a truncation.
+/// Opens, checks and maps a region. Also returns the opened file. Fails if `sigbus_guard` has no room to protect the
+/// mapping. Otherwise a process with the right to write the file could end this process by a truncation.
 fn open_with(path: &Path, trust: Trust, rights: Rights) -> Result<Option<(Mapped, File)>, RegionError> {
     let Some(file) = open_file(path, rights)? else { return Ok(None) };
     let found = file.metadata().map_err(system(path, "look at it"))?;
@@ -266,8 +267,8 @@ pub(crate) fn create(path: &Path, trust: Trust) -> Result<(), RegionError> {
     make(path, if trust == Trust::AllUsers { MODE_FOR_ALL } else { MODE }).map(drop)
 }
 
-/// Makes an empty region at `path`, an absolute path, with these rights (`0o600`, `0o666`), and tells whether there was none.
-/// An existing region stays unchanged. For slices whose processes run as several users and may not make files in the folder.
+/// Makes an empty region at `path`, an absolute path, with these rights (`0o600`, `0o666`). Returns false, and changes
+/// nothing, if there is a region. For slices whose processes run as several users and may not make files in the folder.
 ///
 /// # Errors
 /// [`RegionError::System`] if the file cannot be made.
@@ -334,8 +335,8 @@ pub(crate) fn unnamed(path: &Path) -> Result<File, RegionError> {
     Ok(file)
 }
 
-/// Writes an empty region. The compute ledger of a device gets its space when the device is added. Most slices have one
-/// device of 64, and the program needs a small `/dev/shm` too.
+/// Writes an empty region. The compute ledger of a device gets its space when the device is added. Most slices use one of
+/// the 64 devices, and the program may need the space in a small `/dev/shm` itself.
 pub(crate) fn fill(file: &File) -> io::Result<()> {
     may_have_size(SIZE)?;
     file.set_len(FILE_SIZE)?;

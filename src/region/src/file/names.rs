@@ -34,11 +34,11 @@ pub const REGION_FILE: &str = "region";
 /// Regions that a name matches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NameMatch {
-    /// This region. A path that the user gave is not checked for existence.
+    /// The name matches this region. A path from the user is not checked for existence.
     One(PathBuf),
-    /// No region.
+    /// The name matches no region.
     Nothing,
-    /// Each of these.
+    /// The name matches each of these regions.
     Several(Vec<PathBuf>),
 }
 
@@ -73,8 +73,8 @@ fn user_of_run(region: &Path) -> Option<&str> {
 /// `gpuslice run` names the region of its user's program, so only that user and root may have made it. Otherwise another user
 /// could make it while the program starts.
 ///
-/// A folder that a node agent has mounted comes after a named region. Otherwise an operator's file makes all users of the
-/// container one slice, and without it each user of a container has a slice.
+/// Without a named region, the process uses the folder that a node agent has mounted. Without such a folder, an operator's
+/// file makes all users of the container one slice. Without an operator's file, each user of a container has a slice.
 #[must_use]
 pub fn of_program(named: Option<PathBuf>, has_operator_file: bool) -> (PathBuf, Trust) {
     let mounted = || Path::new(MOUNTED).is_dir().then(|| Path::new(MOUNTED).join(REGION_FILE));
@@ -91,31 +91,31 @@ pub fn of_program(named: Option<PathBuf>, has_operator_file: bool) -> (PathBuf, 
     }
 }
 
-/// Returns the region of all users of a container: by the folder of the operator's file.
+/// Returns the region of all users of a container. Its name has the numbers of the operator's folder.
 ///
-/// The folder stays the same when the operator writes a new file, and in a mount namespace that a program makes. There is one
-/// name only: if a program could have the next one by damaging the file, it would have the quota once more.
+/// The folder stays the same when the operator writes a new file, and in a mount namespace that a program makes. The region
+/// has no second name: a program that damaged the file to get the next name would have the quota once more.
 fn of_all_users() -> PathBuf {
     let folder = Path::new(FIXED_FILE).parent().unwrap_or_else(|| Path::new("/"));
     let (device, inode) = numbers(folder);
     Path::new(FOLDER).join(format!("{FILE_PREFIX}{ALL_USERS}-{device}-{inode}"))
 }
 
-/// Returns the number of a file's file system, and that of the file there; zeroes if it does not exist.
+/// Returns the number of a file's file system, and the file's number there. Returns zeroes if the file does not exist.
 fn numbers(path: &Path) -> (u64, u64) {
     fs::metadata(path).map_or((0, 0), |found| (found.dev(), found.ino()))
 }
 
-/// Returns the region of a container's processes that no setting names: by user and number of the mount namespace. If another
-/// user has created a file there, the next numbered name.
+/// Returns the region that a user's processes in a container use without a setting. `container` is the number of the mount
+/// namespace. If another user has created a file with the region's name, the next numbered name is used.
 #[must_use]
 pub fn usual(user: u32, container: u64) -> PathBuf {
     let path = folder().join(format!("{FILE_PREFIX}{user}-{container}"));
     folders::numbered(&path, |owner| owner == user || owner == 0)
 }
 
-/// Returns the name of a slice. It is that of its folder in [`SLOTS`], or the part of its region's file name after user and
-/// `run`, or the whole file name.
+/// Returns the name of a slice. It is the name of its folder in [`SLOTS`], or the part of its region's file name after user
+/// and `run`, or the whole file name.
 #[must_use]
 pub fn name_of(region: &Path) -> String {
     if let Some(slot) = slot_of(region) {
@@ -131,7 +131,7 @@ fn slot_of(region: &Path) -> Option<&str> {
     folder.file_name()?.to_str().filter(|_| folder.parent() == Some(Path::new(SLOTS)))
 }
 
-/// Returns the regions in folders of slices below `slots`. A region is a file; a link there is none.
+/// Returns the regions in folders of slices below `slots`. A link is no region.
 fn regions_of_slots(slots: &Path) -> Vec<PathBuf> {
     let folders = fs::read_dir(slots).into_iter().flatten().flatten();
     let regions = folders.map(|folder| folder.path().join(REGION_FILE));
@@ -152,7 +152,7 @@ fn label_among(region: &Path, all: &[PathBuf], near: impl Fn(&Path) -> Option<Na
     [name_of(region)].into_iter().chain(file).find(means_it).unwrap_or_else(path)
 }
 
-/// Rank of a region for this user. If a name matches several regions, those of the first rank count.
+/// Rank of a region for this user. If a name matches several regions, only the regions of the first rank count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum NameRank {
     /// A region of this user, or of the slice or container that the process is in.
@@ -161,8 +161,8 @@ enum NameRank {
     Trusted,
 }
 
-/// Returns the regions that a name matches. All users may create files there, so a region of another user is matched by its path
-/// only. Otherwise that user could direct a command to its own region.
+/// Returns the regions that a name matches. All users may create files in these folders. So the region of another user has
+/// no name here, only a path. Otherwise that user could direct a command to its own region.
 fn meant(name: &str, all: &[PathBuf], near: impl Fn(&Path) -> Option<NameRank>) -> Vec<PathBuf> {
     let means = |path: &&PathBuf| name_of(path) == name || path.file_name() == Some(OsStr::new(name));
     let found = |path: &PathBuf| near(path).map(|near| (near, path.clone()));
@@ -200,8 +200,8 @@ fn around() -> impl Iterator<Item = PathBuf> {
     of_operator().or(variable).into_iter().chain([Path::new(MOUNTED).join(REGION_FILE)])
 }
 
-/// Returns the region to which an operator's file ties every program that is started here with the library, whatever the
-/// environment. `None`: no file does.
+/// Returns the region that an operator's file gives every program that is started here with the library, whatever the
+/// environment. `None`: no operator's file names a region.
 #[must_use]
 pub fn of_operator() -> Option<PathBuf> {
     let env = |name: &str| env::var_os(name).map(OsStringExt::into_vec);
@@ -211,8 +211,8 @@ pub fn of_operator() -> Option<PathBuf> {
     if operator.fixed == Contents::Absent { named } else { Some(of_program(named, true).0) }
 }
 
-/// Returns the regions that a slice's name or path matches. A text with a slash is a path. A name matches regions of this user
-/// first, then those of root.
+/// Returns the regions that a slice's name or path matches. A text with a slash is a path. A name matches regions of this
+/// user first, then regions of root.
 ///
 /// # Errors
 /// The folder or the current directory cannot be read.
@@ -224,7 +224,7 @@ pub fn find(slice: &OsStr) -> io::Result<NameMatch> {
     Ok(find_among(&text, &all()?))
 }
 
-/// Returns those of the regions that a slice's name matches, as [`find`] does.
+/// Returns the regions of `all` that a slice's name matches, by the rules of [`find`].
 #[must_use]
 pub fn find_among(name: &str, all: &[PathBuf]) -> NameMatch {
     let mut found = meant(name, all, nearness);

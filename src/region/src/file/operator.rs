@@ -1,7 +1,6 @@
 //! Reads the operator's configuration files.
 //!
-//! Two kinds of programs read them: the library in a program, and commands that look for the region that the library
-//! would use.
+//! Two kinds of programs read them: the library in a program, and commands that look for the region of that library.
 
 use std::{
     fs::File,

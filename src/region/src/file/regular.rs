@@ -1,9 +1,9 @@
 //! Opens regular files, and nothing else.
 //!
-//! The opening of a device acts on it: `/dev/watchdog` starts its clock. A container can put a device of any number in the place
-//! of a file that the agent reads with the rights of the host. So a process looks at the kind of a file before it opens the file.
-//! For that it needs a descriptor with `O_PATH`, which opens no device. It then opens the file by that descriptor, because the
-//! path may lead to another file by then.
+//! To open a device is to act on it: `/dev/watchdog` starts its clock. A container can put a device of any number in the
+//! place of a file that the agent reads with the rights of the host. So a process looks at the kind of a file before it
+//! opens the file. For the look it needs a descriptor with `O_PATH`, which opens no device. It then opens the file through
+//! that descriptor, because the path may lead to another file by then.
 
 use std::{
     fs::{File, Metadata, OpenOptions},
@@ -17,7 +17,7 @@ use std::{
 
 use libc::c_int;
 
-/// Access that an opening, and then a mapping, needs.
+/// Access that a process needs to a file, and to a mapping of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rights {
     /// Reading. A write through the mapping would end the process.
@@ -65,7 +65,8 @@ fn by_descriptor(found: &File, rights: Rights) -> io::Result<File> {
     options(rights, 0).open(format!("/proc/self/fd/{}", found.as_raw_fd()))
 }
 
-/// Opens a regular file that was looked at, by its path: for a program without `/proc`. An agent always has `/proc`.
+/// Opens by its path a regular file that the caller has looked at. For a program without `/proc`. An agent always has
+/// `/proc`.
 fn by_path(path: &Path, rights: Rights, looked: &Metadata) -> io::Result<File> {
     let file = options(rights, libc::O_NOFOLLOW).open(path)?;
     let found = file.metadata()?;
@@ -73,7 +74,7 @@ fn by_path(path: &Path, rights: Rights, looked: &Metadata) -> io::Result<File> {
     if is_same { Ok(file) } else { Err(io::ErrorKind::NotFound.into()) }
 }
 
-/// Returns the options of an opening that does not wait, either for the other end of a pipe or for the holder of a file lease.
+/// Returns the options of an opening that waits neither for the other end of a pipe nor for the holder of a file lease.
 fn options(rights: Rights, flags: c_int) -> OpenOptions {
     let mut options = OpenOptions::new();
     options.read(true).write(rights == Rights::Write).custom_flags(flags | libc::O_NONBLOCK | libc::O_NOCTTY);

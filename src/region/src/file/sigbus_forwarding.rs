@@ -8,8 +8,8 @@
 //! process again. When all of them block it, it stays pending for the program, as it would without the library. When the
 //! program has taken it, the library's threads unblock the signal again.
 //!
-//! Two differences remain. A signal that `kill` sent appears to come from the process itself. While a signal is
-//! pending, a truncated region ends the process.
+//! Two differences from a program without the library remain. A signal that `kill` sent appears to come from the process
+//! itself. While a signal is pending, a truncated region ends the process.
 
 #![allow(clippy::disallowed_types, reason = "words of this process alone")]
 
@@ -57,7 +57,7 @@ impl LibraryThread {
 pub fn register_thread(thread: LibraryThread) {
     let registered = thread.registered();
     registered.number.store(own(), Ordering::Relaxed);
-    // The call of [`unblock`] opens it, unless a signal is already pending for the program.
+    // The call below unblocks the signal, unless a signal is already pending for the program.
     registered.blocks.store(true, Ordering::Relaxed);
     unblock(thread);
 }
@@ -80,8 +80,8 @@ pub fn unblock(thread: LibraryThread) {
     }
 }
 
-/// Forwards a signal that a process sent and that the kernel delivered to a thread of the library. Called in the signal handler.
-/// Returns whether it did.
+/// Forwards a signal that a process sent and that the kernel delivered to a thread of the library. The signal handler calls
+/// this function. Returns false for every other signal.
 ///
 /// # Safety
 /// `info` and `context` are the arguments that the kernel passed to the handler.
@@ -96,7 +96,8 @@ pub(crate) unsafe fn forward(info: *mut siginfo_t, context: *mut c_void) -> bool
     let ours = THREADS.iter().find(|thread| thread.number.load(Ordering::Relaxed) == own);
     let Some(ours) = ours else { return false };
     ours.blocks.store(true, Ordering::Relaxed);
-    // Blocks it before it is sent again. The change in `context` below makes the block last after the handler returns.
+    // The thread blocks the signal before it sends the signal again. The change in `context` below keeps it blocked after
+    // the handler returns.
     change_mask(libc::SIG_BLOCK);
     let context: *mut libc::ucontext_t = context.cast();
     // SAFETY: `as_mut` needs null or a valid pointer without other references. The caller passes the kernel's

@@ -2,17 +2,17 @@
 //!
 //! The guard also protects the [arbiter leases](crate::ArbiterLeases), which are mapped in the same way.
 //!
-//! A process that touches a mapping beyond the end of its file gets `SIGBUS`, which ends it. No check helps, since the
-//! file can be truncated after any check, and a file with a name cannot be protected from it. A process that maps a
-//! region therefore has a handler for `SIGBUS`. If the address lies in a region, the handler maps zeroes over all of
-//! it, and the instruction runs again. In zeroes every limit is 0, so nothing is granted any more, and
+//! A process that touches a mapping beyond the end of its file gets `SIGBUS`, which ends it. No check helps, since another
+//! process can truncate the file after any check, and nothing prevents the truncation of a file with a name. A process that
+//! maps a region therefore has a handler for `SIGBUS`. If the address lies in a region, the handler maps zeroes over the
+//! whole region, and the instruction runs again. In zeroes every limit is 0, so the ledger grants nothing, and
 //! [`Member::check`](crate::Member::check) reports the damage.
 //!
 //! Every other `SIGBUS` goes to the action that was set before, as the kernel would have delivered it: same stack, same
 //! blocked signals, same arguments.
 //!
-//! Two cases are not covered. A program that sets its own handler later replaces the library's. The kernel ends a thread that
-//! blocks `SIGBUS` without calling any handler.
+//! The guard does not cover two cases. A program that sets its own handler later replaces the library's. The kernel ends a
+//! thread that blocks `SIGBUS` without calling any handler.
 
 #![allow(clippy::disallowed_types, reason = "words of this process alone")]
 
@@ -48,8 +48,8 @@ const TAKEN: usize = 1;
 static MAPPED: [ProtectedRange; MAX_PROTECTED] =
     [const { ProtectedRange { start: AtomicUsize::new(0), length: AtomicUsize::new(0) } }; MAX_PROTECTED];
 
-/// State of the handler: [`UNSET`], [`BEING_SET`] or [`SET`]. A process and its forked children set the handler once. A
-/// second time it could be chained to a handler that is chained to it.
+/// State of the handler: [`UNSET`], [`BEING_SET`] or [`SET`]. A process and its forked children set the handler once. If a
+/// process set it twice, the library's handler could call itself without end.
 static HANDLER: AtomicU8 = AtomicU8::new(UNSET);
 const UNSET: u8 = 0;
 const BEING_SET: u8 = 1;
@@ -61,7 +61,7 @@ static BEFORE: AtomicPtr<sigaction> = AtomicPtr::new(ptr::null_mut());
 /// Whether the earlier handler had `SA_RESETHAND` and was called.
 static SPENT: AtomicBool = AtomicBool::new(false);
 
-/// A signal handler. It may unwind or jump out, because no code here has to run after it.
+/// A signal handler. It may unwind or jump out of this file's code, because no code here has to run after it.
 type Handler = unsafe extern "C-unwind" fn(c_int, *mut siginfo_t, *mut c_void);
 
 /// Protects `length` bytes at `start`. Returns whether there was room in the table.
@@ -108,8 +108,8 @@ fn run_once(state: &AtomicU8, set: impl FnOnce()) {
 
 /// Sets the library's handler before the present action.
 ///
-/// The present action is stored first, because the handler may run as soon as it is set. Another thread of the program
-/// may set an action between the two system calls; then that action is stored instead.
+/// The present action is stored first, because the handler may run as soon as it is set. Another thread of the program may
+/// set an action between the two system calls. The function then stores that action instead.
 fn set_handler() {
     let Some(before) = exchange(None) else { return };
     let ours = action_before(&before);
@@ -147,9 +147,9 @@ fn exchange(new: Option<&sigaction>) -> Option<sigaction> {
 
 /// The signal handler.
 ///
-/// It only reads atomics and makes system calls, because it may interrupt any code, `malloc` included. A fault in a
-/// protected mapping is answered by zeroes. A `SIGBUS` that was sent to the library's own thread is forwarded to the
-/// program. All others go to the earlier action.
+/// It only reads atomics and makes system calls, because it may interrupt any code, `malloc` included. After a fault in a
+/// protected mapping it maps zeroes. It forwards to the program a `SIGBUS` that was sent to the library's own thread. All
+/// others go to the earlier action.
 ///
 /// # Safety
 /// Only the kernel calls it, with the arguments of a signal delivery.
@@ -192,7 +192,8 @@ unsafe extern "C-unwind" fn on_bus_error(signal: c_int, info: *mut siginfo_t, co
     }
 }
 
-/// Tells whether an instruction of this thread raised the signal. It raises it again if the handler changes nothing.
+/// Tells whether an instruction of this thread raised the signal. If the handler changes nothing, the instruction
+/// raises the signal again.
 fn is_fault(said: &siginfo_t) -> bool {
     said.si_code > 0 && said.si_code != libc::BUS_MCEERR_AO
 }
@@ -224,8 +225,8 @@ fn map_zeroes((start, length): (usize, usize)) -> bool {
     result != -1
 }
 
-/// Delivers the signal with the default action. A fault occurs again as soon as the handler returns. Any other signal
-/// is sent to this thread again.
+/// Delivers the signal with the default action. The instruction of a fault raises the signal again as soon as the handler
+/// returns. Any other signal is sent to this thread again.
 fn deliver_default(signal: c_int, said: &siginfo_t) {
     // SAFETY: `sigaction` is plain data, for which all zeroes are a valid value: the default action.
     let default: sigaction = unsafe { mem::zeroed() };

@@ -25,8 +25,9 @@ pub fn file_space(devices: usize) -> usize {
     device_time(devices).start
 }
 
-/// Bytes that one call allocates. A signal during a call undoes the call. In a program with a profiler, signals could undo every
-/// call for much space. So each call asks for little. The value is guessed: the kernel takes microseconds for it.
+/// Bytes that one call allocates. A signal during a call undoes the call. A profiler sends signals so often that every call
+/// for much space could be undone. So each call asks for little. The value is guessed: the kernel takes microseconds for
+/// it.
 const SPACE_PIECE: usize = 64 << 10;
 
 /// Allocates space for `bytes` of a file.

@@ -1,12 +1,12 @@
-//! Counts calls under way during which the ledger and the device disagree.
+//! Counts the calls under way during which the ledger and the device disagree.
 //!
-//! *Context creations.* The ledger does not have the size of a context until the driver has created it.
+//! *Context creations.* The ledger lacks the size of a context until the driver has created the context.
 //!
-//! *Memory calls* take memory or give it back. The ledger has the bytes of a reservation before the driver takes them,
-//! and those of a free until after the driver has freed them.
+//! *Memory calls* take memory or give it back. The ledger counts the bytes of a reservation before the driver takes them.
+//! It counts the bytes of a free until after the driver has freed them.
 //!
-//! A slot has a word for each kind. The low half counts the calls under way, and the high half all calls that began. A
-//! reader that finds no call under way, and later the same numbers, knows that no call was under way in between.
+//! A slot has a word for each of the two kinds. The low half counts the calls under way, and the high half all calls that
+//! began. A reader that finds no call under way, and later the same word, knows that no call was under way in between.
 
 use crate::{
     handle::{member::Member, region::Region},
@@ -14,9 +14,9 @@ use crate::{
     sync::atomics::full_fence,
 };
 
-/// A call that begins: one call under way, and one in the total.
+/// The value to add when a call begins: one call under way, and one in the total.
 const BEGIN: u64 = 1 << 32 | 1;
-/// One call under way.
+/// The value to subtract when a call ends.
 const ONE_CALL: u64 = 1;
 /// The bits of calls under way.
 const CALLS_UNDER_WAY: u64 = u32::MAX as u64;
@@ -56,7 +56,7 @@ impl Member {
         self.count(|slot| slot.context_creations.add(BEGIN));
     }
 
-    /// Ends a creation: the ledger has the context's size, or the creation failed.
+    /// Ends a context creation: the ledger has the context's size, or the creation failed.
     pub fn end_context_creation(&self) {
         self.count(|slot| slot.context_creations.add(ONE_CALL.wrapping_neg()));
     }
@@ -74,7 +74,8 @@ impl Member {
         self.count(|slot| slot.memory_calls.add(ONE_CALL.wrapping_neg()));
     }
 
-    /// Returns the memory calls of this process. The fences order the reading between the caller's readings of ledger and device.
+    /// Returns the memory calls of this process. The fences keep the reading between the caller's readings of ledger and
+    /// device.
     #[must_use]
     pub fn memory_calls(&self) -> Calls {
         full_fence();
@@ -97,13 +98,13 @@ impl Member {
 }
 
 impl Region {
-    /// Returns the contexts that the slice's processes create, except those of the slot `but`.
+    /// Returns the context creations of the slice's processes, except those of the slot `but`.
     #[must_use]
     pub fn context_creations(&self, but: Option<usize>) -> Calls {
         self.calls(but, |slot| slot.context_creations.observe())
     }
 
-    /// Returns the memory calls of the slice's processes. The fences are those of [`Member::memory_calls`].
+    /// Returns the memory calls of the slice's processes. The fences have the same reason as in [`Member::memory_calls`].
     #[must_use]
     pub fn all_memory_calls(&self) -> Calls {
         full_fence();

@@ -1,8 +1,8 @@
 //! Changes limits while other processes may change them too.
 //!
-//! The limits of a device are several words. A process that changes one of them writes back the others as it has read
-//! them, and could undo the change of another process. Reading and writing are therefore done under a file lock. If its
-//! holder is killed in between, some words are new and some old, and each is a value that a process has set.
+//! The limits of a device are several words. A process that changes one of them writes back the others as it has read them.
+//! It could undo the change of another process. It therefore reads and writes them under a file lock. If the process is
+//! killed in between, some words are new and some old, and each is a value that a process has set.
 
 use crate::{
     file::error::RegionError,
@@ -23,9 +23,9 @@ pub struct LimitsChange {
 }
 
 impl Region {
-    /// Calls `change` with each device of the slice, and writes the limits that it returns; `None` leaves a device
-    /// unchanged. Of two processes that change limits, the second sees the result of the first. The limits take effect
-    /// as with [`set_limits`](Self::set_limits).
+    /// Calls `change` with each device of the slice, and writes the limits that it returns. `None` leaves a device
+    /// unchanged. If two processes change limits, the second one gets the result of the first. The limits take effect as
+    /// with [`set_limits`](Self::set_limits).
     ///
     /// # Errors
     /// [`RegionError::Changing`] if another process holds the lock and does not finish. [`RegionError::Replaced`] if
@@ -41,9 +41,9 @@ impl Region {
         Ok(self.change_tried(&mut change))
     }
 
-    /// Does the same for a process whose limits win, and waits for no other process. A process of the slice can hold the lock for
-    /// as long as it lives. So the lock is tried once, and only if a device is to have other limits; they are written without it
-    /// too. Another process that changes limits at the same moment may then undo the change: the caller looks again later.
+    /// Does the same as [`change_limits`](Self::change_limits), but never waits. A process of the slice could hold the lock
+    /// for as long as it lives. So this function tries the lock once, and writes the limits with or without it. Without the
+    /// lock, another process that changes limits at the same moment may undo the change, so the caller looks again later.
     ///
     /// # Errors
     /// [`RegionError::Replaced`] if the path leads to another file. [`RegionError::System`] if the file cannot be opened for

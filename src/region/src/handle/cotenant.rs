@@ -1,4 +1,4 @@
-//! A slice on a GPU that several slices share, as the arbiter of the GPU sees it.
+//! A slice on a GPU that several slices share, in the view of the GPU's arbiter.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +27,7 @@ pub struct Cotenant {
     id: u64,
     monitor: Monitor,
     reaped_at: Monotonic,
-    /// By device, for each process: the time that it had used, and the instant since which that has not changed.
+    /// For each device and process: the GPU time that it had used, and the instant since which that time has not changed.
     still: BTreeMap<Device, Vec<(GpuTime, Monotonic)>>,
 }
 
@@ -38,13 +38,13 @@ impl Cotenant {
         Self { id, monitor, reaped_at: Monotonic::BEGIN, still: BTreeMap::new() }
     }
 
-    /// Returns its number.
+    /// Returns the slice's number.
     #[must_use]
     pub fn id(&self) -> u64 {
         self.id
     }
 
-    /// Returns its region.
+    /// Returns the slice's region.
     #[must_use]
     pub fn region(&self) -> &Region {
         self.monitor.region()
@@ -58,7 +58,8 @@ impl Cotenant {
         }
     }
 
-    /// Returns its demand and settings on a GPU, and its number for the GPU. `None`: it has no part in it.
+    /// Returns the slice's demand and settings on a GPU, and the index of the GPU in its region. `None`: the slice has no
+    /// part in the division.
     fn demand(&mut self, gpu: &Uuid, clock: &impl Fn() -> Monotonic) -> Option<(Device, SharingSlice)> {
         let region = self.monitor.region();
         let device = region.device(gpu).filter(|device| region.is_paced(*device))?;
@@ -66,7 +67,7 @@ impl Cotenant {
             return None;
         }
         let paid_until = region.paid_until(device);
-        // Read after the word: if the process is stopped in between, the debt must not grow by that time.
+        // The clock is read after the word. If the process is stopped in between, the debt must not grow by that time.
         let now = clock();
         let mut figures = SliceFigures { owed: paid_until.since(now), ..SliceFigures::default() };
         let still = self.still.entry(device).or_default();
@@ -100,9 +101,9 @@ fn settings(limits: Limits) -> SliceSettings {
     }
 }
 
-/// Divides a GPU among all slices on it, and writes their grants. Returns true if any of them has work or waits.
-/// `clock` returns the present instant. It is read beside each word, because a slice's debt is the distance of its word to the
-/// clock, and this process may be stopped in between.
+/// Divides a GPU among all slices on it, and writes their grants. Returns true if any of them has work or waits. `clock`
+/// returns the present instant. This function reads it beside each word, because the process may be stopped between the
+/// words. A slice's debt is the distance of its word to the clock.
 pub fn allocate_gpu(
     arbiter: &mut Arbiter,
     cotenants: &mut [&mut Cotenant],

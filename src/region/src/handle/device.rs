@@ -39,7 +39,7 @@ impl fmt::Debug for Uuid {
     }
 }
 
-/// Index of a device in the table of one region. Another region may have another device there.
+/// Index of a device in the table of one region. Another region may have another device at the same index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Device(pub(crate) usize);
 

@@ -1,4 +1,4 @@
-//! Joins a process to a region, and makes the region if there is none.
+//! Joins a process to a region. Makes the region if there is none.
 
 use std::path::Path;
 
@@ -18,7 +18,7 @@ use crate::{
     },
 };
 
-/// Number of times that a joining process opens a region that is removed meanwhile, before it gives up.
+/// Number of times that a joining process opens a region that another process removes meanwhile. After these it gives up.
 const REGION_OPENINGS: u32 = 16;
 
 /// A device that a process wants to use, and the limits with which the process was started.
@@ -26,13 +26,13 @@ const REGION_OPENINGS: u32 = 16;
 pub struct DeviceRequest {
     /// The device.
     pub uuid: Uuid,
-    /// Bytes of memory that it has.
+    /// Bytes of memory of the device.
     pub total: u64,
-    /// The limits, if the region does not have the device yet.
+    /// The limits for the device, if the region does not have it yet.
     pub limits: Limits,
 }
 
-/// A device for which the region has other limits than the process was started with. Those of the region hold.
+/// A device for which the region has other limits than the process was started with. The limits of the region hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Difference {
     /// The device.
@@ -46,12 +46,12 @@ pub struct Difference {
 impl Member {
     /// Joins the slice with the region at `path`. Makes the region if there is none, but no directories.
     ///
-    /// A region without a living process is initialised with the devices and limits in `wanted`. In a region in use,
-    /// devices that it does not have are added. For the others the limits of the region hold, and the differences are
-    /// returned.
+    /// If no process of the region is alive, the function initialises it with the devices and limits in `wanted`. To a
+    /// region in use it adds the devices that the region lacks. For all other devices the limits of the region hold, and
+    /// the function returns the differences.
     ///
-    /// The file may be removed between the look-up of the path and the join lock. The function then starts over, 16
-    /// times at most.
+    /// Another process may remove the file between the look-up of the path and the join lock. The function then starts
+    /// over, 16 times at most.
     ///
     /// # Errors
     /// Every [`RegionError`]; each message says how to correct it.
@@ -87,17 +87,17 @@ impl Member {
     /// - Initialise the region if no process is alive.
     /// - Add devices, and publish the slot.
     ///
-    /// A process killed at any step leaves a slot without a life lock, or a region that is not ready. The next process
-    /// that joins corrects both.
+    /// A process killed at any step leaves a slot without a life lock, or a region that is not ready. The next process that
+    /// joins repairs both.
     ///
     /// The process opens the file a second time for the life lock, which must outlive the descriptor (`slots::roster`).
-    /// Some file systems drop the lock with the descriptor. So the process asks through the first descriptor whether
-    /// the lock is still there, and fails if it is not.
+    /// Some file systems drop the lock with the descriptor. So the process asks through the first descriptor whether the
+    /// lock still exists, and fails if it does not.
     fn enter(mapped: Mapped, wanted: &[DeviceRequest]) -> Result<(Self, Vec<Difference>), RegionError> {
         let identity = identity::own_identity();
         let locks = mapped.locks()?;
         let failed = |source| mapped.failed("lock a slot", source);
-        // This comes before the lock: each question for a process costs a system call, and others would wait meanwhile.
+        // This comes before the lock: it makes a system call for each process, for which other processes would wait.
         let any_dead = mapped.any_dead(&locks).map_err(failed)?;
         let lock = wait_for(&mapped, &locks)?;
         // A second opening, for the life lock. `reopen` also checks that the path leads to this file, which no joining
@@ -145,7 +145,7 @@ fn wait_for<'locks>(mapped: &Mapped, locks: &'locks LockFile) -> Result<LockGuar
     Ok(lock)
 }
 
-/// Adds the devices that the region does not have. Returns the differences for those that it has.
+/// Adds the devices that the region does not have. Returns the differences for its other devices.
 fn add_all(
     region: &Region,
     locks: &LockFile,
@@ -154,6 +154,7 @@ fn add_all(
     let mut differences = Vec::new();
     for DeviceRequest { uuid, total, limits } in wanted {
         let Some(device) = region.device(uuid) else {
+            // The space comes first: a full disk is then an error here, and not a `SIGBUS` at a later write.
             let space = region.layout().device_count();
             locks
                 .take_space(space)

@@ -42,14 +42,14 @@ impl Limits {
     /// The default of [`burst`](Self::burst): 20 ms.
     pub const DEFAULT_BURST: GpuTime = GpuTime::from_millis(20);
 
-    /// Tells whether launches need GPU time from the ledger: the share is less than the whole, or other slices have a part in the
-    /// rate.
+    /// Tells whether launches need GPU time from the ledger. They do if the share is less than the whole, or if other
+    /// slices have a part in the rate.
     #[must_use]
     pub fn is_paced(&self) -> bool {
         self.cores_permille < WHOLE_SHARE || self.sharing.divides()
     }
 
-    /// Returns the limits, none of them above a ceiling. Limits that a tenant has lowered stay.
+    /// Returns the limits, each lowered to the ceiling if it is above. A tenant's lower limits stay.
     #[must_use]
     pub fn within(self, ceiling: &Ceiling) -> Self {
         let memory = [self.memory, ceiling.memory.map(Bytes::get)].into_iter().flatten().min();
@@ -74,7 +74,8 @@ impl Limits {
         }
     }
 
-    /// Returns the limits in a device entry, each brought into its range: another process may have written anything.
+    /// Returns the limits in a device entry, each brought into its range, because another process may have written
+    /// anything.
     pub(crate) fn of(entry: &DeviceEntry) -> Self {
         Self {
             memory: limit_of(entry.memory_limit.get()),
@@ -86,17 +87,17 @@ impl Limits {
         .bounded()
     }
 
-    /// Returns the rate limit of these limits.
+    /// Returns the rate and burst of these limits.
     pub(crate) fn rate_limit(&self) -> RateLimit {
         rate_limit(self.cores_permille, self.burst)
     }
 
-    /// Writes the limits into a device entry. They take effect at once. Returns the rate limit before.
+    /// Writes the limits into a device entry. They take effect at once. Returns the rate limit that they replace.
     pub(crate) fn write(self, header: &Header, entry: &DeviceEntry) -> RateLimit {
         let limits = self.bounded();
         let Self { memory, cores_permille, burst, sharing, oversubscribe } = limits;
-        // This comes before the limits: a process killed in between must not leave limits that launches do not look at. After
-        // them too: another process may initialise the region again meanwhile.
+        // The mark comes before the limits: a process killed in between must not leave limits that launches do not read. It
+        // comes again after them, because another process may initialise the region meanwhile.
         let mark = || {
             if limits.is_paced() {
                 header.unlimited_hint.set(0);
@@ -107,8 +108,8 @@ impl Limits {
         entry.memory_limit.set(memory.unwrap_or(NO_LIMIT));
         entry.sharing.set(sharing.word());
         entry.oversubscribe.set(if oversubscribe { OVERSUBSCRIBED } else { 0 });
-        // By exchange: of two processes that change the rate limit at once, each returns that of the other, or that
-        // before both.
+        // These are exchanges. If two processes change the rate limit at once, each returns the limit that it replaces. It
+        // is the limit of the other process, or the one before both.
         let before = rate_limit(entry.cores_permille.swap(cores_permille), entry.burst.swap(burst));
         full_fence();
         mark();
@@ -123,7 +124,7 @@ pub struct Sharing {
     pub policy: CorePolicy,
     /// The priority of the slice.
     pub priority: Priority,
-    /// Weight of the slice among those of its policy and priority: 1 to 1000.
+    /// Weight of the slice among the slices of its policy and priority: 1 to 1000.
     pub weight: u32,
 }
 
@@ -133,7 +134,7 @@ impl Sharing {
     /// The largest weight.
     const MOST_WEIGHT: u32 = 1000;
 
-    /// Tells whether other slices have a part in this slice's rate, by policy or by priority.
+    /// Tells whether other slices have a part in this slice's rate, by their policy or priority.
     #[must_use]
     pub fn divides(self) -> bool {
         self.policy != CorePolicy::Fixed || self.priority != Priority::Normal

@@ -16,8 +16,8 @@ pub struct SharedUse(usize);
 
 /// A process's membership in a slice.
 ///
-/// It belongs to the process that joined, with all its threads. A forked child has a copy of it but no slot. The child
-/// must forget the copy (without dropping it) and join for itself; otherwise it would write its parent's words. This
+/// A member belongs to the process that joined, with all its threads. A forked child has a copy of it but no slot. The
+/// child must forget the copy (without dropping it) and join for itself. Otherwise it would write its parent's words. This
 /// type does not notice a fork. After `exec` or death the slot is free, whatever the process did before.
 ///
 /// Dropping a member unmaps the region, but the slot stays taken until the process ends. A library therefore keeps its
@@ -52,9 +52,8 @@ impl Member {
     /// Checks that the path leads to this region, and that the region has this process's slot. Makes system calls.
     ///
     /// # Errors
-    /// [`RegionError::Damaged`] if the file was truncated or overwritten: the memory held by the slice is no longer
-    /// known. [`RegionError::Replaced`] if the file was removed or replaced: the members go on in the memory that they
-    /// share.
+    /// [`RegionError::Damaged`] if the file was truncated or overwritten: the memory that the slice holds is then unknown.
+    /// [`RegionError::Replaced`] if the file was removed or replaced: the members go on in the memory that they share.
     pub fn check(&self) -> Result<(), RegionError> {
         let layout = self.region.layout();
         if self.slot() >= layout.slot_high_water() || !layout.is_taken(self.slot()) {
@@ -65,8 +64,8 @@ impl Member {
 
     /// Reserves `bytes` on a device, unless the slice would hold more than its limit.
     ///
-    /// In the usual case the request is granted at once. If it does not fit, dead processes are reaped first. If other
-    /// reservations are pending, the thread waits, usually for some microseconds and at most for 0.2 s.
+    /// The function usually grants the request at once. If the request does not fit, the function first reaps dead
+    /// processes. If other reservations are pending, the thread waits, usually for some microseconds and at most for 0.2 s.
     ///
     /// # Errors
     /// A [`Refusal`]. Then nothing was charged.
@@ -80,8 +79,8 @@ impl Member {
         self.region.layout().charge(device.index(), self.slot(), bytes);
     }
 
-    /// Subtracts `bytes` that this process holds on a device, down to zero. Returns the bytes that it did not hold: 0,
-    /// unless the caller has made a mistake.
+    /// Subtracts `bytes` that this process holds on a device, down to zero. Returns the bytes that the process did not
+    /// hold: 0, unless the caller has made a mistake.
     #[must_use = "bytes that were not held are a mistake of the caller"]
     pub fn refund(&self, device: Device, bytes: u64) -> u64 {
         self.region.layout().refund(device.index(), self.slot(), bytes)
@@ -114,8 +113,8 @@ impl Member {
         self.region.layout().begin_use(used.0);
     }
 
-    /// Ends a use. If this process paid and `hands_on`, another user pays from here on: the memory stays with the other
-    /// users. For [owned](Self::share_owned) memory the caller refunds the bytes afterwards.
+    /// Ends a use. If this process paid and `hands_on` is true, another user pays from here on: the memory stays with the
+    /// other users. For [owned](Self::share_owned) memory the caller refunds the bytes afterwards.
     pub fn end_use(&self, used: SharedUse, hands_on: bool) {
         self.region.layout().end_use(used.0, hands_on);
     }
@@ -139,10 +138,10 @@ impl Member {
         }
     }
 
-    /// Records the sum of the free bytes of `device` and of those that the slices of the folder hold. The sum tells later
-    /// whether memory of dead processes is back.
+    /// Records the sum of the free bytes of `device` and of the bytes that the slices of the folder hold. Later the sum
+    /// shows whether memory of dead processes is back.
     ///
-    /// The caller measures it while no other process makes a memory call, so that it is exact.
+    /// The caller measures the sum while no other process makes a memory call. Otherwise the sum would not be exact.
     pub fn note_available(&self, device: Device, available: u64) {
         self.region.layout().note_available(device.index(), available, clock::now());
     }
@@ -153,9 +152,10 @@ impl Member {
         self.region.layout().devices.get(device.index()).is_some_and(|entry| entry.available.get() > 0)
     }
 
-    /// Ends the leaving of memory of dead processes if the device has it back. Returns whether any ended. `measure` returns the
-    /// sum of the free bytes of `device` and of those that living processes of all slices of the folder hold. The sum must
-    /// not be too high; `None`: it is not known exactly. Memory of processes that die during the measurement goes on leaving.
+    /// Ends the leaving of memory of dead processes if the device has it back. Returns true if any ended. `measure` returns
+    /// the sum of the free bytes of `device` and of the bytes that living processes of all slices of the folder hold. The
+    /// sum must not be too high; `None`: it is not known exactly. Memory of processes that die during the measurement goes
+    /// on leaving.
     #[must_use = "an allocation that was denied may be granted now"]
     pub fn end_leaving(&self, device: Device, measure: impl FnOnce() -> Option<u64>) -> bool {
         self.region.layout().end_if_back(device.index(), measure)
@@ -168,12 +168,12 @@ impl Member {
         }
     }
 
-    /// Counts `bytes` more beyond the quota in host memory, for this process.
+    /// Adds `bytes` to the bytes that this process holds in host memory beyond the quota.
     pub fn spill(&self, device: Device, bytes: u64) {
         self.change(device, |process| &process.spilled_bytes, |spilled| spilled.saturating_add(bytes));
     }
 
-    /// Counts `bytes` less beyond the quota in host memory, for this process.
+    /// Subtracts `bytes` from the bytes that this process holds in host memory beyond the quota.
     pub fn unspill(&self, device: Device, bytes: u64) {
         self.change(device, |process| &process.spilled_bytes, |spilled| spilled.saturating_sub(bytes));
     }
@@ -183,7 +183,7 @@ impl Member {
         self.change(device, |process| &process.context_bytes, |contexts| contexts.saturating_add(bytes));
     }
 
-    /// Counts `bytes` of this process as a context's no more. The caller [refunds](Self::refund) them afterwards.
+    /// Stops counting `bytes` of this process as a context's. The caller [refunds](Self::refund) them afterwards.
     pub fn end_context(&self, device: Device, bytes: u64) {
         self.change(device, |process| &process.context_bytes, |contexts| contexts.saturating_sub(bytes));
     }
@@ -200,8 +200,8 @@ impl Member {
         }
     }
 
-    /// Frees the slot and unmaps the region. For tests: a process that ends needs no such call, and a process that uses
-    /// a GPU never knows that all its work is done.
+    /// Frees the slot and unmaps the region. Only tests call it. A process that ends needs no such call, and a process that
+    /// uses a GPU cannot know that all its work is done.
     pub fn leave(self) {
         self.region.layout().release_slot(self.slot(), clock::now());
         self.life.end();

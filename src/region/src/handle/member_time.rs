@@ -13,15 +13,15 @@ use crate::{
 };
 
 impl Member {
-    /// Returns the conditions from which the [size](gpuslice_policy::compute::limiter::lease::size_for) of this process's leases
-    /// follows.
+    /// Returns the conditions that determine the [size](gpuslice_policy::compute::limiter::lease::size_for) of this
+    /// process's leases.
     #[must_use]
     pub fn lease_situation(&self, device: Device, now: Monotonic) -> Situation {
         self.layout().lease_situation(device.index(), self.slot(), now)
     }
 
-    /// Takes `amount` of GPU time, if the slice has it and no other process comes first. One thread at a
-    /// time calls it for each device.
+    /// Takes `amount` of GPU time, if the slice has it and no other process comes first. One thread at a time calls this
+    /// function for each device.
     ///
     /// # Errors
     /// The instant at which to try again. Until then the request stays published. It ends when the process acquires
@@ -30,8 +30,9 @@ impl Member {
         self.acquire_since(device, amount, now, || now)
     }
 
-    /// As [`acquire`](Self::acquire), for a thread that has asked since `since`. On a [coupled](Self::couple) device
-    /// each of the other devices delays it once. `clock` returns the present instant.
+    /// Does the same as [`acquire`](Self::acquire), for a thread whose first request was at `since`. On a
+    /// [coupled](Self::couple) device each of the other devices delays the thread once. `clock` returns the present
+    /// instant.
     ///
     /// # Errors
     /// Those of [`acquire`](Self::acquire).
@@ -47,8 +48,8 @@ impl Member {
         layout.take_time(device.index(), self.slot(), amount, (since, clock()))
     }
 
-    /// Returns the device on which a launch was admitted that the batch `ran` had waited for, and how long that launch was
-    /// throttled.
+    /// Returns the device on which a launch was admitted for which the batch `ran` had waited. Also returns how long that
+    /// launch was throttled.
     #[must_use]
     pub fn unblocked_by(&self, device: Device, ran: &MeasuredBatch) -> Option<(Device, ThrottledLaunch)> {
         let layout = self.layout();
@@ -76,7 +77,7 @@ impl Member {
         self.layout().note_overrun(device.index(), now);
     }
 
-    /// Reports that an overrunning batch has ended. Another one is reported again.
+    /// Reports that an overrunning batch has ended. The caller reports another such batch again.
     pub fn clear_overrun(&self, device: Device) {
         self.layout().clear_overrun(device.index());
     }
@@ -87,9 +88,9 @@ impl Member {
         self.layout().peer_overrun(device.index(), now).is_some()
     }
 
-    /// Charges `amount` although the slice owes time already, because [a batch on another
-    /// device](Self::has_peer_overrun) may wait for this launch. Returns `false` if no batch waits, if the slice owes too
-    /// much, or if [the budget of overdrafts](gpuslice_policy::compute::limiter::overdraft) does not pay for it.
+    /// Charges `amount` although the slice owes time already, because [a batch on another device](Self::has_peer_overrun)
+    /// may wait for this launch. Returns `false` if no batch waits, or if the slice owes too much. Also returns `false` if
+    /// [the budget of overdrafts](gpuslice_policy::compute::limiter::overdraft) does not pay for it.
     pub fn overdraw_for_peer(
         &self,
         device: Device,
@@ -100,9 +101,9 @@ impl Member {
         self.layout().overdraw_for_peer(device.index(), self.slot(), amount, (since, now))
     }
 
-    /// Charges `amount` although the slice has no time left or another process comes first. For launches that add no
-    /// busy time to the work under way, or for which a kernel of the process may wait. Returns `false`, and charges
-    /// nothing, if [the budget of overdrafts](gpuslice_policy::compute::limiter::overdraft) does not pay for it.
+    /// Charges `amount` although the slice has no time left or another process comes first. For launches that add no busy
+    /// time to the work under way, and for launches for which a kernel of the process may wait. Returns `false`, and
+    /// charges nothing, if [the budget of overdrafts](gpuslice_policy::compute::limiter::overdraft) does not pay for it.
     pub fn overdraw(&self, device: Device, amount: GpuTime, now: Monotonic) -> bool {
         self.layout().overdraw(device.index(), self.slot(), amount, now)
     }
@@ -120,8 +121,8 @@ impl Member {
             .is_some_and(|(_, process)| process.waits(clock::now()))
     }
 
-    /// Returns the value to pass to [`sleep`](Self::sleep). Read it before [`acquire`](Self::acquire), so that no wake-up is
-    /// lost.
+    /// Returns the value to pass to [`sleep`](Self::sleep). The caller reads it before [`acquire`](Self::acquire), so that
+    /// no wake-up is lost.
     #[must_use]
     pub fn wake_sequence(&self, device: Device) -> u32 {
         self.layout().time(device.index()).map_or(0, |time| time.wake_seq.0.sequence())
@@ -136,13 +137,13 @@ impl Member {
         }
     }
 
-    /// Charges `difference` between measured and prepaid time. A negative difference is a refund, and wakes processes
-    /// that now sleep for too long.
+    /// Charges `difference` between measured and prepaid time. A negative difference is a refund: the function then wakes
+    /// processes that would sleep for too long.
     pub fn settle(&self, device: Device, difference: GpuTimeChange, now: Monotonic) {
         self.layout().settle_time(device.index(), difference, now);
     }
 
-    /// Removes `prepaid` time from the unsettled time: its work has ended at `until`.
+    /// Removes `prepaid` time from the unsettled time, because its work has ended at `until`.
     pub fn settled(&self, device: Device, prepaid: GpuTime, until: Monotonic) {
         self.with_own(device, |process| {
             process.unsettled_ns.change(|outstanding| outstanding.saturating_sub(prepaid));
@@ -155,7 +156,7 @@ impl Member {
         self.with_own(device, |process| process.settled_at.set(now));
     }
 
-    /// Refunds prepaid time that no launch has used. It does not count as service either.
+    /// Refunds prepaid time that no launch has used. This time does not count as service either.
     pub fn give_back(&self, device: Device, credit: GpuTime, now: Monotonic) {
         // In this order: a process killed in between loses the time, and no process gets it twice.
         self.with_own(device, |process| {
@@ -165,7 +166,7 @@ impl Member {
         self.layout().settle_time(device.index(), GpuTimeChange::refund(credit), now);
     }
 
-    /// Corrects this process's place in the queue: it was charged `charged` instead of `paid`.
+    /// Corrects this process's place in the queue: the process was charged `charged` instead of `paid`.
     pub fn adjust_service(&self, device: Device, charged: GpuTime, paid: GpuTime) {
         self.with_own(device, |process| {
             process.virtual_service.change(|served| served.saturating_add(charged).saturating_sub(paid));
@@ -177,7 +178,7 @@ impl Member {
         self.layout().publish(device.index(), interval)
     }
 
-    /// Counts an interval of `length`, of which `covered` was not covered by other intervals.
+    /// Counts an interval of `length`, of which the part `covered` was newly covered.
     pub fn add_overlap(&self, device: Device, length: WallTime, covered: WallTime) {
         self.layout().add_overlap(device.index(), length, covered);
     }
@@ -188,14 +189,14 @@ impl Member {
         self.layout().overlap_part(device.index(), length)
     }
 
-    /// Returns the numbers of the processes of the slice that are in this process's process-number namespace, itself included.
-    /// A process that has ended is among them until another one gets its slot.
+    /// Returns the numbers of the slice's processes in the process-number namespace of this process, its own number
+    /// included. The number of a process that has ended is included until another process gets its slot.
     #[must_use]
     pub fn numbers_beside(&self) -> Vec<u32> {
         self.layout().slots_beside(self.slot()).map(|(_, entry)| entry.pid.get()).collect()
     }
 
-    /// Returns the sums over these processes, but for this one. They fall if a process gets the slot of one that has ended.
+    /// Returns the sums over these processes without this one. They fall if a process gets the slot of one that has ended.
     #[must_use]
     pub fn time_used_beside(&self, device: Device) -> TimeUsed {
         let (layout, own) = (self.layout(), self.slot());
@@ -225,19 +226,19 @@ impl Member {
         self.with_own(device, |process| process.queued_ns.change(|before| before & marks | time & !marks));
     }
 
-    /// Publishes that work of this process may be under way. If the process dies, its prepaid time counts as used.
+    /// Publishes that work of this process may be under way. If the process dies, its prepaid time then counts as used.
     pub fn begin_work(&self, device: Device) {
         self.with_own(device, |process| process.queued_ns.change(|before| before | WORK_UNDER_WAY));
     }
 
-    /// Publishes that no work of this process is under way. If the process dies, its prepaid time is refunded.
+    /// Publishes that no work of this process is under way. If the process dies, its prepaid time is then refunded.
     pub fn end_work(&self, device: Device) {
         self.with_own(device, |process| {
             process.queued_ns.change(|before| before & !(WORK_UNDER_WAY | UNPREDICTED))
         });
     }
 
-    /// Publishes whether a launch without a prediction is under way. It may take longer than the
+    /// Publishes whether a launch without a prediction is under way. Such a launch may take longer than the
     /// [predicted](Self::set_queued) time.
     pub fn set_unpredicted(&self, device: Device, is_unpredicted: bool) {
         let mark = if is_unpredicted { UNPREDICTED | WORK_UNDER_WAY } else { 0 };
@@ -256,8 +257,8 @@ impl Member {
         self.layout().note_second(device.index(), now);
     }
 
-    /// Takes or renews the sampler lease of a device. This process keeps the lease while it renews it within `patience`, at least
-    /// a tenth of a millisecond. Otherwise another process takes over.
+    /// Takes or renews the sampler lease of a device. This process keeps the lease while it renews the lease within
+    /// `patience`, at least a tenth of a millisecond. Otherwise another process takes over.
     pub fn renew_sampler_lease(&self, device: Device, now: Monotonic, patience: WallTime) -> SamplerLease {
         self.layout().renew_sampler_lease(device.index(), self.slot(), now, patience)
     }
@@ -269,7 +270,7 @@ impl Member {
         }
     }
 
-    /// Publishes how GPU time is measured: see [`Region::measure_source`](crate::Region::measure_source).
+    /// Publishes the source of measured GPU time: see [`Region::measure_source`](crate::Region::measure_source).
     pub fn set_measure_source(&self, device: Device, source: u32) {
         if let Some(time) = self.layout().time(device.index()) {
             time.control.0.measure_source.set(source);

@@ -1,5 +1,5 @@
-//! Handles of a region: [`Member`](member::Member) takes part, [`Monitor`](monitor::Monitor) watches and sets limits,
-//! [`Cotenant`](cotenant::Cotenant) is a slice in the division of GPUs, and [`Reader`](reader::Reader) reads.
+//! Handles of a region: [`Member`](member::Member) takes part, [`Monitor`](monitor::Monitor) watches and sets limits, and
+//! [`Reader`](reader::Reader) reads. A [`Cotenant`](cotenant::Cotenant) is a slice in the division of GPUs.
 
 pub(crate) mod calls;
 pub(crate) mod change_limits;

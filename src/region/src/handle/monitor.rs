@@ -1,4 +1,4 @@
-//! Access to a slice without a slot, for commands that report and that set limits.
+//! Access to a slice without a slot, for commands that report figures and set limits.
 
 use core::ops::Deref;
 use std::path::Path;
@@ -26,10 +26,10 @@ impl Deref for Monitor {
 }
 
 impl Monitor {
-    /// Opens the region at `path`. `None`: there is none, or no process has finished initialising it.
+    /// Opens the region at `path`. `None`: there is no region, or no process has finished initialising it.
     ///
-    /// A process that joins may initialise the region again while it is watched. [`Region::epoch`] changes then, and
-    /// each [`Device`](crate::Device) must be looked up again.
+    /// While a monitor watches a region, a process that joins may initialise it again. [`Region::epoch`] then changes, and
+    /// the caller must look up each [`Device`](crate::Device) again.
     ///
     /// # Errors
     /// Every [`RegionError`] of a file that is not a usable region.

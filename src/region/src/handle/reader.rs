@@ -1,7 +1,7 @@
 //! Reads a slice's figures without the right to write.
 //!
-//! A [`Reader`] maps the file for reading only, so no function here may change a word, not even to repair it. After
-//! each figure it checks that the region is still the one that was opened. A damaged region thus yields an error and
+//! A [`Reader`] maps the file for reading only, so no function here may change a word, not even to repair it. After it has
+//! read a figure, it checks that the region is still the one that was opened. A damaged region thus yields an error and
 //! never a number.
 
 use std::{io, path::Path};
@@ -27,31 +27,31 @@ use crate::{
 };
 use gpuslice_policy::time::{GpuTime, Monotonic};
 
-/// A region mapped for reading. It belongs to one epoch: when the region is initialised again, for another slice, it
-/// returns errors.
+/// A region mapped for reading. It belongs to one epoch. When another slice initialises the region again, the reader's
+/// functions return errors.
 #[derive(Debug)]
 pub struct Reader {
     region: Region,
-    /// An opening of the file, to ask which processes are alive and whether the file is whole.
+    /// An opening of the file. It serves to ask for life locks, and for the size of the file.
     locks: LockFile,
     epoch: u64,
 }
 
-/// A slice's limits and use of a device. Each figure is exact for an instant during the reading, not all for the same
-/// one.
+/// A slice's limits and use of a device. Each figure is exact for some instant during the reading, but different figures
+/// may be exact for different instants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceFigures {
     /// The device.
     pub device: Device,
     /// The device's UUID.
     pub uuid: Uuid,
-    /// Bytes of memory that it has.
+    /// Bytes of memory of the device.
     pub total: u64,
-    /// The slice's limits on it.
+    /// The slice's limits on the device.
     pub limits: Limits,
     /// Bytes that living processes hold, pending reservations included. Excludes memory that [leaves](Self::leaving).
     pub held: u64,
-    /// Bytes of dead processes that count until a process reaps them.
+    /// Bytes of dead processes. They count until a process reaps the dead processes.
     pub held_by_dead: u64,
     /// Bytes of dead processes that the device may not have back.
     pub leaving: u64,
@@ -69,11 +69,11 @@ pub struct DeviceFigures {
     pub contexts: u64,
     /// Expected size of a context, in bytes: see [`Region::context_bytes`].
     pub context_bytes: Option<u64>,
-    /// GPU time used, including processes that have ended; `queued` counts living ones only.
+    /// GPU time used, including processes that have ended; `queued` counts living processes only.
     pub time: TimeUsed,
     /// The instant up to which the slice's GPU time is paid.
     pub paid_until: Monotonic,
-    /// GPU time that the slice owes; none without a limit on GPU time.
+    /// GPU time that the slice owes; zero without a limit on GPU time.
     pub owed: GpuTime,
     /// The source of measured GPU time: see [`Region::measure_source`].
     pub measure_source: u32,
@@ -84,7 +84,7 @@ pub struct DeviceFigures {
 }
 
 impl Reader {
-    /// Opens the region at `path`. `None`: there is none, or no process has finished initialising it.
+    /// Opens the region at `path`. `None`: there is no region, or no process has finished initialising it.
     ///
     /// # Errors
     /// Every [`RegionError`] of a file that is not a readable region.
@@ -92,7 +92,7 @@ impl Reader {
         let path = &map::absolute(path)?;
         let Some((mapped, file)) = map::open_to_read(path, trust)? else { return Ok(None) };
         let region = Region::new(mapped);
-        // This comes before the epoch: a region becomes ready after it has its epoch.
+        // This comes before the epoch is read: a region becomes ready after it has its epoch.
         let is_ready = region.is_ready();
         let epoch = region.epoch();
         Ok(is_ready.then(|| Self { region, locks: LockFile::new(file), epoch }))
@@ -117,8 +117,8 @@ impl Reader {
     /// or replaced. [`RegionError::Reinitialised`] if another slice has it.
     pub fn check(&self) -> Result<(), RegionError> {
         let mapped = self.region.mapped();
-        // All earlier reads happen before the checks, so they are of the region that the checks find, or of an older
-        // state.
+        // All earlier reads happen before the checks. So they read the region that the checks find, or an older state of
+        // it.
         read_fence();
         mapped.check_file(self.locks.file())?;
         let (header, path) = (&self.layout().header, || self.path().to_owned());
@@ -156,7 +156,8 @@ impl Reader {
         self.checked(Ok(self.region.used_over(device, seconds, clock::now())))
     }
 
-    /// Tells whether a process is dead and not reaped yet. [`Region::reap`] needs the right to write.
+    /// Tells whether a process is dead and not reaped yet. A reader cannot reap it: [`Region::reap`] needs the right to
+    /// write.
     ///
     /// # Errors
     /// Those of [`device`](Self::device).
@@ -168,8 +169,7 @@ impl Reader {
     /// Returns the figures of the device at `index` of the region's table. `None`: the slice has no such device.
     ///
     /// # Errors
-    /// Those of [`check`](Self::check), and [`RegionError::System`] if the kernel does not tell which processes are
-    /// alive.
+    /// Those of [`check`](Self::check), and [`RegionError::System`] if the kernel does not tell whether a process is alive.
     pub fn device(&self, index: usize) -> Result<Option<DeviceFigures>, RegionError> {
         let view: Vec<_> = self.region.devices().into_iter().skip(index).take(1).collect();
         let figures = self.figures(&view).map(|mut figures| figures.pop());
@@ -213,13 +213,14 @@ impl Reader {
         self.region.layout()
     }
 
-    /// Returns the result of a reading, unless the region has changed meanwhile: then that error, which explains all others.
+    /// Returns the result of a reading. If the region has changed meanwhile, returns that error instead, which explains all
+    /// others.
     fn checked<T>(&self, read: Result<T, RegionError>) -> Result<T, RegionError> {
         self.check()?;
         read
     }
 
-    /// Returns the error for a system call that does not tell which processes are alive.
+    /// Returns the error of a system call that failed to tell whether a process is alive.
     fn unknown(&self, source: io::Error) -> RegionError {
         self.region.mapped().failed("ask who lives", source)
     }
@@ -227,8 +228,8 @@ impl Reader {
     /// Reads the figures of some devices.
     fn figures(&self, views: &[DeviceView]) -> io::Result<Vec<DeviceFigures>> {
         let layout = self.layout();
-        // Sums are read before the dead processes are looked up. A process that is reaped in between counts once more;
-        // bytes are never subtracted that are not in the sum.
+        // Sums are read before the dead processes are looked up. If a process is reaped in between, its bytes count once
+        // more, and bytes that are not in the sum are never subtracted.
         let mut figures: Vec<_> = views.iter().map(|view| self.with_dead(view)).collect();
         let devices: Vec<_> = views.iter().map(|view| view.device).collect();
         let dead = held_by_dead(layout, &self.locks, &devices)?;
@@ -250,7 +251,8 @@ impl Reader {
         Ok(figures)
     }
 
-    /// Reads the figures of a device that need no question for the life of a process. The sums include dead processes.
+    /// Reads the figures of a device that are known without asking whether a process is alive. The sums include dead
+    /// processes.
     fn with_dead(&self, view: &DeviceView) -> DeviceFigures {
         let (region, device) = (&self.region, view.device);
         DeviceFigures {
@@ -280,8 +282,8 @@ impl Reader {
 
 /// Returns the sums of the words of dead processes, for each of `devices`.
 ///
-/// The words come from the tenants of the slice, and a tenant can write the largest counts. So the function reads the table of
-/// shares once, and asks once for each slot whether its process is alive.
+/// The tenants of the slice write these words, and a tenant can write the largest counts. So the function reads the table
+/// of shares once, and asks once for each slot whether its process is alive.
 fn held_by_dead<L: Liveness>(
     layout: &Layout,
     lives: &L,
@@ -295,8 +297,8 @@ fn held_by_dead<L: Liveness>(
             HeldByDead::in_slot(layout, slot, device.index(), transferred)
         };
         let left: Vec<_> = devices.iter().map(left_on).collect();
-        // The question whether a process is alive is a system call, which costs more than all the rest. It comes after the words:
-        // a slot of a dead process may get a new one in between.
+        // The question whether a process is alive is a system call, which costs more than all the rest. It comes after the
+        // words, because another process may take the slot of a dead process in between.
         if left.iter().any(|left| *left != HeldByDead::default()) && !lives.is_alive(slot)? {
             dead.iter_mut().zip(&left).for_each(|(sum, left)| sum.add(left));
         }
@@ -314,7 +316,7 @@ struct HeldByDead {
 }
 
 impl HeldByDead {
-    /// Returns the words of the process in `slot` on a device. `transferred`: the bytes that it pays for in shares.
+    /// Returns the words of the process in `slot` on a device. `transferred`: the bytes of shares for which it pays.
     fn in_slot(layout: &Layout, slot: usize, device: usize, transferred: u64) -> Self {
         let held = layout.held_by(device, slot).saturating_add(transferred);
         let Some((_, process)) = layout.process_time(device, slot) else {
@@ -346,7 +348,7 @@ mod tests {
     };
     use std::cell::Cell;
 
-    /// Counts the questions. No process is alive.
+    /// Counts the questions. In its answers no process is alive.
     #[derive(Default)]
     struct Nobody(Cell<usize>);
 

@@ -31,9 +31,9 @@ pub struct DeviceView {
     pub device: Device,
     /// The device's UUID.
     pub uuid: Uuid,
-    /// Bytes of memory that it has.
+    /// Bytes of memory of the device.
     pub total: u64,
-    /// The slice's limits on it.
+    /// The slice's limits on the device.
     pub limits: Limits,
 }
 
@@ -44,13 +44,13 @@ pub struct ProcessView {
     pub slot: usize,
     /// The process's number, in its own process-number namespace.
     pub pid: u32,
-    /// Time of its start, in clock ticks since boot; 0: not known.
+    /// The instant of its start, in clock ticks since boot; 0: not known.
     pub start: u64,
     /// Inode of its process-number namespace; 0: not known.
     pub pid_namespace: u64,
     /// Bytes that it holds, by [`Device::index`].
     pub held: Vec<u64>,
-    /// Reservations that it was denied, by [`Device::index`]. Wraps at 2^32.
+    /// Reservations of the process that were denied, by [`Device::index`]. Wraps at 2^32.
     pub quota_denials: Vec<u32>,
     /// GPU time that it has used, by [`Device::index`].
     pub time: Vec<TimeUsed>,
@@ -95,13 +95,13 @@ impl Region {
         self.mapped.id().number()
     }
 
-    /// Returns how often the region was initialised. Another number means other devices and limits.
+    /// Returns the number of initialisations of the region. If it changes, the region has other devices and limits.
     #[must_use]
     pub fn epoch(&self) -> u64 {
         self.layout().header.epoch.get()
     }
 
-    /// Tells whether the region is in use. It is not while a process initialises it.
+    /// Tells whether the region may be used. It returns false while a process initialises the region.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         self.layout().header.ready.observe() == READY
@@ -131,8 +131,8 @@ impl Region {
         self.entries().map(view).collect()
     }
 
-    /// Returns the limits on a device now; other processes may change them at any time. For a device that does not exist, limits
-    /// that allow nothing.
+    /// Returns the limits on a device now; other processes may change them at any time. For a device that does not exist,
+    /// returns limits that allow nothing.
     #[must_use]
     pub fn limits(&self, device: Device) -> Limits {
         let nothing = Limits { memory: Some(0), cores_permille: 1, burst: GpuTime::ZERO, ..Limits::NONE };
@@ -145,12 +145,12 @@ impl Region {
         self.layout().devices.get(device.0).map_or(Some(0), |entry| limit_of(entry.memory_limit.get()))
     }
 
-    /// Writes the limits on a device, without regard to changes that others make at the same time. A caller that
-    /// changes only some of them uses [`change_limits`](Self::change_limits).
+    /// Writes the limits on a device, without regard to changes by other processes at the same time. A caller that changes
+    /// only some of the limits uses [`change_limits`](Self::change_limits).
     ///
-    /// Memory that the slice holds stays; only new reservations see the limit. GPU time that it owes or has saved up
-    /// stays the same. Throttled processes try again at once. A grant of the arbiter ends; the arbiter may write a new
-    /// one at any time.
+    /// The slice keeps the memory that it holds: only new reservations are checked against the limit. Its debt and its
+    /// saved GPU time stay the same. Throttled processes try again at once. A grant of the arbiter ends; the arbiter may
+    /// write a new one at any time.
     pub fn set_limits(&self, device: Device, limits: Limits) {
         let layout = self.layout();
         layout.set_own_rate_limit(device.0, limits.rate_limit(), clock::now, |entry| {
@@ -250,7 +250,7 @@ impl Region {
         (0..layout.slot_high_water()).any(|slot| layout.is_taken(slot))
     }
 
-    /// Returns the processes that have a slot. Dead ones are included until [`reap`](Self::reap).
+    /// Returns the processes that have a slot. Dead processes are included until [`reap`](Self::reap).
     #[must_use]
     pub fn processes(&self) -> Vec<ProcessView> {
         let layout = self.layout();
@@ -261,13 +261,13 @@ impl Region {
             .collect()
     }
 
-    /// Reaps dead processes, and ends memory that has left for long enough.
+    /// Reaps dead processes. Ends the leaving of memory that has left for long enough.
     ///
-    /// If the file was removed, no process can ask for its locks. Processes of this process-number namespace are then
-    /// found by number and start time, and all others count as alive.
+    /// If the file was removed, no process can ask for its locks. The function then finds processes of this process-number
+    /// namespace by number and start time, and takes all others for alive.
     ///
     /// # Errors
-    /// [`RegionError::Replaced`] if the path leads to another file and this one is not known to be removed.
+    /// [`RegionError::Replaced`] if the path leads to another file and this file is not known to be removed.
     /// [`RegionError::System`] if the file cannot be opened or locked.
     pub fn reap(&self) -> Result<Reaped, RegionError> {
         let layout = self.layout();
@@ -297,8 +297,8 @@ impl Region {
         Ok(if dead == 0 { Reaped::Nobody } else { Reaped::Dead(dead) })
     }
 
-    /// As [`reap`](Self::reap), at most once in 50 ms for each process. `now` is the monotonic clock, in nanoseconds.
-    /// `None`: it is not due.
+    /// Does the same as [`reap`](Self::reap), at most once in 50 ms for each process. `now` is the monotonic clock, in
+    /// nanoseconds. `None`: the 50 ms have not passed yet.
     ///
     /// # Errors
     /// Those of [`reap`](Self::reap).

@@ -1,4 +1,4 @@
-//! GPU time of a slice as members and monitors see it.
+//! GPU time of a slice, for members and monitors.
 
 use gpuslice_policy::arbiter::grant_word;
 use gpuslice_policy::compute::limiter::token_bucket::RateLimit;
@@ -32,11 +32,11 @@ pub struct ProcessActivity {
     pub throttled: WallTime,
     /// Predicted GPU time of work under way.
     pub queued: GpuTime,
-    /// Whether it waits for GPU time.
+    /// Whether the process waits for GPU time.
     pub waits: bool,
 }
 
-/// The slices whose busy intervals a ring has.
+/// The slices whose busy intervals are in a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// The slice itself.
@@ -46,7 +46,7 @@ pub enum Origin {
 }
 
 impl Region {
-    /// Returns the slice's rate limit on a device now. Nearly nothing for a device that does not exist.
+    /// Returns the slice's rate limit on a device now. For a device that does not exist, the lowest rate and no burst.
     #[must_use]
     pub fn rate_limit(&self, device: Device) -> RateLimit {
         self.layout().rate_limit(device.index())
@@ -58,16 +58,16 @@ impl Region {
         self.layout().devices.get(device.index()).map_or_else(|| rate_limit(1, GpuTime::ZERO), rate_limit_of)
     }
 
-    /// Returns true if launches on a device need GPU time from the ledger. Then the share is less than the whole, or other slices
-    /// have a part in the rate.
+    /// Returns true if launches on a device need GPU time from the ledger. They do if the share is less than the whole, or
+    /// if other slices have a part in the rate.
     #[inline]
     #[must_use]
     pub fn is_paced(&self, device: Device) -> bool {
         self.layout().is_paced(device.index())
     }
 
-    /// Tells whether no device of the slice had limits on GPU time in this epoch. Costs one load. `false` says nothing about a
-    /// single device: see [`is_paced`](Self::is_paced).
+    /// Tells whether no device of the slice had limits on GPU time in this epoch. Costs one load. If it returns false,
+    /// [`is_paced`](Self::is_paced) tells whether a single device has such limits.
     #[inline]
     #[must_use]
     pub fn is_unlimited(&self) -> bool {
@@ -81,13 +81,13 @@ impl Region {
     }
 
     /// Writes a grant: a [word](gpuslice_policy::arbiter::grant_word::encode). GPU time that the slice owes or has saved up
-    /// stays the same. Throttled processes try again at once. `clock` returns the present instant. It is read when the debt is
-    /// scaled, because this process may have been stopped before.
+    /// stays the same. Throttled processes try again at once. `clock` returns the present instant. The function reads it
+    /// when it scales the debt, because this process may have been stopped before.
     pub fn set_grant(&self, device: Device, word: u64, clock: impl Fn() -> Monotonic) {
         self.layout().set_grant(device.index(), word, clock);
     }
 
-    /// Records that the node agent divides the GPU at the instant `now`, so that no process of the slice does.
+    /// Records that the node agent divides the GPU at the instant `now`. Then no process of the slice divides it.
     pub fn note_division(&self, device: Device, now: Monotonic) {
         if let Some(time) = self.layout().time(device.index()) {
             time.control.0.divided_at.set(now);
@@ -101,7 +101,7 @@ impl Region {
         self.is_recent(device, |control| &control.divided_at, grant_word::ARBITER_SILENCE, now)
     }
 
-    /// Records that programs which publish nothing use the GPU at the instant `now`. The node agent calls it.
+    /// Records that programs which publish nothing use the GPU at the instant `now`. The node agent calls this function.
     pub fn note_programs(&self, device: Device, now: Monotonic) {
         if let Some(time) = self.layout().time(device.index()) {
             time.control.0.programs_at.set(now);
@@ -115,7 +115,7 @@ impl Region {
         self.is_recent(device, |control| &control.programs_at, PROGRAMS_FOR, now)
     }
 
-    /// Tells whether an instant that the node agent writes is there, and less than `holds` ago.
+    /// Tells whether the node agent has written this instant, and less than `holds` ago.
     fn is_recent(
         &self,
         device: Device,
@@ -128,15 +128,15 @@ impl Region {
         at != Monotonic::BEGIN && now.since(at) < holds
     }
 
-    /// Removes a grant that is too old. Returns the largest queue of a process, if the grant has one. `clock` is that of
-    /// [`set_grant`](Self::set_grant).
+    /// Removes a grant that is too old. Returns the largest queue of a process, if the grant has one. `clock` has the same
+    /// meaning as in [`set_grant`](Self::set_grant).
     pub fn expire_grant(&self, device: Device, clock: impl Fn() -> Monotonic) -> Option<GpuTime> {
         self.layout().expire_grant(device.index(), clock);
         grant_word::decode(self.grant(device), self.own_rate_limit(device)).1
     }
 
-    /// Lets the slice go on `wall` earlier, if it owes that much: the GPU would be idle
-    /// otherwise. `clock` is that of [`set_grant`](Self::set_grant).
+    /// Lets the slice go on earlier by `wall`, or by its whole debt if that is less. Otherwise the GPU would be idle.
+    /// `clock` has the same meaning as in [`set_grant`](Self::set_grant).
     pub fn credit_wall_time(&self, device: Device, wall: WallTime, clock: impl Fn() -> Monotonic) {
         self.layout().credit_wall_time(device.index(), wall, clock);
     }
@@ -166,9 +166,9 @@ impl Region {
         self.layout().time_used(device.index())
     }
 
-    /// Returns the GPU time that all processes used on a device over the last `seconds` seconds, 1 to 62. The span is up to one
-    /// second longer if work was under way then. Nothing if no process [samples](crate::Member::note_second) the use. `now` is
-    /// the present instant.
+    /// Returns the GPU time that all processes used on a device over the last `seconds` seconds, 1 to 62. The span is up to
+    /// one second longer if work was under way then. Returns nothing if no process [samples](crate::Member::note_second)
+    /// the use. `now` is the present instant.
     #[must_use]
     pub fn used_over(&self, device: Device, seconds: u64, now: Monotonic) -> RecentUsage {
         self.layout().used_over(device.index(), seconds, now)
@@ -185,7 +185,9 @@ impl Region {
     }
 
     /// Returns the present source of measured GPU time. 0: not known. 1: events. 2: events beside programs that publish nothing.
-    /// 3: NVML only. 4: events that fail. 5: events corrected by the figures of other slices. Other values mean nothing.
+    /// 3: NVML only. 4: events that fail. 5: events corrected by the figures of other slices. 6: the same beside programs that
+    /// publish nothing. [`Measured`](gpuslice_policy::compute::attribution::source::Measured) reads the word, whose higher bits
+    /// have the reason why NVML does not help.
     #[must_use]
     pub fn measure_source(&self, device: Device) -> u32 {
         self.layout().time(device.index()).map_or(0, |time| time.control.0.measure_source.get())
@@ -197,15 +199,15 @@ impl Region {
         self.ring(device, origin).map_or(0, |ring| ring.head.0.get())
     }
 
-    /// Returns the entry with this number, or the one that has taken its slot since. While a process writes it, an entry with
-    /// ticket 0.
+    /// Returns the entry with this number, or the later entry in its slot. While a process writes the entry, returns an
+    /// entry with ticket 0.
     #[must_use]
     pub fn interval_at(&self, device: Device, origin: Origin, place: u64) -> IntervalEntry {
         self.ring(device, origin).map_or_else(IntervalEntry::default, |ring| ring.at(place))
     }
 
-    /// Returns the busy intervals that were published since the place `read`, which moves on to the end. At most those that the
-    /// ring still has. `now` is the present instant.
+    /// Returns the busy intervals that were published since the place `read`, as far as the ring still has them. Moves
+    /// `read` on to the end. `now` is the present instant.
     pub fn new_intervals(
         &self,
         device: Device,
@@ -214,7 +216,7 @@ impl Region {
         now: Monotonic,
     ) -> impl Iterator<Item = Interval> {
         let head = self.interval_head(device, origin);
-        // A ring with fewer intervals than before is that of a region that was made again.
+        // If a ring has fewer intervals than before, its region was initialised again.
         let new = (*read).min(head).max(head.saturating_sub(INTERVAL_SLOTS))..head;
         *read = head;
         new.filter_map(move |place| self.interval_at(device, origin, place).told_at(place, now))

@@ -6,8 +6,8 @@
 //!
 //! A region also stays while its slice owes GPU time (`compute::debts`). A later attempt finds the debt paid.
 //!
-//! A region of another version of the layout cannot be read, so its debts are lost. Processes of every version prove
-//! life by locks of the file: it is removed only while no process holds one.
+//! A process cannot read a region of another version of the layout, so its debts are lost. Members of every version hold a
+//! lock in the file. So the region is removed only while no process holds one.
 
 use core::time::Duration;
 use std::{fs, path::Path};
@@ -32,10 +32,10 @@ use crate::{
 pub enum Removal {
     /// The region does not exist.
     Gone,
-    /// This number of processes is alive in it, or a process is just joining.
+    /// This number of processes of the slice is alive, or a process is just joining.
     InUse(usize),
-    /// No process is alive, but the slice owes GPU time, which takes this wall time to pay. A new region would forgive
-    /// the debt.
+    /// No process is alive, but the slice owes GPU time. It takes this wall time to pay the debt. A new region would
+    /// forgive the debt.
     Owing(Duration),
 }
 
@@ -47,8 +47,8 @@ pub fn remove_if_unused(path: &Path, trust: Trust) -> Result<Removal, RegionErro
     remove(path, trust, DebtPolicy::Kept)
 }
 
-/// Removes the region at `path` and its debts, unless a process is alive in it. The caller uses it for a slice that cannot start
-/// again, because its name is used once.
+/// Removes the region at `path` and its debts, unless a process is alive in it. For a slice that cannot start again,
+/// because its name is used only once.
 ///
 /// # Errors
 /// Those of [`remove_if_unused`].
@@ -59,7 +59,7 @@ pub fn remove_for_good(path: &Path, trust: Trust) -> Result<Removal, RegionError
 /// The treatment of GPU time that the slice owes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum DebtPolicy {
-    /// The region stays until the debt is paid.
+    /// The region is removed only after the debt is paid.
     Kept,
     /// The debt is removed with the region.
     Dropped,
@@ -70,7 +70,7 @@ fn remove(path: &Path, trust: Trust, debts: DebtPolicy) -> Result<Removal, Regio
     let path = &map::absolute(path)?;
     let mut backoff = Backoff::new(REMOVING);
     loop {
-        // Includes a region that no process has finished initialising.
+        // The result may be a region that no process has finished initialising.
         let region = match map::open(path, trust) {
             Err(RegionError::Version { .. }) if remove_unlocked(path)? => return Ok(Removal::Gone),
             opened => opened?.map(Region::new),
@@ -87,15 +87,16 @@ fn remove(path: &Path, trust: Trust, debts: DebtPolicy) -> Result<Removal, Regio
     }
 }
 
-/// Removes a region of another version if no process has a lock in it. `false`: a process has one, or the path leads elsewhere
-/// by now.
+/// Removes a region of another version if no process has a lock in it. `false`: a process has one, or the path now leads to
+/// another file.
 fn remove_unlocked(path: &Path) -> Result<bool, RegionError> {
     let failed = map::system(path, "remove it");
     let Some(file) = map::open_file(path, Rights::Write)? else { return Ok(true) };
     if !locks::try_whole(&file).map_err(&failed)? {
         return Ok(false);
     }
-    // From here on no process can join it. Processes that wait for the join lock then find that the path leads elsewhere.
+    // From here on no process can join this region. Processes that wait for the join lock then find that the path leads
+    // elsewhere.
     let opened = map::id_of(&file.metadata().map_err(&failed)?);
     let is_it = path.symlink_metadata().is_ok_and(|found| map::id_of(&found) == opened);
     if is_it {
@@ -110,7 +111,7 @@ fn try_once(region: &Region, debts: DebtPolicy) -> Result<Option<Removal>, Regio
     let failed = |source| mapped.failed("remove it", source);
     let locks = mapped.locks()?;
     let Some(_lock) = locks.try_join().map_err(failed)? else { return Ok(None) };
-    // From here on no process can change which file the path leads to.
+    // From here on no process can replace the file at the path.
     mapped.reopen()?;
     let (_dead, living) = layout.reap_locked(&locks, clock::now()).map_err(failed)?;
     if living > 0 {

@@ -1,4 +1,4 @@
-//! Connects a reservation to the services of a real process: reaping, and waiting between tries.
+//! Gives a reservation the services of a real process: reaping, and waiting between tries.
 
 use crate::{
     handle::region::Region,
@@ -15,7 +15,7 @@ pub(crate) struct LiveReserveEnv<'region> {
 
 impl ReserveEnv for LiveReserveEnv<'_> {
     fn reap(&mut self) -> Reaped {
-        // A region that was replaced has no locks to ask for. Its dead processes then keep their bytes.
+        // A region that was replaced has no locks to ask for. The reservation then counts the bytes of its dead processes.
         self.region.reap().unwrap_or(Reaped::Nobody)
     }
 

@@ -1,10 +1,11 @@
 //! Closes the files of interval locks in forked children.
 //!
-//! A lock belongs to the open file description, and a forked child has a descriptor of it. Without this module a child that
-//! does not execute another program would keep the locks of its dead parent. Other slices would then believe the parent's last
-//! words for as long as the child lives.
+//! A lock belongs to the open file description, and a forked child has a descriptor of it. Without this module, a child
+//! that executes no other program would keep the locks of its dead parent. Other slices would then take the parent's last
+//! intervals for true as long as the child lives.
 //!
-//! The C library runs the handler in each child of `fork`. A child of a plain `clone` system call keeps the descriptors.
+//! The C library runs the handler in each child of `fork`. A child of a plain `clone` system call does not run it, and
+//! keeps the descriptors.
 
 #![allow(clippy::disallowed_types, reason = "words of this process alone")]
 
@@ -44,12 +45,12 @@ static PLACES: [Place; MAX_DEVICES] = [const {
 /// Whether the handler is set.
 static HAS_HANDLER: AtomicBool = AtomicBool::new(false);
 
-/// Has forked children close a file. The drop ends that.
+/// Makes forked children close a file, until this value is dropped.
 #[derive(Debug)]
 pub(super) struct ClosedInChildren(usize);
 
 impl ClosedInChildren {
-    /// Has forked children close `file`, whose identity is `id`.
+    /// Makes forked children close `file`, whose identity is `id`.
     ///
     /// # Errors
     ///
@@ -72,12 +73,12 @@ impl Drop for ClosedInChildren {
     fn drop(&mut self) {
         let Some(place) = PLACES.get(self.0) else { return };
         place.descriptor.store(NO_DESCRIPTOR, Ordering::Relaxed);
-        // Release: the next thread that takes the place writes after this thread.
+        // Release: the next thread that takes the place writes to it after this thread.
         place.is_taken.store(false, Ordering::Release);
     }
 }
 
-/// Sets the handler, once for a process and its forked children.
+/// Sets the handler, once for a process and its forked children together.
 fn set_handler() -> io::Result<()> {
     if HAS_HANDLER.swap(true, Ordering::Relaxed) {
         return Ok(());
@@ -91,25 +92,26 @@ fn set_handler() -> io::Result<()> {
     }
 }
 
-/// Has the C library call `in_child` in each child of `fork`. Returns its status, or none if it has no such function.
+/// Makes the C library call `in_child` in each child of `fork`. Returns its status, or `None` if it has no such function.
 ///
-/// The functions are looked up: glibc exports only `__register_atfork`, and musl only `pthread_atfork`. A library that is linked
-/// with one of them does not load beside the other C library.
+/// The function looks these names up at run time: glibc exports only `__register_atfork`, and musl only `pthread_atfork`. A
+/// library that is linked with one of them does not load beside the other C library.
 fn register(in_child: extern "C" fn()) -> Option<c_int> {
     type Handler = Option<extern "C" fn()>;
     type OfGlibc = unsafe extern "C" fn(Handler, Handler, Handler, *mut c_void) -> c_int;
     type OfMusl = unsafe extern "C" fn(Handler, Handler, Handler) -> c_int;
     if let Some(address) = exported(c"__register_atfork") {
-        // SAFETY: glibc's function of this name has this type.
+        // SAFETY: `transmute` needs the type of the function at the address. glibc's `__register_atfork` has the type
+        // `OfGlibc`.
         let register = unsafe { mem::transmute::<NonNull<c_void>, OfGlibc>(address) };
         // SAFETY: the function may run in a forked child: `close_files` only reads and writes atomics and makes system calls. The
         // last argument names no library, because this one is never unloaded.
         return Some(unsafe { register(None, None, Some(in_child), ptr::null_mut()) });
     }
     let address = exported(c"pthread_atfork")?;
-    // SAFETY: POSIX defines this type.
+    // SAFETY: `transmute` needs the type of the function at the address. POSIX gives `pthread_atfork` the type `OfMusl`.
     let register = unsafe { mem::transmute::<NonNull<c_void>, OfMusl>(address) };
-    // SAFETY: the function may run in a forked child, as above.
+    // SAFETY: the function may run in a forked child: `close_files` only reads and writes atomics and makes system calls.
     Some(unsafe { register(None, None, Some(in_child)) })
 }
 
@@ -119,7 +121,8 @@ fn exported(name: &CStr) -> Option<NonNull<c_void>> {
     NonNull::new(unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) })
 }
 
-/// Closes the files, in a forked child. The program may have given the number of a descriptor to another file, which stays open.
+/// Closes the files, in a forked child. If the program has given the number of a descriptor to another file, that file
+/// stays open.
 extern "C" fn close_files() {
     // SAFETY: `__errno_location` has no requirement; it returns this thread's own variable.
     let errno = unsafe { libc::__errno_location() };
@@ -132,8 +135,8 @@ extern "C" fn close_files() {
             inode: place.inode.load(Ordering::Relaxed),
         };
         if descriptor != NO_DESCRIPTOR && id_of_descriptor(descriptor) == Some(id) {
-            // SAFETY: `close` needs a descriptor that no other code closes. The child has one thread, which is here, and the
-            // parent's value of type `File` is never dropped in a child.
+            // SAFETY: `close` needs a descriptor that no other code closes. The child has one thread, which is here, and a
+            // child never drops the parent's value of type `File`.
             unsafe { libc::close(descriptor) };
         }
     }

@@ -1,25 +1,26 @@
-//! Busy intervals of slices whose regions lie in different directories, told by file locks.
+//! Busy intervals of slices whose regions lie in different directories. The slices publish them by file locks.
 //!
-//! Example: two containers have private folders, and no node agent runs. They have no file in common that both can write. But
-//! the container runtime mounts the driver's libraries of the node into both, and a lock of a file is a lock of its inode. So
-//! in each slice one process takes read locks on bytes of one of them. [Positions and lengths](position) of the locks are its
-//! busy intervals. The processes of other slices ask the kernel for these locks.
+//! Example: two containers have private folders, and no node agent runs. They have no file in common that both can write.
+//! But the container runtime mounts the driver's libraries of the node into both, and a lock of a file is a lock of its
+//! inode. So in each slice one process takes read locks on bytes of one such library. [Positions and lengths](position) of
+//! the locks stand for the slice's busy intervals. The processes of other slices ask the kernel for these locks.
 //!
-//! A read lock needs no right to write, and never conflicts with another read lock, so no process waits. No byte of the
-//! library is read or written. The kernel releases the locks when the process ends: its forked children
+//! A read lock needs no right to write, and never conflicts with another read lock, so no process waits. No process reads
+//! or writes a byte of the library. The kernel releases the locks when the process ends, because its forked children
 //! [close](forked_children) the library.
 //!
-//! Each slice has a lane, and an entry in the directory of its GPU that names the lane. The slice publishes nothing while the
-//! directory has no other slice. It numbers its intervals, so that a reader asks for the next number only. It releases a lock
-//! once every replay has passed the interval; a reader that comes more often misses none. A second range in the directory tells
-//! others that the slice has found programs on the GPU that publish nothing.
+//! Each slice has a lane, and an entry in the directory of its GPU that names the lane. The slice publishes nothing while
+//! the directory has no other slice. It numbers its intervals, so that a reader asks only for the next number. It releases
+//! a lock when every replay has passed the interval. A reader that asks more often than that misses no interval. A second
+//! range in the directory shows that the slice has found programs on the GPU that publish nothing.
 //!
-//! Limits of the method:
+//! The method has these limits:
 //!
-//! - The library is a file of the image, and not a file of the node. Then the slices have no inode in common and see nothing.
-//! - A process takes false locks. Slices then count less time than they use, as with false intervals in a common folder.
-//! - The program closes the descriptor and opens another file that gets its number. So each round compares the inode, and leaves
-//!   alone a descriptor that is not its own.
+//! - The library may be a file of the image, and not a file of the node. Then the slices have no inode in common and see
+//!   nothing.
+//! - A process may take false locks. Slices then count less time than they use, as with false intervals in a common folder.
+//! - The program may close the descriptor and open another file that gets its number. So the process compares the inode in each
+//!   round, and leaves alone a descriptor that is not its own.
 
 mod forked_children;
 mod position;
@@ -42,23 +43,23 @@ use position::{Bytes, GpuRanges, INTERVAL_NUMBERS, LANES, interval_of, number_of
 
 /// Time between two looks at the directory: 100 ms.
 const LOOK_EVERY: WallTime = WallTime::from_millis(100);
-/// Most intervals of a slice that have locks at a time; the oldest make room. It is less than all numbers, so that a reader that
-/// has read all of them finds no lock at the next number.
+/// The most intervals of a slice that have locks at a time. A new interval takes the place of the oldest. The limit is less
+/// than the number of interval numbers. So a reader that has read all intervals finds no lock at the next number.
 const MOST_HELD: usize = 128;
-/// Most locks that one look finds. So another process cannot hold this one up with many locks.
+/// The most locks that one look finds. The limit keeps another process from delaying this one by many locks.
 const MOST_FOUND: usize = 256;
 
-/// The intervals of a GPU in the locks of a file. A forked child must not use or drop its copy.
+/// The intervals of a GPU in the locks of a file. A forked child must neither use nor drop its copy.
 #[derive(Debug)]
 pub struct IntervalLocks {
-    /// Dropped before `file`: a child that is forked in between must not close a file of the program.
+    /// Dropped before `file`. A child that is forked in between must not close a file of the program.
     _closed_in_children: ClosedInChildren,
     file: Option<File>,
     id: FileId,
     gpu: GpuRanges,
     slice: u64,
     lane: Option<u64>,
-    /// Attempts to get a lane.
+    /// Number of attempts to get a lane.
     attempts: u64,
     /// Number of the next interval.
     next: u64,
@@ -66,9 +67,9 @@ pub struct IntervalLocks {
     held: VecDeque<(Monotonic, Bytes)>,
     others: Vec<OtherSlice>,
     looked_at: Option<Monotonic>,
-    /// True if this slice tells of programs that publish nothing.
+    /// True if this slice publishes that it has found programs that publish nothing.
     tells_programs: bool,
-    /// True if another slice told of such programs at the last look.
+    /// True if another slice published this at the last look.
     has_heard_of_programs: bool,
 }
 
@@ -79,14 +80,14 @@ struct OtherSlice {
     slice: u64,
     /// Number of the next interval.
     next: u64,
-    /// Instant at which an interval was read last.
+    /// Instant at which this process last read an interval.
     read_at: Monotonic,
-    /// End of the last interval that was read.
+    /// End of the last interval that this process has read.
     read_until: Monotonic,
 }
 
 impl OtherSlice {
-    /// Makes a slice of which nothing is read yet.
+    /// Makes a slice of which no interval has been read yet.
     const fn new(lane: u64, slice: u64) -> Self {
         Self { lane, slice, next: 0, read_at: Monotonic::BEGIN, read_until: Monotonic::BEGIN }
     }
@@ -98,8 +99,8 @@ impl IntervalLocks {
     ///
     /// # Errors
     ///
-    /// The file cannot be opened, is no regular file, or lies on a file system whose locks may leave the machine. This process
-    /// has opened it for more GPUs than a slice has.
+    /// The file cannot be opened, is no regular file, or lies on a file system whose locks may leave the machine. Or this
+    /// process has opened it for more GPUs than a slice can have.
     pub fn open(path: &Path, gpu: Uuid, slice: u64) -> io::Result<Self> {
         let file = File::open(path)?;
         let found = file.metadata()?;
@@ -124,13 +125,13 @@ impl IntervalLocks {
         })
     }
 
-    /// Returns true if another slice told, at the last look, that programs which publish nothing use the GPU.
+    /// Returns true if another slice published, by the last look, that programs which publish nothing use the GPU.
     #[must_use]
     pub const fn has_heard_of_programs(&self) -> bool {
         self.has_heard_of_programs
     }
 
-    /// Tells other slices whether this one has found programs on the GPU that publish nothing.
+    /// Publishes whether this slice has found programs on the GPU that publish nothing.
     ///
     /// # Errors
     ///
@@ -155,7 +156,7 @@ impl IntervalLocks {
     ///
     /// # Errors
     ///
-    /// The kernel refuses a lock, or the descriptor is not that of the file any more. The caller drops this value.
+    /// The kernel refuses a lock, or the descriptor belongs to another file. The caller then drops this value.
     pub fn publish(&mut self, new: &[Interval], now: Monotonic) -> io::Result<()> {
         let Some(lane) = self.lane.filter(|_| self.has_others()) else { return Ok(()) };
         self.check()?;
@@ -172,8 +173,8 @@ impl IntervalLocks {
         Ok(())
     }
 
-    /// Hands new intervals of other slices to `add`, each with a number of its slice. `is_known` returns true for a slice that is
-    /// read otherwise: `add` gets none of its intervals. `now` is the monotonic clock.
+    /// Passes new intervals of other slices to `add`, each with the number of its slice. If `is_known` returns true for a
+    /// slice, the caller reads its intervals otherwise, and `add` gets none of them. `now` is the monotonic clock.
     ///
     /// # Errors
     ///
@@ -200,8 +201,8 @@ impl IntervalLocks {
         self.file.as_ref().ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
-    /// Fails if the descriptor now belongs to another file. Then it forgets the descriptor, because closing it would close a file
-    /// of the program.
+    /// Fails if the descriptor now belongs to another file. In this case it forgets the descriptor: to close it would be to
+    /// close a file of the program.
     fn check(&mut self) -> io::Result<()> {
         let found = self.file()?.metadata();
         if found.is_ok_and(|found| id_of(&found) == self.id) {
@@ -233,7 +234,7 @@ impl IntervalLocks {
         self.others = entries
             .iter()
             .filter_map(|entry| self.gpu.slice_at(entry))
-            // Another process of this slice publishes until it learns that it is elected no more.
+            // Another process of this slice publishes until it learns that it is not elected any more.
             .filter(|(_, slice)| *slice != self.slice && !is_known(*slice))
             .map(|(lane, slice)| {
                 let known = known.iter().find(|other| (other.lane, other.slice) == (lane, slice));
@@ -241,15 +242,15 @@ impl IntervalLocks {
             })
             .collect();
         if self.lane.is_none() {
-            // The entry of another GPU whose positions are the same takes the lane, too.
+            // An entry of another GPU with the same positions takes the lane, too.
             let taken = entries.iter().fold(0, |taken, entry| taken | 1 << (number_of(entry) % LANES));
             self.take_lane(taken)?;
         }
         Ok(())
     }
 
-    /// Takes a lane that no other slice has. If two slices take one lane at the same instant, both give it back. They try
-    /// other lanes at the next look, which depend on the slice.
+    /// Takes a lane that no other slice has. If two slices take one lane at the same instant, both give it back. At the
+    /// next look they try other lanes, which depend on the slice's number.
     fn take_lane(&mut self, taken: u64) -> io::Result<()> {
         let (first, step) = (self.slice % LANES, 1_u64.saturating_add(self.slice / LANES % (LANES - 1)));
         let first = first.saturating_add(self.attempts.wrapping_mul(step));
@@ -266,7 +267,8 @@ impl IntervalLocks {
         Ok(())
     }
 
-    /// Reads the new intervals of another slice.
+    /// Reads the new intervals of another slice. If there are none for a time, looks for the slice's next number in the
+    /// whole lane.
     fn read_from(
         &self,
         other: &mut OtherSlice,
@@ -295,15 +297,16 @@ impl IntervalLocks {
         Ok(())
     }
 
-    /// Finds the place of another slice in its lane, and returns the intervals that are not read yet. The slice is new, this
-    /// process was late, or the other slice has elected another process, which counts anew.
+    /// Finds the next number of another slice in its lane, and returns the intervals that were not read yet. This is
+    /// necessary in three cases: the slice is new, this process was late, or the other slice has elected another process,
+    /// whose numbers start at 0 again.
     fn find_again(&self, other: &mut OtherSlice, now: Monotonic) -> io::Result<Vec<Interval>> {
         let locks = locks_in(self.file()?, self.gpu.numbers(other.lane, 0..INTERVAL_NUMBERS))?;
         let mut found: Vec<_> =
             locks.iter().map(|range| (interval_of(range, now), number_of(range))).collect();
         let has = |number| found.iter().any(|(_, known)| *known == number);
         let after = |number: u64| number.wrapping_add(1) % INTERVAL_NUMBERS;
-        // The numbers are used in turn, so the newest is followed by none.
+        // The slice uses the numbers in turn, so no number follows the newest one.
         let newest = found.iter().filter(|(_, number)| !has(after(*number))).max_by_key(|(last, _)| last.end);
         other.next = newest.map_or(other.next, |(_, number)| after(*number));
         found.retain(|(interval, _)| interval.end > other.read_until);
@@ -316,8 +319,8 @@ fn is_within(range: &Bytes, place: &Bytes) -> bool {
     place.start <= range.start && range.end <= place.end
 }
 
-/// Returns the locks of other processes in a range, in any order. The kernel names one lock of a range at a time; the parts of
-/// the range before and after it may have others.
+/// Returns the locks of other processes in a range, in any order. The kernel names one lock of a range at a time. The parts
+/// of the range before and after that lock may have others.
 fn locks_in(file: &File, range: Bytes) -> io::Result<Vec<Bytes>> {
     let (mut parts, mut found) = (vec![range], Vec::new());
     while let Some(part) = parts.pop() {

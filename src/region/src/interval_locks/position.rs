@@ -1,7 +1,7 @@
 //! Byte ranges that stand for slices and their busy intervals.
 //!
-//! A lock has a position of 63 bits and a length. Both are numbers for this purpose: the library has no bytes there, and
-//! needs none. A position is, from the highest bit on:
+//! A lock has a position of 63 bits and a length. Here both are only numbers: the library has no bytes at these positions,
+//! and a lock needs none. A position consists of these fields, from the highest bit on:
 //!
 //! | bits | directory | interval |
 //! |---|---|---|
@@ -10,19 +10,20 @@
 //! | 8 | the lane | the interval's number |
 //! | 39 | the slice | context, 16; the work continues, 1; end in microseconds, 21 |
 //!
-//! The length is one more than the rest of the GPU's UUID, or than the length of the interval in microseconds. No range reaches
-//! the next number, so ranges of different intervals never overlap: the kernel would join those of one process.
+//! The length is one more than the rest of the GPU's UUID, or than the length of the interval in microseconds. No range
+//! reaches the next number, so ranges of different intervals never overlap. The kernel would join overlapping locks of one
+//! process.
 
 use core::ops::Range;
 
 use gpuslice_policy::compute::measuring::peer_intervals::Interval;
 use gpuslice_policy::time::Monotonic;
 
-/// Lanes of a GPU. A slice has one while it publishes.
+/// The lanes of a GPU. A slice has one lane while it publishes.
 pub(super) const LANES: u64 = DIRECTORY;
 /// The lane in which all slices of the GPU have an entry.
 const DIRECTORY: u64 = 63;
-/// Numbers of intervals in a lane. They are used again in turn.
+/// The interval numbers of a lane. A slice uses them in turn.
 pub(super) const INTERVAL_NUMBERS: u64 = 256;
 
 const NUMBER_BITS: u32 = 39;
@@ -33,16 +34,16 @@ const GPU_BITS: u32 = LANE_BITS + 6;
 const SLICE: u64 = (1 << 38) - 1;
 /// Place of a lane's second range in the directory. No entry of a slice reaches it: see [`GpuRanges::programs`].
 const PROGRAMS: u64 = 3 << 37;
-/// Bits of the UUID in the length of a directory entry. The version of this encoding is above them.
+/// Bits of the UUID in the length of a directory entry. The bits above them have the version of this encoding.
 const UUID_BITS: u64 = (1 << 32) - 1;
-/// Version of this encoding. Slices that use another one are not seen.
+/// Version of this encoding. Slices of different versions do not see each other.
 const ENCODING_VERSION: u64 = 1;
 
 const CONTEXT_BIT: u32 = 22;
 const LOCK_GOES_ON: u64 = 1 << 21;
-/// Microseconds after which ends have the same bits again: 2.1 s.
+/// Period, in microseconds, after which ends have the same bits again: 2.1 s.
 const END_PERIOD: u64 = 1 << 21;
-/// Longest interval, in microseconds: 0.26 s. The replay has passed all older time.
+/// The longest interval, in microseconds: 0.26 s. The replay has passed all older time.
 const LONGEST_INTERVAL: u64 = (1 << 18) - 1;
 const NANOS: u64 = 1000;
 
@@ -91,20 +92,20 @@ impl GpuRanges {
         self.in_directory(self.entry_of(lane).start | PROGRAMS)
     }
 
-    /// Returns a range of the directory. Its length names the rest of the GPU's UUID, and the version.
+    /// Returns a range of the directory. Its length contains the rest of the GPU's UUID, and the version.
     const fn in_directory(self, start: u64) -> Bytes {
         start
             ..start.saturating_add(1).saturating_add((ENCODING_VERSION << UUID_BITS.count_ones()) | self.rest)
     }
 
-    /// Returns the lane and the slice of an entry. `None`: the entry is for another GPU, or of another version.
+    /// Returns the lane and the slice of an entry. `None`: the entry belongs to another GPU or another version.
     pub(super) fn slice_at(self, entry: &Bytes) -> Option<(u64, u64)> {
         let lane = (entry.start >> NUMBER_BITS) & (INTERVAL_NUMBERS - 1);
         let slice = entry.start & SLICE;
         (lane < LANES && *entry == self.entry(lane, slice)).then_some((lane, slice))
     }
 
-    /// Returns the range of some numbers of a lane.
+    /// Returns the range of these numbers of a lane.
     pub(super) fn numbers(self, lane: u64, numbers: Range<u64>) -> Bytes {
         let start = self.lane_start(lane);
         let at = |number: u64| start.saturating_add(number << NUMBER_BITS);
@@ -127,7 +128,8 @@ pub(super) const fn number_of(range: &Bytes) -> u64 {
     (range.start >> NUMBER_BITS) & (INTERVAL_NUMBERS - 1)
 }
 
-/// Returns the interval of a range. Its end is that of all possible ones which is nearest to `now`, the monotonic clock.
+/// Returns the interval of a range. Several ends have the same bits. The result has the one nearest to `now`, the monotonic
+/// clock.
 pub(super) fn interval_of(range: &Bytes, now: Monotonic) -> Interval {
     let low = range.start & ((1 << NUMBER_BITS) - 1);
     let latest = (now.nanos() / NANOS).saturating_add(END_PERIOD / 2);

@@ -1,4 +1,4 @@
-//! Tests of slices that tell each other their intervals by locks of one file.
+//! Tests of slices that publish their intervals to each other by locks of one file.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
 
 use super::*;
@@ -10,7 +10,7 @@ const GPU: Uuid = Uuid([7; 16]);
 const MS: u64 = 1_000_000;
 const START: Monotonic = Monotonic::from_nanos(1_000_000 * MS);
 
-/// The locks of one file, as the containers of a node have it.
+/// A file that all containers of a node have.
 struct Node(tempfile::NamedTempFile);
 
 impl Node {
@@ -36,7 +36,7 @@ fn span(end: Monotonic, context: u16) -> Interval {
     Interval { start: end - ns(MS), end, context, goes_on: false }
 }
 
-/// Makes slices that have met: each has read an interval of every other.
+/// Makes slices that have met: each of them has read an interval of every other slice.
 fn met<const N: usize>(node: &Node) -> [IntervalLocks; N] {
     let mut slices = core::array::from_fn(|number| node.slice(number as u64 + 1));
     for round in 0..3 {
@@ -111,7 +111,7 @@ fn locks_are_released_once_every_replay_has_passed_them() {
     let later = now + LOCKED_DELAY + ns(1000);
     exchange(&mut a, &[span(later, 0)], later);
     assert_eq!(a.held.len(), 1);
-    // The first interval is gone. The reader goes on with the second one.
+    // The lock of the first interval is gone. The reader goes on with the second interval.
     assert_eq!(exchange(&mut b, &[], later), [(1, span(later, 0))]);
     assert_eq!(exchange(&mut b, &[], later), []);
 }
@@ -200,7 +200,7 @@ fn the_last_intervals_are_kept_where_there_are_too_many() {
     exchange(&mut a, &many[..2 * MOST_HELD], now);
     assert_eq!(a.held.len(), MOST_HELD);
     exchange(&mut a, &many[2 * MOST_HELD..], now);
-    // The reader is late, so it finds the rest.
+    // The reader is late, so it finds only the later intervals.
     let read: Vec<Interval> = exchange(&mut b, &[], now).into_iter().map(|(_, interval)| interval).collect();
     assert_eq!(read, many[2 * MOST_HELD..]);
 }
@@ -223,7 +223,7 @@ fn locks_of_others_that_mean_nothing_do_no_harm() {
         }
         locks::unshare(&hostile, &range).unwrap();
     }
-    // A process with thousands of locks holds nobody up.
+    // A process with thousands of locks delays no other process.
     for number in 0..4 * MOST_FOUND as u64 {
         let start = gpu.directory().start + 2 * number;
         locks::share(&hostile, &(start..start + 1)).unwrap();
@@ -239,7 +239,7 @@ fn a_descriptor_that_is_another_files_by_now_is_left_alone() {
     exchange(&mut locks, &[], START);
     let descriptor = std::os::fd::AsRawFd::as_raw_fd(locks.file().unwrap());
     let other = tempfile::tempfile().unwrap();
-    // SAFETY: both descriptors are open. The program gives the number of the first to another file, as the test wants it.
+    // SAFETY: `dup2` needs two open descriptors, which both are. The test wants the first number to stand for another file.
     assert_eq!(unsafe { libc::dup2(std::os::fd::AsRawFd::as_raw_fd(&other), descriptor) }, descriptor);
     assert!(locks.read(START, |_| false, |_, _| ()).is_err());
     drop(locks);
@@ -251,7 +251,7 @@ fn a_descriptor_that_is_another_files_by_now_is_left_alone() {
 
 /// Forks a child that ends at once. Returns whether the child has the descriptor.
 fn a_child_has(descriptor: std::os::fd::RawFd) -> bool {
-    // SAFETY: the child only makes the two system calls below, which a child of a process with threads may make.
+    // SAFETY: a child of a process with threads may only make system calls, and this child only makes the two below.
     let child = unsafe { libc::fork() };
     if child == 0 {
         // SAFETY: `fcntl` with `F_GETFD` changes nothing, whatever the descriptor is.
@@ -273,7 +273,7 @@ fn a_forked_child_closes_the_file_and_no_other_that_has_its_descriptor() {
     let descriptor = std::os::fd::AsRawFd::as_raw_fd(locks.file().unwrap());
     assert!(!a_child_has(descriptor));
     let other = tempfile::tempfile().unwrap();
-    // SAFETY: both descriptors are open. The program gives the number of the first to another file, as the test wants it.
+    // SAFETY: `dup2` needs two open descriptors, which both are. The test wants the first number to stand for another file.
     assert_eq!(unsafe { libc::dup2(std::os::fd::AsRawFd::as_raw_fd(&other), descriptor) }, descriptor);
     assert!(a_child_has(descriptor));
 }

@@ -24,7 +24,7 @@ pub(crate) struct DeviceTime<const SLOTS: usize> {
     pub(crate) virtual_time: Line<Word64<GpuTime>>,
     /// The futex on which throttled processes sleep.
     pub(crate) wake_seq: Line<WakeSeq>,
-    /// Part of the busy intervals that other intervals did not cover: two sums in one word.
+    /// Two sums in one word: the length of busy intervals, and the part of it that was newly covered.
     pub(crate) overlap: Line<Word64>,
     /// Words that every process reads and few processes write.
     pub(crate) control: Line<ControlWords>,
@@ -94,7 +94,7 @@ pub(crate) struct CouplingWords {
     pub(crate) overdraft_at: Word64<Monotonic>,
     /// The instant up to which overdrafts of any kind are paid: `gpuslice_policy::compute::limiter::overdraft`.
     pub(crate) overdraft_paid_until: Word64<Monotonic>,
-    /// Number of the last payment among those of coupled devices: `gpuslice_policy::compute::coupling::next_round`.
+    /// Round of this device's last payment: `gpuslice_policy::compute::coupling::next_round`.
     pub(crate) round: Word64,
 }
 
@@ -104,7 +104,7 @@ pub(crate) struct CouplingWords {
 pub(crate) struct IntervalRing {
     /// Number of intervals that were published.
     pub(crate) head: Line<Word64>,
-    /// The last of them: number n lies in slot n modulo the number of slots.
+    /// The last intervals: number n lies in slot n modulo the number of slots.
     pub(crate) slots: [IntervalSlot; INTERVALS],
 }
 
@@ -125,7 +125,7 @@ pub(crate) struct IntervalSlot {
     pub(crate) start: Word64<Monotonic>,
     /// Length, context, and whether the work goes on.
     pub(crate) packed: Word64,
-    /// Made of the other three words, so that a reader never takes the words of two intervals for one.
+    /// Computed from the other three words, so that a reader never takes the words of two intervals for one interval.
     pub(crate) checksum: Word64,
 }
 
@@ -170,8 +170,8 @@ pub(crate) struct ProcessTime {
 /// The bit of [`ProcessTime::queued_ns`] for work under way without a prediction.
 pub(crate) const UNPREDICTED: u64 = 1 << 63;
 
-/// The bit of [`ProcessTime::queued_ns`] for work that may be under way, with a prediction or without, submitted in
-/// full or in part.
+/// The bit of [`ProcessTime::queued_ns`] for work that may be under way. The work may have a prediction or none, and may be
+/// submitted only in part.
 pub(crate) const WORK_UNDER_WAY: u64 = 1 << 62;
 
 impl ProcessTime {

@@ -1,4 +1,4 @@
-//! Structs of the region file, down to the memory ledger. `compute_words` has the compute ledger.
+//! Structs of the region file, except the structs of the compute ledger, which are in `compute_words`.
 //!
 //! The array sizes are type parameters so that the loom models can use small ones. The models build the layout on a
 //! stack of a few kilobytes, so their structs have no alignment either.
@@ -22,7 +22,7 @@ pub const JOIN_LOCK_OFFSET: usize = 0;
 #[cfg(not(loom))]
 pub const LIMITS_LOCK_OFFSET: usize = core::mem::offset_of!(Layout, devices);
 
-/// Facts about the whole region. Every reservation reads them; a joining process writes them.
+/// Facts about the whole region. Every reservation reads them. A process that joins writes them.
 #[derive(Debug)]
 #[cfg_attr(not(loom), repr(C, align(4096)))]
 pub(crate) struct Header {
@@ -34,8 +34,8 @@ pub(crate) struct Header {
     pub(crate) ready: Published32,
     /// Size of the file in bytes.
     pub(crate) size: Word64,
-    /// Number of initialisations of the region. A region without a living process is initialised again by the next one
-    /// that joins.
+    /// Number of initialisations of the region. If a region has no living process, the next process that joins initialises
+    /// it again.
     pub(crate) epoch: Word64,
     /// Every slot that was taken in this epoch has a smaller index.
     pub(crate) slot_high_water: Word32,
@@ -180,8 +180,8 @@ pub(crate) struct Layout<
     pub(crate) quota_denials: [[Word32; DEVICES]; SLOTS],
     /// Uses of shared memory. A reservation reads them up to `share_high_water`.
     pub(crate) shares: [Share; SHARES],
-    /// The compute ledger of each device. Only those of valid devices have space in the file; the others must not be
-    /// touched.
+    /// The compute ledger of each device. Only the ledgers of valid devices have space in the file. No process may touch
+    /// the others.
     pub(crate) time: [DeviceTime<SLOTS>; DEVICES],
 }
 

@@ -1,32 +1,33 @@
 //! Memory that leaves: bytes of dead processes that the device does not have back yet.
 //!
 //! The driver frees the memory of a killed process some time after its death. Reports say 50 to 500 ms, sometimes more
-//! (unslothai/unsloth#5693, sgl-project/sglang#39545). Until then the bytes *leave*: they count as held, so that the
-//! ledger grants no memory that the device does not have. An entry in the table of shares has the bytes. It counts
-//! before the word of the dead process is cleared, as a new payer of shared memory does.
+//! (unslothai/unsloth#5693, sgl-project/sglang#39545). Until then the bytes *leave*: they count as held, so that the ledger
+//! grants no memory that the device does not have. An entry in the table of shares holds the bytes. It counts before the
+//! word of the dead process is cleared, as the entry of a new payer of shared memory does.
 //!
 //! The sum of free memory and of the bytes that all slices of the folder hold is the memory *available* to them.
 //! Allocations and frees of a slice do not change this sum. While memory leaves, free memory and the bytes of living members
 //! are less than that sum by the bytes that leave. When the sum is reached again, the memory is back.
 //!
-//! During a memory call the ledger and the device disagree. A reservation counts before the driver takes the memory; a
-//! context, code, or a chunk of a pool counts after the driver has taken it. A measurement that was too low would later
-//! end a wait too early. So the last measurement counts during which no other memory call was under way (`handle::calls`).
+//! During a memory call the ledger and the device disagree. A reservation counts before the driver takes the memory. A
+//! context, code, or a chunk of a pool counts after the driver has taken it. A measurement that was too low would later end
+//! a wait too early. So the library uses the last measurement during which no other memory call was under way
+//! (`handle::calls`).
 //!
-//! The ledger may have counted a context of the dead process as more than the driver took. Therefore a part of one
-//! context may be missing for each dead process ([`MISSING_PART`]). Memory that leaves another slice is missing too, and
-//! makes the wait longer. Programs that are in no slice of the folder change free memory, and no ledger tells it. So the
-//! wait has a bound: after [`LEAVING`] nothing leaves any more. A program that gives memory back can end a wait too early.
-//! Without a measurement all waits last until their bound.
+//! The ledger may have counted a context of the dead process as more than the driver took. Therefore a part of one context
+//! may be missing for each dead process ([`MISSING_PART`]). Memory that leaves another slice is missing too, and makes the
+//! wait longer. Programs in no slice of the folder change free memory, and no ledger shows the change. So the wait has a
+//! bound: after [`LEAVING`] nothing leaves any more. If such a program frees memory, a wait can end too early. Without a
+//! measurement all waits last until their bound.
 
 use crate::layout::Layout;
 use gpuslice_policy::time::{Monotonic, WallTime};
 
-/// The longest time that memory of a dead process leaves. Guessed: four times as long as most reports say.
+/// The longest time for which memory of a dead process leaves. Guessed: four times as long as most reports say.
 pub const LEAVING: WallTime = WallTime::from_millis(2_000);
 
-/// One part in `MISSING_PART` of a context may be missing for each process whose memory leaves, when all of it counts as
-/// back. Derived: the size of a context is known within 15 %, and all other memory exactly.
+/// All memory counts as back although one part in `MISSING_PART` of a context is missing for each dead process. Derived:
+/// the size of a context is known within 15 %, and the size of all other memory exactly.
 const MISSING_PART: u64 = 8;
 
 /// Tells whether `then` is less than [`LEAVING`] ago. An instant of another boot may lie in the future; it is not recent.
@@ -37,8 +38,8 @@ pub(crate) fn is_recent(then: Monotonic, now: Monotonic) -> bool {
 impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVICES, SLOTS, SHARES> {
     /// Makes the bytes of the dead process in `slot` leave. Needs the join lock.
     ///
-    /// The caller clears the words of the process afterwards. A process killed in between leaves bytes that count twice
-    /// until they are back.
+    /// The caller clears the words of the process afterwards. If it is killed in between, the bytes count twice until they
+    /// are back.
     pub(crate) fn begin_leaving(&self, slot: usize, now: Monotonic) {
         for device in 0..self.device_count() {
             let (held, entry) = (self.held_by(device, slot), self.devices.get(device));
@@ -65,10 +66,11 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
     }
 
     /// Ends the entries that `device` has now, if all their memory is back. `measure` measures the memory available: the
-    /// device's free bytes, and those that living processes hold in all slices of the folder. Returns whether any ended.
+    /// device's free bytes, and the bytes that living processes of all slices of the folder hold. Returns true if any entry
+    /// ended.
     ///
-    /// The entries are noted before the measurement. An entry that is added meanwhile is not ended: the measurement may be
-    /// older than its process's death.
+    /// The entries are read before the measurement. An entry that is added meanwhile does not end: the measurement may be
+    /// older than the death of its process.
     pub(crate) fn end_if_back(&self, device: usize, measure: impl FnOnce() -> Option<u64>) -> bool {
         let noted: Vec<_> = self.left(device).collect();
         let (Some(entry), false) = (self.devices.get(device), noted.is_empty()) else { return false };
@@ -81,14 +83,14 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         available.saturating_sub(found) <= uncertain && noted.iter().filter(|entry| entry.end()).count() > 0
     }
 
-    /// Records a measurement of the memory available on `device`, unless memory leaves it.
+    /// Records a measurement of the memory available on `device`, unless some memory is leaving.
     pub(crate) fn note_available(&self, device: usize, available: u64, now: Monotonic) {
         if let Some(entry) = self.devices.get(device).filter(|_| self.leaving(device, now) == 0) {
             entry.available.set(available.saturating_add(1));
         }
     }
 
-    /// Ends all entries of an index in the device table, because another device has taken the index.
+    /// Ends all entries of an index in the device table, because another device gets the index.
     pub(crate) fn forget_leaving(&self, device: usize) {
         self.end_left_entries(device, |_| true);
         if let Some(entry) = self.devices.get(device) {

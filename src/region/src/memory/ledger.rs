@@ -2,19 +2,18 @@
 //!
 //! No total is stored. Each process has one word for each device, and the slice holds the sum of the words.
 //!
-//! *Grant.* A process adds the bytes to its own word, executes a full fence, and sums all words. Of two reservations
-//! the one with the later fence sees both. Two reservations that do not fit together are therefore never granted
-//! together. The words of a dead process are cleared by the next process that needs the bytes. Nothing is locked, so
-//! nothing else needs repair.
+//! *Grant.* A process adds the bytes to its own word, executes a full fence, and sums all words. Of two reservations, the
+//! one with the later fence sees both. Two reservations that do not fit together are therefore never granted together. The
+//! next process that needs the bytes clears the words of a dead process. Nothing is locked, so nothing else needs repair.
 //!
-//! *Denial.* Two reservations may see each other and both step back although one would fit. A denial is therefore final
-//! only if there was an instant at which the request did not fit. [`snapshot`](Layout::snapshot) reads all words twice.
-//! A word with the same value in both readings and no pending reservation held that value between the readings. The sum
-//! of those words is a lower bound of the bytes held at that instant. A request that exceeds the limit beside this
-//! bound is denied. In all other cases the process waits for a random time and tries again, for a bounded total.
+//! *Denial.* Two reservations may see each other and both be withdrawn although one would fit. A denial is therefore final
+//! only if there was an instant at which the request did not fit. [`snapshot`](Layout::snapshot) reads all words twice. A
+//! word with the same value in both readings and no pending reservation held that value between the readings. The sum of
+//! those words is a lower bound of the bytes held at that instant. A request that exceeds the limit beside this bound is
+//! denied. In all other cases the process waits for a random time and tries again, for a bounded total.
 //!
 //! One reading is not enough: it may count bytes twice that one process frees and another reserves. Two readings miss a
-//! word that changes and changes back exactly between them.
+//! word that changes, and changes back, between them.
 //!
 //! The ledger cannot deny a [`charge`](Layout::charge): the driver has taken those bytes already.
 
@@ -36,7 +35,7 @@ pub struct Refusal {
     pub why: RefusalReason,
     /// Bytes requested.
     pub asked: u64,
-    /// Bytes that the slice held at the decision.
+    /// Bytes that the slice held when the reservation was denied.
     pub held: u64,
     /// Bytes that the slice may hold. Without a limit 2^48 - 1, the largest number that a word can count.
     pub limit: u64,
@@ -49,8 +48,8 @@ pub enum RefusalReason {
     TooLarge,
     /// There was an instant during the call at which the request did not fit.
     Full,
-    /// The tries ran out before the ledger could tell whether the request fits. Other processes reserved and freed all
-    /// the time, or one of them stopped with a pending reservation.
+    /// The tries ran out before the ledger could tell whether the request fits. Other processes reserved and freed without
+    /// pause, or one of them stopped with a pending reservation.
     Contended,
 }
 
@@ -70,9 +69,9 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
     /// processes once and tries again. After that, each round takes a [`snapshot`](Self::snapshot). If its lower bound
     /// proves that the request does not fit, the request is denied. Otherwise the function waits and tries again.
     ///
-    /// The reaping comes before the snapshot, so that bytes of reaped processes do not count against the request. If
-    /// another process is reaping, no denial is final yet. A process that stops with a pending reservation can delay
-    /// others until their waits run out. It cannot make the ledger grant too much.
+    /// The function reaps before the snapshot, so that bytes of reaped processes do not count against the request. While
+    /// another process reaps, no denial is final. A process that stops with a pending reservation can delay others until
+    /// their waits run out. It cannot make the ledger grant too much.
     pub(crate) fn reserve(
         &self,
         device: usize,
@@ -98,7 +97,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
                     continue;
                 }
             }
-            // This comes after the reaping: bytes that another process reaped meanwhile must not count any more.
+            // This comes after the reaping: bytes that another process reaped meanwhile must not count.
             let (lower_bound, held) = self.snapshot(device);
             if reaped && lower_bound.saturating_add(asked) > limit {
                 return Err(refusal(RefusalReason::Full, held));
@@ -114,8 +113,8 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         let Some(word) = self.word(device, slot) else { return false };
         let Some(own) = word.enter(asked) else { return false };
         fence_after_change();
-        // A lost region reads as zeroes, so its limit is 0. The limit is read again after the words, so that words lost
-        // during the sum are not taken for free memory.
+        // A lost region reads as zeroes, so its limit is 0. The limit is read again after the words. Otherwise words that
+        // were lost during the sum would count as free memory.
         let held = self.held_beside(device, slot, own);
         if held <= limit.min(self.memory_limit(device)) {
             word.grant();
@@ -126,7 +125,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         false
     }
 
-    /// Raises the peak to `held`. In the usual case the peak is higher already, and nothing is written.
+    /// Raises the peak to `held`. The peak is usually higher already, and then nothing is written.
     fn note_peak(&self, device: usize, held: u64) {
         if let Some(entry) = self.devices.get(device)
             && entry.peak.get() < held
@@ -151,8 +150,8 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
             }
         }
         let now = self.transferred(device);
-        // A charge that moves between shares during the reading may appear in neither. Then the shares do not count for
-        // the lower bound.
+        // A reading may count a charge that moves between two shares in neither of them. In this case the lower bound does
+        // not contain the shares.
         if now == transferred && self.header.transfer_seq.observe() == moved {
             lower_bound = lower_bound.saturating_add(now);
         }
@@ -161,8 +160,8 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
 
     /// Adds `bytes` on `device` for `slot`, without regard to the limit.
     pub(crate) fn charge(&self, device: usize, slot: usize, bytes: u64) {
-        /// Snapshots that are taken for the peak. One snapshot may catch a word high by chance that others change to
-        /// and fro, but not each one does.
+        /// Number of snapshots for the peak. One snapshot may by chance find a word of another process at a high value. The
+        /// lowest of several snapshots rarely contains such a value.
         const LOOKS: u32 = 3;
         let Some(word) = self.word(device, slot).filter(|_| bytes > 0) else { return };
         word.charge(bytes);
@@ -191,14 +190,15 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
 
     /// Returns the bytes that the slice holds on `device`, pending reservations included.
     ///
-    /// The words are read before the shares: a process that transfers a charge lets the share count before its word is
-    /// reduced. A charge that moves between two shares changes `transfer_seq`; then all is read again.
+    /// The words are read before the shares: a process that transfers a charge lets the share count before it reduces its
+    /// word. A charge that moves between two shares changes `transfer_seq`. The function then reads all of them again.
     pub(crate) fn held(&self, device: usize) -> u64 {
         self.sum(device, || self.words(device).fold(0_u64, |sum, held| sum.wrapping_add(held.bytes())))
     }
 
-    /// Returns [`held`](Self::held), with `own` as the value of `slot`. The word of `slot` is not read again, because another
-    /// thread of the process may be about to change it. Waiting for its cache line costs more than the rest of the reservation.
+    /// Returns [`held`](Self::held), with `own` as the value of `slot`. The function does not read that word again: another
+    /// thread of the process may be about to change it. To wait for its cache line would cost more than the rest of the
+    /// reservation.
     fn held_beside(&self, device: usize, slot: usize, own: Held) -> u64 {
         let add = |sum: u64, word: &HeldWord| sum.wrapping_add(word.get().bytes());
         self.sum(device, || {
@@ -211,8 +211,8 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
 
     /// Sums the words and the shares of a device. If the readings run out, returns the largest sum.
     fn sum(&self, device: usize, of_words: impl Fn() -> u64) -> u64 {
-        /// Readings before the largest sum counts. Each further one means that a process ended a use of shared memory
-        /// meanwhile.
+        /// Number of readings before the largest sum counts. A further reading means that a charge moved during the one
+        /// before.
         const READINGS: u32 = 16;
         let mut most = 0;
         for _ in 0..READINGS {
@@ -249,8 +249,8 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         self.held.get(device)?.get(held_at(slot, SLOTS))
     }
 
-    /// Returns the words of all slots below the high-water mark. The mark is read in this function, and so after the fence of a
-    /// reservation: a process that joined before the fence is always seen.
+    /// Returns the words of all slots below the high-water mark. A reservation calls this function after its fence, and the
+    /// mark is read here. So the words of a process that joined before the fence are included.
     fn words(&self, device: usize) -> impl Iterator<Item = Held> {
         let claimed = self.slot_high_water();
         self.held.get(device).into_iter().flat_map(move |row| in_row(row, 0..claimed)).map(HeldWord::get)
@@ -265,7 +265,7 @@ fn in_row<const SLOTS: usize>(
     slots.filter_map(move |slot| row.get(held_at(slot, SLOTS)))
 }
 
-/// Returns the limit as an option: `None` without a limit.
+/// Returns the memory limit of a word. `None`: no limit.
 pub(crate) fn limit_of(word: u64) -> Option<u64> {
     (word != NO_LIMIT).then_some(word)
 }

@@ -9,13 +9,13 @@
 //! ever writes the word of another, and a process that reaps only changes the state of entries.
 //!
 //! A payer that leaves first marks its entry as leaving, then executes a full fence, then looks for a borrower. A new
-//! borrower first publishes its entry, then executes a full fence, then looks for a payer. At least one of the two sees
-//! the other, so no memory is left without a payer. The new payer counts before the old one stops, so the memory counts
-//! twice in between. If two borrowers find no payer at the same time, both become payers, and the one with the higher
-//! index steps back.
+//! borrower first publishes its entry, then executes a full fence, then looks for a payer. At least one of the two sees the
+//! other, so no memory is left without a payer. The new payer counts before the old one stops, so the memory counts twice
+//! in between. Two borrowers may find no payer at the same time. Then both become payers, and the one with the higher index
+//! becomes a borrower again.
 //!
-//! A process may die at any point of this. The state of an entry is one word, and the process that reaps starts from
-//! that state.
+//! A process may die at any point of these steps. The state of an entry is one word, and the process that reaps continues
+//! from that state.
 
 use std::collections::BTreeMap;
 
@@ -33,9 +33,9 @@ mod role {
     pub(super) const NONE: u64 = 0;
     /// A process is writing the entry.
     pub(super) const NEW: u64 = 1;
-    /// The word of the process has the bytes.
+    /// The word of the process in the memory ledger has the bytes.
     pub(super) const OWNER: u64 = 2;
-    /// Another process pays, of this slice or of none.
+    /// Another process pays. It may belong to no slice.
     pub(super) const BORROWER: u64 = 3;
     /// The entry itself counts.
     pub(super) const PAYER: u64 = 4;
@@ -48,7 +48,7 @@ mod role {
     pub(super) const LEFT: u64 = 7;
 }
 
-/// The fields of an entry's state.
+/// The role, device and slot in an entry's state word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct ShareState {
     role: u64,
@@ -56,11 +56,11 @@ struct ShareState {
     slot: usize,
 }
 
-/// An entry for memory that leaves, as it was at an instant.
+/// An entry for memory that leaves, as a reader found it.
 #[derive(Debug)]
 pub(crate) struct LeftEntry<'layout> {
     share: &'layout Share,
-    /// The state word at that instant. Its role is [`role::LEFT`].
+    /// The state word that the reader found. Its role is [`role::LEFT`].
     word: u64,
     /// The instant of the process's death.
     pub(crate) died_at: Monotonic,
@@ -72,7 +72,7 @@ impl LeftEntry<'_> {
         self.share.bytes.get()
     }
 
-    /// Ends the entry. Returns false if it has ended already, or belongs to another death now.
+    /// Ends the entry. Returns false if it has ended already, or stands for another death now.
     pub(crate) fn end(&self) -> bool {
         self.share.key.get() == self.died_at.nanos() && self.share.state.replace(self.word, role::NONE)
     }
@@ -109,7 +109,7 @@ impl Share {
         ShareState::of(self.state.observe())
     }
 
-    /// Writes another role if the state is still `seen`. Returns whether it was.
+    /// Writes another role if the state is still `seen`. Returns false if it is not.
     fn set_role(&self, seen: ShareState, role: u64) -> bool {
         self.state.replace(seen.word(), seen.as_role(role).word())
     }
@@ -140,7 +140,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         self.enter_share(ShareState { role: role::OWNER, device, slot }, key, bytes)
     }
 
-    /// Records that `slot` is about to use memory that a process of the slice uses. `None`: no process does, or the
+    /// Records that `slot` is about to use memory that a process of the slice uses. `None`: no process uses it, or the
     /// table is full.
     ///
     /// The caller calls [`begin_use`](Self::begin_use) when the use begins.
@@ -154,9 +154,8 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
 
     /// Takes a free entry and fills it. `None`: the table is full.
     ///
-    /// The compare-and-swap from [`role::NONE`] to [`role::NEW`] takes the entry, and the last line publishes it. A
-    /// process killed in between leaves an entry with role `NEW` and its slot number, which the process that reaps it
-    /// ends.
+    /// The compare-and-swap from [`role::NONE`] to [`role::NEW`] takes the entry, and the last line publishes it. A process
+    /// killed in between leaves an entry with role `NEW` and its slot number. The process that reaps it ends that entry.
     fn enter_share(&self, state: ShareState, key: u64, bytes: u64) -> Option<usize> {
         let claim = state.as_role(role::NEW).word();
         let (index, share) =
@@ -175,15 +174,15 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         all.filter(move |(_, share)| used(share) && share.key.get() == key)
     }
 
-    /// Begins the use of a borrower. If no process pays for the memory any more, the borrower does.
+    /// Begins the use of a borrower. If no process pays for the memory any more, the borrower becomes the payer.
     ///
-    /// The payer may have left between [`share_borrowed`](Self::share_borrowed) and this call. Several borrowers may
-    /// find that at the same time, and each becomes a payer. Each then executes a full fence and looks for a payer with
-    /// a lower index. The one that finds such a payer becomes a borrower again. In between the memory counts twice,
-    /// never zero times.
+    /// The payer may have left between [`share_borrowed`](Self::share_borrowed) and this call. Several borrowers may find
+    /// that at the same time, and each becomes a payer. Each then executes a full fence and looks for a payer with a lower
+    /// index. If it finds one, it becomes a borrower again. In between the memory counts twice, never zero times.
     ///
-    /// The payer with the lower index may have left meanwhile. It saw that this one pays, so it looked for no borrower.
-    /// The one that becomes a borrower again therefore starts over. Each round needs another payer that leaves.
+    /// The payer with the lower index may have left meanwhile. It saw that the other one pays, so it looked for no
+    /// borrower. A payer that has become a borrower again therefore starts over. Each round needs one more payer that
+    /// leaves.
     pub(crate) fn begin_use(&self, index: usize) {
         let Some(share) = self.shares.get(index) else { return };
         let pays = |(other, share): (usize, &Share)| {
@@ -209,12 +208,12 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         }
     }
 
-    /// Ends a use. If it paid and `hands_on`, another user pays from here on. The bytes of an owner are still in its
-    /// word; the owner refunds them afterwards.
+    /// Ends a use. If its process paid and `hands_on` is true, another user pays from here on. The bytes of an owner stay
+    /// in the owner's word, and the owner refunds them afterwards.
     ///
-    /// The entry is first marked as leaving, so that the fence orders the mark before the search. Without the mark a
-    /// new borrower could see a payer, and this function could miss the borrower. If the process dies before the last
-    /// line, the process that reaps it calls this function again.
+    /// The entry is first marked as leaving, so that the fence orders the mark before the search for a borrower. Without
+    /// the mark a new borrower could see a payer, and this function could miss the borrower. If the process dies before the
+    /// last line, the process that reaps it calls this function again.
     pub(crate) fn end_use(&self, index: usize, hands_on: bool) {
         let Some(share) = self.shares.get(index) else { return };
         loop {
@@ -244,7 +243,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         share.state.publish(role::NONE);
     }
 
-    /// Makes a borrower of the memory `key` pay, unless another process pays already.
+    /// Makes a borrower of the memory `key` the payer, unless another process pays already.
     fn transfer_charge(&self, leaving: usize, key: u64) {
         for (index, share) in self.uses_of(key).filter(|(index, _)| *index != leaving) {
             let seen = share.now();
@@ -253,14 +252,14 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
                 continue;
             }
             if share.key.get() == key {
-                // A process that sums the entries in order may have read the new payer before it paid. The sequence
-                // tells it to read again.
+                // A process that sums the entries in order may have read the new payer's entry while it was a borrower. The
+                // changed sequence makes that process read again.
                 self.header.transfer_seq.count();
                 full_fence();
                 return;
             }
-            // The entry has become a use of other memory since the search. The payer of that memory may have left
-            // meanwhile, and have taken this entry for the next payer.
+            // The entry has become a use of other memory since the search. While it was a payer, the payer of that other
+            // memory may have left, and may have taken this entry for the next payer.
             if is_made_payer && share.set_role(seen.as_role(role::PAYER), role::BORROWER) {
                 full_fence();
                 self.begin_use(index);
@@ -291,11 +290,11 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         self.header.share_high_water.set(u32::try_from(kept).unwrap_or(u32::MAX));
     }
 
-    /// Adds an entry for memory of the dead process in `slot` that leaves `device`. If the table is full, nothing
-    /// leaves.
+    /// Adds an entry for memory of the dead process in `slot` that leaves `device`. If the table is full, the memory counts
+    /// as free at once.
     pub(crate) fn enter_left(&self, slot: usize, device: usize, now: Monotonic, bytes: u64) {
         if self.enter_share(ShareState { role: role::LEFT, device, slot }, now.nanos(), bytes).is_some() {
-            // A process that sums the ledger meanwhile either reads the entry or reads again.
+            // A process that sums the ledger meanwhile finds the entry or reads again.
             self.header.transfer_seq.count();
             full_fence();
         }
@@ -304,7 +303,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
     /// Returns the entries for memory that leaves `device`.
     pub(crate) fn left(&self, device: usize) -> impl Iterator<Item = LeftEntry<'_>> {
         let as_left = move |share| {
-            // One observation of the state: the entry may become another use at any time.
+            // One observation of the state, because the entry may become another use at any time.
             let seen = Share::now(share);
             let is_left = seen.role == role::LEFT && seen.device == device;
             is_left.then(|| LeftEntry {
@@ -316,12 +315,13 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         self.shares.iter().take(self.share_high_water()).filter_map(as_left)
     }
 
-    /// Ends the entries whose instant of death `selects`. Returns their number.
+    /// Ends the entries of `device` for which `selects` returns true. Its argument is the instant of death. Returns their
+    /// number.
     pub(crate) fn end_left_entries(&self, device: usize, selects: impl Fn(Monotonic) -> bool) -> usize {
         self.left(device).filter(|entry| selects(entry.died_at) && entry.end()).count()
     }
 
-    /// Returns the bytes on `device` that count in entries instead of words: those of payers, and those that leave.
+    /// Returns the bytes on `device` that count in entries and not in words: those of payers, and those that leave.
     pub(crate) fn transferred(&self, device: usize) -> u64 {
         let on_device = self.counted_shares().filter(|(state, _)| state.device == device);
         on_device.fold(0, |sum, (_, bytes)| sum.saturating_add(bytes))
@@ -329,8 +329,8 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
 
     /// Returns the bytes that processes pay for in entries, by device and slot. Reads the table once.
     ///
-    /// A caller that looks at all processes uses this table. A scan for each device and slot would read the table 65,536
-    /// times if a tenant of the slice writes the largest counts into the region.
+    /// A caller that looks at all processes uses this table. A tenant of the slice can write the largest counts into the
+    /// region. A scan for each device and slot would then read the table 65,536 times.
     pub(crate) fn transferred_by_slot(&self) -> BTreeMap<(usize, usize), u64> {
         let mut sums = BTreeMap::new();
         for (state, bytes) in self.counted_shares().filter(|(state, _)| state.role != role::LEFT) {

@@ -1,4 +1,4 @@
-//! Models of the compute ledger: GPU time is paid once, no wake-up is lost, and time of dead processes is refunded
+//! Models of the compute ledger. GPU time is paid once, no wake-up is lost, and the time of dead processes is refunded
 //! once.
 
 use loom::sync::Arc;
@@ -20,8 +20,8 @@ use crate::{
     sync::futex,
 };
 
-/// Returns a world with time paid until `ahead` milliseconds from now, and no burst. It has the whole share, so that GPU time
-/// equals wall time.
+/// Returns a world in which time is paid until `ahead` milliseconds from now, without a burst. The slice has the whole
+/// share, so that GPU time equals wall time.
 fn paid(ahead: u64, living: [bool; SLOTS]) -> Arc<World> {
     let world = World::new(living, [0; SLOTS]);
     world.layout.devices[DEVICE].cores_permille.set(WHOLE_SHARE);
@@ -50,7 +50,7 @@ impl World {
         );
     }
 
-    /// Takes time, and sleeps in between as the library does. `late`: reads the sequence after the denial.
+    /// Takes time, and sleeps in between as the library does. `late`: reads the wake sequence only after the denial.
     fn take_or_sleep(&self, slot: usize, amount: GpuTime, late: bool) {
         let word = &self.layout.time[DEVICE].wake_seq.0;
         loop {
@@ -63,7 +63,7 @@ impl World {
     }
 }
 
-/// One process takes 3 ms, another settles 2 ms too few and 1 ms too much.
+/// One process takes 3 ms. Another settles a batch that took 2 ms more than prepaid, and one that took 1 ms less.
 fn payments_and_settlements() {
     model(|| {
         let world = paid(0, [true; SLOTS]);
@@ -112,7 +112,7 @@ fn where_the_last_to_write_wins_both_go() {
     two_requests_take_the_same_instant();
 }
 
-/// A process waits for 10 ms that are owed, and another one refunds them.
+/// A process waits because the slice owes 10 ms, and another process refunds them.
 fn a_refund_comes_while_one_goes_to_sleep(late: bool) {
     model(move || {
         let world = paid(10, [true; SLOTS]);
@@ -141,8 +141,8 @@ fn a_process_that_listens_only_after_a_refusal_sleeps_through_a_refund() {
     a_refund_comes_while_one_goes_to_sleep(true);
 }
 
-/// The whole share is given to a process that goes to sleep with a thousandth of it, for less than a nanosecond of GPU
-/// time.
+/// A process goes to sleep at a share of a thousandth, for less than a nanosecond of GPU time. Meanwhile another process
+/// sets the whole share.
 fn another_rate_limit_comes_while_one_goes_to_sleep(late: bool) {
     model(move || {
         let world = paid(0, [true; SLOTS]);
@@ -169,7 +169,8 @@ fn a_process_that_listens_only_after_a_refusal_sleeps_through_a_change_of_the_ra
     another_rate_limit_comes_while_one_goes_to_sleep(true);
 }
 
-/// The owner of slot 0 died, having paid 4 of the 10 ms that are owed. Two others reap, and one of them may be killed.
+/// The owner of slot 0 died. It had paid 4 of the 10 ms that the slice owes. Two others reap, and one of them may be
+/// killed.
 fn the_dead_leave_time(killed: bool) {
     model(move || {
         let world = paid(10, [false, true, true]);
@@ -315,7 +316,7 @@ fn one_tells_while_another_forgets() {
         let new = word_of(250, NOW);
         world.layout.set_grant(DEVICE, new, || NOW);
         other.join().unwrap();
-        // 4 ms of GPU time, at a quarter or at the whole.
+        // The debt is 4 ms of GPU time, at a quarter or at the whole rate.
         let expected = [(new, ms(16)), (0, ms(4))];
         let left = (world.layout.time[DEVICE].control.0.grant.get(), world.owed());
         assert!(expected.contains(&left), "the debt became another: {left:?}");
@@ -338,7 +339,7 @@ fn where_the_last_to_write_wins_setting_and_expiring_a_grant_change_the_debt() {
 const PATIENCE: WallTime = WallTime::from_millis(500);
 const SILENT: u64 = (NOW.nanos() - 2 * PATIENCE.nanos()) & !0xffff | 3;
 
-/// Two processes request the sampler lease, after `last`.
+/// Two processes request the sampler lease. `last` is the word of the lease before.
 fn two_want_to_ask(last: u64) {
     model(move || {
         let world = paid(0, [true; SLOTS]);
@@ -374,13 +375,13 @@ fn two_threads_that_renew_the_lease_of_their_process_keep_it() {
     });
 }
 
-/// The lease holder has died. One process reaps it while another one takes over.
+/// The lease holder has died. One process reaps it while another process takes the lease over.
 fn one_takes_over_while_the_dead_is_deposed() {
     model(|| {
         let world = paid(0, [true; SLOTS]);
         world.layout.time[DEVICE].sampler.0.lease.set(SILENT);
         let other = beside(&world, |world| sampler_lease::end_lease(&world.layout.time[DEVICE].sampler.0, 2));
-        // If the word changes during the reaping, the next renewal succeeds.
+        // The reaping process may change the word during the first renewal. The second renewal then succeeds.
         let is_elected = (0..2).any(|_| world.layout.renew_sampler_lease(DEVICE, 1, NOW, PATIENCE).is_held());
         other.join().unwrap();
         assert!(is_elected);
@@ -400,7 +401,7 @@ fn where_the_last_to_write_wins_the_new_one_is_deposed() {
     one_takes_over_while_the_dead_is_deposed();
 }
 
-/// 10 ms are owed. One process overdraws 3 ms more, an arbiter credits 4 ms.
+/// The slice owes 10 ms. One process overdraws 3 ms more, and an arbiter credits 4 ms.
 fn a_gift_comes_while_more_is_owed() {
     model(|| {
         let world = paid(10, [true; SLOTS]);
@@ -423,7 +424,7 @@ fn where_the_last_to_write_wins_a_gift_or_a_debt_is_lost() {
     a_gift_comes_while_more_is_owed();
 }
 
-/// A process waits for 10 ms that are owed on one device, and a batch on another device overruns.
+/// A process waits because the slice owes 10 ms on one device. Meanwhile a batch on another device overruns.
 fn a_batch_overruns_while_a_process_goes_to_sleep(late: bool) {
     model(move || {
         let world = Arc::new(layout::<2, SHARES>());
@@ -463,8 +464,8 @@ fn a_process_that_listens_only_after_a_refusal_sleeps_through_an_overrun() {
     a_batch_overruns_while_a_process_goes_to_sleep(true);
 }
 
-/// A launch that was throttled for 2 ms is admitted, long after one that was throttled for 50 ms, while another process
-/// looks.
+/// A launch that was throttled for 2 ms is admitted, long after one that was throttled for 50 ms. Another process reads the
+/// last throttle meanwhile.
 fn one_looks_while_a_throttled_launch_is_noted() {
     model(|| {
         let world = paid(0, [true; SLOTS]);
@@ -490,7 +491,7 @@ fn a_reader_that_loads_the_start_first_may_see_a_throttling_that_never_was() {
     one_looks_while_a_throttled_launch_is_noted();
 }
 
-/// Two processes count 3 ms each, of which 1 ms and 2 ms were not covered.
+/// Two processes count intervals of 3 ms each. Of one, 1 ms was newly covered, and of the other 2 ms.
 fn two_members_add_overlap() {
     model(|| {
         let world = paid(0, [true; SLOTS]);

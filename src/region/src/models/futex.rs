@@ -3,7 +3,8 @@
 
 use crate::sync::atomics::WakeSeq;
 
-/// Number of times that a sleeper looks. It yields in between, so all others run until they have ended or sleep too.
+/// Number of times that a sleeper looks at the word. Between two looks it yields, so all others run until they end or
+/// sleep.
 #[cfg(test)]
 const LOOKS: u32 = 3;
 

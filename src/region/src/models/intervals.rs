@@ -1,4 +1,4 @@
-//! Models of the ring of intervals: a reader accepts an interval only as it was published, and each is charged once.
+//! Models of the ring of intervals: a reader accepts an interval only as it was published, and charges each interval once.
 
 use gpuslice_policy::compute::measuring::peer_intervals::{Interval, IntervalEntry, RingReader};
 use gpuslice_policy::compute::measuring::union::BusyUnion;
@@ -57,7 +57,8 @@ fn without_the_check_words_of_two_intervals_are_taken_for_one() {
     two_write_at_a_place_and_one_reads();
 }
 
-/// Returns the charge of a process for its own interval. `hasty`: it does not wait until lower slots are written.
+/// Returns the charge of a process for its own interval. `hasty`: it does not wait until other processes have written the
+/// slots before its own.
 fn charge(world: &World, (start, end): (u64, u64), hasty: bool) -> u64 {
     let (mut reader, mut union) = (RingReader::new(0), BusyUnion::new());
     let time = &world.layout.time[DEVICE];

@@ -1,7 +1,8 @@
-//! Loom models of the memory and compute ledgers: every interleaving, and every order that the memory model allows.
+//! Loom models of the memory and compute ledgers. They try every interleaving, and every order that the memory model
+//! allows.
 //!
-//! Each model runs twice. It must pass with the code as it is, and fail with a deliberate mistake: a model that cannot
-//! fail proves nothing. `ci/loom.sh` has bounds and running times.
+//! Each model runs twice. It must pass with the code as it is, and fail with a deliberate mistake: a model that cannot fail
+//! proves nothing. `ci/loom.sh` has the bounds and the running times.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "models are tests")]
 
@@ -29,20 +30,20 @@ use crate::{
 };
 use gpuslice_policy::time::Monotonic;
 
-/// The most switches of a thread at a point where it could go on.
+/// The most times that a thread is interrupted at a point where it could go on.
 const PREEMPTIONS: usize = 4;
 /// Tries of a reservation after the first.
 const TRIES: u32 = 2;
 /// Memory limit of the models.
 const LIMIT: u64 = 10;
 const SLOTS: usize = 3;
-/// Uses of shared memory.
+/// Entries for uses of shared memory.
 const SHARES: usize = 2;
 const DEVICE: usize = 0;
 /// The clock of the models, in nanoseconds.
 const NOW: Monotonic = Monotonic::from_nanos(1 << 40);
 
-/// A region with one device, and life locks instead of the kernel's.
+/// A region with one device. Words in memory take the place of the kernel's life locks.
 struct World {
     layout: Layout<1, SLOTS, SHARES>,
     /// The life locks.
@@ -64,7 +65,8 @@ fn layout<const DEVICES: usize, const SHARES: usize>() -> Layout<DEVICES, SLOTS,
 }
 
 impl World {
-    /// Makes a region in which all slots are taken; the owners of those in `living` are alive. `held` has their bytes.
+    /// Makes a region in which all slots are taken. The owners of the slots in `living` are alive. They hold the bytes in
+    /// `held`.
     fn new(living: [bool; SLOTS], held: [u64; SLOTS]) -> Arc<Self> {
         let world = Self { layout: layout(), lives: Default::default(), join_lock: JoinLock::default() };
         world.layout.header.device_count.publish(1);
@@ -78,8 +80,8 @@ impl World {
         Arc::new(world)
     }
 
-    /// Fills the table of shares with uses of the process in `slot`. Then memory of a dead process has no entry in which it could
-    /// leave, and is free once the process is reaped.
+    /// Fills the table of shares with uses of the process in `slot`. Then a dead process finds no entry for memory that
+    /// leaves, and its memory is free as soon as it is reaped.
     fn fill_shares(&self, slot: usize) {
         for key in 1..=SHARES as u64 {
             self.layout.share_owned(slot, DEVICE, key, 0).unwrap();
@@ -90,7 +92,7 @@ impl World {
         self.layout.reserve(DEVICE, slot, bytes, &mut ModelEnv { world: self, left: TRIES, blind: false })
     }
 
-    /// Reaps like `Region::reap`. `stale`: uses an answer from before the lock.
+    /// Reaps like `Region::reap`. `stale`: uses an answer that was obtained before the lock.
     fn reap(&self, stale: bool) -> Reaped {
         if !self.layout.any_dead(self).unwrap() {
             return Reaped::Nobody;
@@ -126,8 +128,8 @@ impl World {
 
 /// The file lock of joining and reaping.
 ///
-/// It is not loom's `Mutex`. Loom orders the work under a mutex before the next `try_lock`, so no model would meet a
-/// `try_lock` that fails. An exchange of a flag can be tried between any two steps.
+/// It is not loom's `Mutex`. Loom orders the work under a mutex before the next `try_lock`, so in no model would a
+/// `try_lock` fail. A thread can try an exchange of a flag between any two steps.
 #[derive(Default)]
 struct JoinLock(AtomicBool);
 
@@ -163,7 +165,7 @@ impl Liveness for World {
     }
 }
 
-/// An earlier answer to the question which owners are alive.
+/// An earlier answer to the question whether each owner is alive.
 struct Remembered([bool; SLOTS]);
 
 impl Liveness for Remembered {
@@ -177,7 +179,7 @@ impl Liveness for Remembered {
 struct ModelEnv<'world> {
     world: &'world World,
     left: u32,
-    /// Takes a reaping under way by another process for the absence of dead processes.
+    /// If another process is reaping, takes this for the absence of dead processes.
     blind: bool,
 }
 
@@ -215,7 +217,7 @@ fn full(result: &Result<(), Refusal>) -> bool {
     matches!(result, Err(Refusal { why: RefusalReason::Full, .. }))
 }
 
-/// Two processes request 6 of 10.
+/// Two processes request 6 of 10 each.
 fn two_of_which_one_fits() {
     model(|| {
         let world = World::new([true; SLOTS], [0; SLOTS]);
@@ -296,12 +298,12 @@ fn of_two_reservations_that_both_fit_none_is_refused() {
     two_that_both_fit();
 }
 
-/// One process requests 6 and refunds them, another requests 6. The second may only be denied because of an instant at
-/// which the first was granted.
+/// One process requests 6 and refunds them, another requests 6. The ledger may deny the second only because of an instant
+/// at which the first was granted.
 fn one_that_is_taken_back() {
     model(|| {
         let world = World::new([true; SLOTS], [0, 0, 2]);
-        // 9 never fit beside the 2.
+        // A request for 9 never fits beside the 2.
         let other = beside(&world, |world| world.reserve(1, 9));
         assert!(!full(&world.reserve(0, 6)), "refused for bytes that were never held");
         assert!(other.join().unwrap().is_err());
@@ -320,7 +322,7 @@ fn if_pending_reservations_counted_as_held_one_that_is_taken_back_would_refuse_a
     one_that_is_taken_back();
 }
 
-/// Slot 0 refunds 4, then slot 1 charges 4; never do both hold them. 6 more always fit.
+/// Slot 0 refunds 4, then slot 1 charges 4. At no instant do both hold them. So a request for 6 always fits.
 fn bytes_that_move() {
     model(|| {
         let world = World::new([true; SLOTS], [4, 0, 0]);
@@ -345,7 +347,7 @@ fn after_a_single_reading_bytes_that_move_are_counted_twice() {
     bytes_that_move();
 }
 
-/// The owner of slot 0 died holding 8. One process requests 6 while a monitor reaps.
+/// The owner of slot 0 died while it held 8. One process requests 6 while a monitor reaps.
 fn the_dead_make_room(blind: bool) {
     model(move || {
         let world = World::new([false, true, true], [8, 0, 0]);
@@ -370,7 +372,7 @@ fn a_process_that_takes_a_reap_under_way_for_no_dead_refuses_because_of_them() {
     the_dead_make_room(true);
 }
 
-/// The owner of slot 0 died holding 8. A process joins in the slot and reserves while a monitor reaps.
+/// The owner of slot 0 died while it held 8. A process joins in the slot and reserves while a monitor reaps.
 fn the_slot_of_the_dead_is_taken_again(stale: bool) {
     model(move || {
         let world = World::new([false, true, true], [8, 0, 0]);

@@ -125,7 +125,7 @@ fn of_two_that_come_while_the_payer_leaves_one_pays() {
     });
 }
 
-/// Two borrowers find no payer at the same time. The one with the lower index becomes the payer, and ends its use.
+/// Two borrowers find no payer at the same time. The borrower with the lower index becomes the payer, and ends its use.
 #[test]
 fn a_borrower_that_lets_another_pay_pays_when_the_other_leaves() {
     model(|| {
@@ -143,8 +143,8 @@ fn a_borrower_that_lets_another_pay_pays_when_the_other_leaves() {
     });
 }
 
-/// An owner searches for a borrower to pay. The borrower meanwhile ends its use, and uses other memory through the same entry.
-/// The owner of that other memory ends its use too.
+/// An owner searches for a borrower to pay. Meanwhile the borrower ends its use, and uses other memory through the same
+/// entry. The owner of that other memory ends its use too.
 #[test]
 fn a_borrower_that_an_owner_took_for_another_pays_for_its_own_memory() {
     const OTHER: u64 = 8;
@@ -168,8 +168,8 @@ fn a_borrower_that_an_owner_took_for_another_pays_for_its_own_memory() {
     });
 }
 
-/// A process that held memory is dead, and the device may not have the memory back. One process requests as much while
-/// another reaps.
+/// A process that held memory is dead, and the device may not have the memory back. One process requests the same number of
+/// bytes while another reaps.
 fn the_dead_ones_memory_leaves_while_somebody_asks() {
     model(|| {
         let world = World::new([false, true, true], [BYTES, 0, 0]);

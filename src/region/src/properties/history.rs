@@ -1,4 +1,4 @@
-//! Property tests of usage samples: a report has the counts of its span, for any sequence of work and pauses.
+//! Property tests of usage samples: a report has the counts of its span, after any sequence of work and pauses.
 
 use proptest::prelude::*;
 
@@ -48,7 +48,7 @@ proptest! {
                 let span = if was_noted && is_known { now - began } else { seconds * SECOND };
                 prop_assert_eq!(lately, RecentUsage { used: ns(used), throttled: ns(2 * used), span: ns(span) });
             }
-            // Long after that there was no recent use.
+            // Much later there was no recent use.
             let later = now + 70 * SECOND;
             prop_assert_eq!(layout.used_over(DEVICE, 1, ns(later)), RecentUsage { span: ns(SECOND), ..RecentUsage::default() });
         }
@@ -67,7 +67,7 @@ proptest! {
         layout.header.slot_high_water.set(1);
         layout.time[DEVICE].processes[0].counts.charged_ns.set(ns(used));
         for (moment, [second, used, throttled]) in layout.time[DEVICE].history.iter().zip(words) {
-            // Words of seconds within the history are rare among all words.
+            // Seconds within the history are rare among random words.
             let second = if near { (now / SECOND).saturating_sub(second % 70) + 1 } else { second };
             moment.second.publish(second);
             moment.charged_ns.set(ns(used));
@@ -90,7 +90,7 @@ fn a_note_that_was_never_finished_is_a_gap_that_the_next_one_fills() {
     let now = 1000 * SECOND;
     layout.note_second(DEVICE, ns(now));
     used.set(ns(300));
-    // The state that a process killed during the write leaves.
+    // A process killed during the write leaves this state.
     time.history[usize::try_from(1001_u64).unwrap() % SECONDS].second.publish(0);
     let at = |now| layout.used_over(DEVICE, 1, ns(now));
     assert_eq!(at(now + SECOND), RecentUsage { used: ns(300), throttled: ns(0), span: ns(SECOND) });

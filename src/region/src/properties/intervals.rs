@@ -10,7 +10,7 @@ use gpuslice_policy::time::literals::ns;
 fn a_place_that_has_one_word_of_another_writing_says_nothing() {
     let interval = Interval { start: NOW, end: NOW + ns(700_000), context: 0x5a5a, goes_on: true };
     let (place, entry) = (IntervalSlot::default(), IntervalEntry::new(5, interval));
-    // The other write differs in as little as possible.
+    // The other write differs in one bit of one word.
     let others: [fn(&IntervalSlot, u64); 3] = [
         |place, bit| place.ticket.publish(place.ticket.observe() ^ bit),
         |place, bit| place.start.set(ns(place.start.get().nanos() ^ bit)),

@@ -26,7 +26,7 @@ const DEVICES: usize = 2;
 const SHARES: usize = 8;
 /// The clock, in nanoseconds.
 const NOW: Monotonic = Monotonic::from_nanos(1 << 40);
-/// Sequences that are tried. In miri each takes ten seconds.
+/// Sequences that the tests try. In miri each takes ten seconds.
 const CASES: u32 = if cfg!(miri) { 2 } else { 500 };
 
 /// A small region. The test's thread plays all processes, and the kernel.
@@ -82,7 +82,7 @@ enum Step {
     Join(usize),
     Die(usize),
     Reap,
-    /// The device has back all memory that left it.
+    /// The device has all memory back that left it.
     Back(usize),
     Reserve {
         device: usize,

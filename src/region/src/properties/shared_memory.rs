@@ -26,7 +26,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Returns a size that identifies the memory in a sum.
+/// Returns a size for the memory of a key. A sum of sizes shows the keys in it.
 fn bytes(key: usize) -> u64 {
     1 << (8 * key)
 }

@@ -1,4 +1,5 @@
-//! Property tests of the compute ledger: it answers as a simple model does, after calls, deaths and changes of the rate limit.
+//! Property tests of the compute ledger: it answers as a simple model does, after calls, deaths and changes of the rate
+//! limit.
 
 use gpuslice_policy::compute::limiter::fair_queue::{self, Ask};
 use gpuslice_policy::compute::limiter::overdraft;
@@ -51,7 +52,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// The expected words. The slice of `policy/tests/compute`, with deaths.
+/// The expected words: the slice of `policy/tests/compute`, and deaths.
 struct Model {
     rate_limit: RateLimit,
     paid_until: Monotonic,
@@ -147,7 +148,7 @@ fn start() -> (World, Model) {
     (world, model)
 }
 
-/// Performs one step in both.
+/// Performs one step in the region and in the model.
 fn play(world: &World, model: &mut Model, step: Step) -> Result<(), TestCaseError> {
     let (layout, now) = (&world.layout, model.now);
     let lives = *world.lives.borrow();

@@ -1,6 +1,6 @@
 //! Identifies this process and others by `/proc`: process number, start time, namespace, boot.
 //!
-//! The life lock decides whether a member is alive. These numbers serve reports, and regions whose file was removed.
+//! The life lock decides whether a member is alive. These numbers serve reports, and regions with a removed file.
 
 use std::{fs, io, os::unix::fs::MetadataExt as _, process};
 
@@ -26,7 +26,7 @@ pub(crate) fn own_pid() -> u32 {
     process::id()
 }
 
-/// Returns the identity of this process. A number that `/proc` does not have is zero.
+/// Returns the identity of this process. A number is zero if `/proc` does not have it.
 pub(crate) fn own_identity() -> Identity {
     Identity {
         pid: own_pid(),
@@ -49,8 +49,8 @@ pub(crate) fn is_alive(pid: u32, is_start: impl FnOnce(u64) -> bool) -> bool {
     }
 }
 
-/// Tells whether a process has ended and waits for its parent. A process of several threads whose first thread has ended is still
-/// alive.
+/// Tells whether a process has ended and waits for its parent. A process whose first thread has ended is alive while
+/// another thread runs.
 fn has_ended(stat: &[u8]) -> bool {
     let state = fields(stat).and_then(|mut fields| fields.next());
     let threads = fields(stat).and_then(|mut fields| fields.nth(THREADS_FIELD));
@@ -70,8 +70,8 @@ fn boot_of(text: &[u8]) -> Option<Boot> {
     Some([u64::from_str_radix(high, 16).ok()?, u64::from_str_radix(low, 16).ok()?])
 }
 
-/// Returns the start time in clock ticks since boot. The command name may hold any character, so the fields count from the last
-/// parenthesis.
+/// Returns the start time in clock ticks since boot. The command name may hold any character, so the fields are counted
+/// from the last parenthesis.
 fn start_time(stat: &[u8]) -> Option<u64> {
     fields(stat)?.nth(START_FIELD)?.parse().ok()
 }

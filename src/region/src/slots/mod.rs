@@ -1,4 +1,4 @@
-//! The processes of a slice, and which of them are alive.
+//! The processes of a slice, and the proof that each is alive.
 
 pub(crate) mod identity;
 #[cfg(not(loom))]

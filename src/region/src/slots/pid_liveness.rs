@@ -1,9 +1,8 @@
-//! Finds dead members of a region whose file was removed, by process number and start time.
+//! Finds dead members of a region with a removed file, by process number and start time.
 //!
-//! A process can ask for life locks through a descriptor of the file only, and a member has none. Each slot has the
-//! owner's process number, start time and process-number namespace. The kernel uses a process number again, but not
-//! with the same start time. Other processes may write anything into these words, so they decide only where locks
-//! cannot.
+//! A process can ask for life locks only through a descriptor of the file, and a member has none. Each slot has the owner's
+//! process number, start time and process-number namespace. The kernel uses a process number again, but not with the same
+//! start time. Other processes may write anything into these words. So the words decide only where locks cannot.
 
 use core::convert::Infallible;
 
@@ -61,9 +60,9 @@ impl Liveness for PidLiveness<'_> {
 impl Layout {
     /// Reaps dead members without the join lock, which needs the file.
     ///
-    /// Only one member reaps at a time: `Header::reaper` names it. A member takes the word over from a dead reaper.
-    /// Members of different process-number namespaces may not see each other there, but each reaps processes of its own
-    /// namespace only. No process can join meanwhile, because the file is gone.
+    /// Only one member reaps at a time: `Header::reaper` names it. A member replaces a dead reaper. Members of different
+    /// process-number namespaces may not see each other in `/proc`, but each reaps processes of its own namespace only. No
+    /// process can join meanwhile, because the file is gone.
     pub(crate) fn reap_detached(&self, numbers: &PidLiveness<'_>, now: Monotonic) -> Reaped {
         let Ok(true) = self.any_dead(numbers) else { return Reaped::Nobody };
         let keeper = &self.header.reaper;

@@ -1,8 +1,8 @@
 //! The roster: takes a slot for a process, proves that its owner is alive, and reaps the slots of dead processes.
 //!
 //! A process that joins takes a *slot*. It proves that it is alive by a file lock on the slot's first byte. The kernel
-//! drops the lock when the process ends, in whatever way. Process numbers decide nothing: they are used again, and mean
-//! nothing in another namespace. A process keeps its slot until it ends.
+//! drops the lock when the process ends, in whatever way. Process numbers prove nothing: the kernel uses them again, and
+//! another namespace has other numbers. A process keeps its slot until it ends.
 //!
 //! The lock belongs to an open file description, and a memory mapping keeps the description open. The owner opens the
 //! file, locks the byte, maps a page through that descriptor, marks the mapping `MADV_DONTFORK`, and closes the
@@ -13,16 +13,16 @@
 //! - `exec` and death drop the lock.
 //! - No second proof, such as the process number with the start time, is needed.
 //!
-//! The mapping must keep the caller's own file description. The root file system of most containers, overlayfs, maps the lower
-//! file instead. Then the lock is gone with the descriptor. A process that joins therefore checks through another descriptor that
-//! its lock is still there, and refuses the region otherwise.
+//! The mapping must keep the caller's own file description. The root file system of most containers, overlayfs, maps the
+//! lower file instead. Then the lock ends with the descriptor. So a process that joins checks through another descriptor
+//! that its lock is still there. If it is not, the process refuses the region.
 //!
 //! Three actions begin or end the life of a slot: taking it, clearing the words of a dead owner, and initialising the
-//! region. All need the *join lock*, which is a file lock too. A process killed within such an action leaves a slot
-//! that is still dead and can be reaped again.
+//! region. All need the *join lock*, which is a file lock too. A process killed within such an action leaves a slot that is
+//! still dead, and another process can reap it again.
 //!
-//! A process asks for a life lock with `F_OFD_GETLK` and never takes it for the question. Two processes that ask at the
-//! same time therefore do not see each other as the owner.
+//! To learn whether an owner is alive, a process asks for the life lock with `F_OFD_GETLK`, and does not take the lock. Two
+//! processes that ask at the same time therefore do not see each other as the owner.
 //!
 //! One gap of some microseconds remains. If another thread of the program forks while a thread joins, the child has the
 //! descriptor too. The slot then counts as alive until the child calls `exec` or ends.
@@ -42,11 +42,11 @@ use gpuslice_policy::time::Monotonic;
 /// Result of a search for dead processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reaped {
-    /// There were none.
+    /// There were no dead processes.
     Nobody,
     /// This number of processes was reaped.
     Dead(usize),
-    /// There are some, and another process holds the join lock, to reap or to join.
+    /// There are dead processes, and another process holds the join lock, to reap or to join.
     UnderWay,
 }
 
@@ -70,7 +70,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         Ok(false)
     }
 
-    /// Tells whether any process of the slice is alive. The first slot usually answers it. Needs no lock.
+    /// Tells whether any process of the slice is alive. The first slot usually gives the answer. Needs no lock.
     pub(crate) fn any_alive<L: Liveness>(&self, lives: &L) -> Result<bool, L::Error> {
         for slot in 0..self.slot_high_water() {
             if self.is_taken(slot) && lives.is_alive(slot)? {
@@ -83,8 +83,8 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
     /// Reaps all dead processes: clears their words and frees their slots. Returns the numbers of dead and of living
     /// processes. Needs the join lock. `now` is the monotonic clock, in nanoseconds.
     ///
-    /// The function asks under the lock which owners are alive. It uses no earlier answer: another process may have
-    /// taken a slot that was dead before. If an error ends the function, the slots reaped before it stay reaped.
+    /// The function asks under the lock whether each owner is alive, and uses no earlier answer. Another process may have
+    /// taken a slot whose owner was dead before. If an error ends the function, the slots reaped before it stay reaped.
     pub(crate) fn reap_locked<L: Liveness>(
         &self,
         lives: &L,
@@ -105,7 +105,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         Ok((dead, living))
     }
 
-    /// Gives `slot` to a process, which holds the slot's life lock. Needs the join lock.
+    /// Gives `slot` to a process that holds the slot's life lock. Needs the join lock.
     ///
     /// The high-water mark is raised before the process can reserve anything. A reservation with a later fence
     /// therefore reads this process's word too.
@@ -123,8 +123,8 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         entry.state.publish(SLOT_TAKEN);
     }
 
-    /// Initialises the region: no devices and no processes. The slice's debts stay. Needs the join lock, and that no
-    /// process of the slice is alive.
+    /// Initialises the region: it then has no devices and no processes. The slice's debts stay. Needs the join lock, and
+    /// that no process of the slice is alive.
     ///
     /// A process killed within this function leaves a region that is not ready. The next process that joins starts
     /// over.
@@ -159,8 +159,8 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         self.empty_slot(slot);
     }
 
-    /// As [`release_slot`](Self::release_slot), for a dead process. The driver may return the memory of a dead
-    /// process later, so its bytes count as leaving first.
+    /// Does the same as [`release_slot`](Self::release_slot) for a dead process. The driver may return its memory later, so
+    /// its bytes first count as leaving.
     fn release_dead_slot(&self, slot: usize, now: Monotonic) {
         #[cfg(all(test, loom))]
         if broken::is(Break::LeavesLate) {
@@ -175,8 +175,8 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
     /// Clears the words of `slot` and frees it. It touches the words of valid devices only; the row of a new device is
     /// cleared when the device is added.
     fn empty_slot(&self, slot: usize) {
-        // Other processes may still use memory that this process pays for. They take the charge over before its words
-        // are cleared.
+        // Other processes may use memory that this process pays for. They take the charge over before the words of this
+        // process are cleared.
         self.end_uses_of(slot);
         for row in self.held.iter().take(self.device_count()) {
             if let Some(word) = row.get(held_at(slot, SLOTS)) {

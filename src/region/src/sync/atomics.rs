@@ -1,4 +1,4 @@
-//! Atomic words: the only file that uses atomic types, and the one place that swaps in loom's.
+//! Atomic words. Only this file uses atomic types: those of the standard library, or those of loom in a model.
 //!
 //! Each type is a transparent newtype with methods. A method uses `Relaxed` unless its comment names the partner of a
 //! stronger order. The words do not publish other memory; code that needs more uses [`full_fence`], [`Published32`] or
@@ -94,8 +94,8 @@ impl<T: Quantity> Word64<T> {
         self.0.fetch_max(value.word(), Ordering::Relaxed);
     }
 
-    /// Replaces the quantity by `next` of it, and returns the new one. Calls `next` again if another thread changes it
-    /// meanwhile.
+    /// Replaces the quantity by `next(quantity)`, and returns the new one. Calls `next` again if another thread changes the
+    /// quantity meanwhile.
     pub(crate) fn change(&self, next: impl Fn(T) -> T) -> T {
         #[cfg(all(test, loom))]
         if broken::is(broken::Break::LastWins) {
@@ -266,7 +266,7 @@ impl Held {
         self == first
     }
 
-    /// Returns a word of two numbers that are known to fit.
+    /// Returns the word of two numbers that fit into it, as the caller has made sure.
     fn of(bytes: u64, pending: u64) -> Self {
         Self(bytes | pending << Self::BYTE_BITS)
     }
@@ -354,7 +354,7 @@ impl HeldWord {
         self.change(|held| Some(Held(held.0.wrapping_add(by)))).unwrap_or_default()
     }
 
-    /// Replaces the word by `next` of it, and returns the word before. `None` from `next` leaves the word unchanged.
+    /// Replaces the word by `next(word)`, and returns the word before. `None` from `next` leaves the word unchanged.
     fn change(&self, next: impl Fn(Held) -> Option<Held>) -> Option<Held> {
         let mut now = self.0.load(Ordering::Relaxed);
         loop {

@@ -1,7 +1,7 @@
-//! Randomised exponential back-off, for retries of a reservation and for lock requests.
+//! Randomised exponential back-off for retries of a reservation and of a lock request.
 //!
 //! Each wait is random, up to a bound that doubles from try to try. Processes that collided once therefore retry at
-//! different times. The times are lower bounds: the kernel adds about 50 microseconds to each wait.
+//! different times. The waits are lower bounds: the kernel adds about 50 microseconds to each one.
 
 use core::{hash::BuildHasher as _, time::Duration};
 use std::{hash::RandomState, process};
@@ -15,7 +15,7 @@ pub struct BackoffBounds {
     first: Duration,
     /// Upper bound of every wait.
     longest: Duration,
-    /// After this much waiting there is no further try.
+    /// The most time that all waits take together. After it there is no further try.
     total: Duration,
 }
 
@@ -30,15 +30,15 @@ pub const RESERVING: BackoffBounds = BackoffBounds {
     total: Duration::from_millis(200),
 };
 
-/// Bounds for the join lock of a process that joins. Each process holds it for some tens of microseconds. If a process
-/// sleeps for longer than others hold the lock, it joins late when many start together.
+/// Bounds for the join lock of a process that joins. Each process holds it for some tens of microseconds. A process that
+/// sleeps for longer than others hold the lock joins late when many processes start together.
 pub(crate) const JOINING: BackoffBounds = BackoffBounds {
     first: Duration::from_micros(20),
     longest: Duration::from_micros(200),
     total: Duration::from_secs(1),
 };
 
-/// Bounds for the join lock of a process that removes the region. Removal may give up.
+/// Bounds for the join lock of a process that removes the region. The process may give up: the region then stays.
 pub(crate) const REMOVING: BackoffBounds = BackoffBounds {
     first: Duration::from_micros(100),
     longest: Duration::from_millis(10),
@@ -80,7 +80,7 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// Starts a series. Each has its own random seed: two forked siblings must not draw the same numbers.
+    /// Starts a series. Each series has its own random seed: two forked siblings must not draw the same numbers.
     #[must_use]
     pub fn new(bounds: BackoffBounds) -> Self {
         let random = RandomState::new().hash_one(process::id()) | 1;

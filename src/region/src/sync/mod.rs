@@ -1,4 +1,4 @@
-//! Atomic words, clocks, and ways to wait. This folder knows nothing of slices.
+//! Atomic words, clocks, and ways to wait. This folder has no knowledge of slices.
 
 pub(crate) mod atomics;
 #[cfg(not(loom))]

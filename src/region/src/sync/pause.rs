@@ -3,8 +3,8 @@
 //! The sleep of the standard library panics in a sandbox that forbids `clock_nanosleep`. A library in a foreign process
 //! must not panic, so [`pause`] falls back to other calls.
 //!
-//! The C library ends a thread within its sleep if another thread has cancelled it. That would unwind the stack of the
-//! library that calls [`pause`]. So the kernel is called directly.
+//! If another thread has cancelled a thread, the C library ends that thread within its sleep. That would unwind the stack
+//! of the library that calls [`pause`]. So [`pause`] calls the kernel directly.
 
 use core::{ptr, time::Duration};
 

@@ -15,7 +15,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).canonicalize().unwrap().join("../..")
 }
 
-/// Compiles the C program, as strictly as a user of the header might.
+/// Compiles the C program, as strictly as a user of the header might compile it.
 fn compile(directory: &Path, standard: &str) -> PathBuf {
     let program = directory.join(standard);
     let output = Command::new("cc")

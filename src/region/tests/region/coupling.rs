@@ -9,7 +9,7 @@ use crate::puppet::{UUID, directory, lease_size, request};
 use gpuslice_policy::time::literals::{ms, ns};
 
 const LIMIT: u64 = 1000;
-/// Any instant. The share is a half, so 1 ms of GPU time moves the word by 2 ms.
+/// Any instant. The share is a half, so 1 ms of GPU time moves `paid_until` by 2 ms.
 const NOW: Monotonic = Monotonic::from_nanos(1 << 50);
 const OTHER: Uuid = Uuid([8; 16]);
 
@@ -85,7 +85,7 @@ fn a_launch_that_is_paid_late_is_no_step_ahead() {
         second.acquire_since(devices[1], ms(1), due + ns(1), || due + ns(1)).is_err(),
         "its own share binds"
     );
-    // The first device pays its launch of the same round after the second device has asked for the next one.
+    // The first device pays its launch of the same round only after the second device has asked for the next round.
     assert_eq!(first.acquire_since(devices[0], ms(5), NOW, || due + ns(2)), Ok(()));
     let asks_again = due + ms(3);
     assert_eq!(first.acquire_since(devices[0], ms(1), asks_again, || asks_again), Err(due + ms(10)));

@@ -10,7 +10,7 @@ use crate::puppet::{directory, request};
 use gpuslice_policy::time::GpuTime;
 use gpuslice_policy::time::literals::{ms, ns};
 
-/// GPU time of the kernel that is owed. No test takes long enough to pay it.
+/// GPU time of the kernel that is owed. No test takes long enough for the share to pay it.
 const KERNEL: GpuTime = GpuTime::from_millis(30_000);
 
 fn offset(name: &str) -> u64 {
@@ -84,7 +84,7 @@ fn the_debt_on_a_device_waits_for_a_process_that_uses_the_device() {
         assert_eq!(owed(&member, places[0]), 0, "{number}");
         member.leave();
     }
-    // In the other order, and one of them is added to a slice in use.
+    // The devices are in the other order, and one of them is added to a slice in use.
     let (first, places) = member(&path, &[device(2, 100, 20)]);
     assert!(owed(&first, places[0]) > 29_000);
     let (second, places) = member(&path, &[device(1, 100, 20)]);
@@ -109,7 +109,7 @@ fn a_region_stays_until_a_new_one_would_grant_no_more() {
     let directory = directory();
     let path = directory.path().join("region");
     let remove = || remove_if_unused(&path, Trust::OwnerOnly).unwrap();
-    // By debt, by a burst that must be saved up again, and by a debt on a device that no process uses.
+    // Three slices: one owes time, one must save up its burst again, and one owes time on a device that no process uses.
     for (devices, next, most) in [
         ([device(1, 100, 20)], None, 300),
         ([device(1, 100, 40_000)], None, 300),
@@ -123,7 +123,7 @@ fn a_region_stays_until_a_new_one_would_grant_no_more() {
         assert!(paid_in > Duration::from_secs(200) && paid_in <= Duration::from_secs(most), "{paid_in:?}");
         std::fs::remove_file(&path).unwrap();
     }
-    // 2 ms of GPU time at the whole of it.
+    // The kernel takes 2 ms of GPU time, at nearly the whole rate.
     let (member, places) = member(&path, &[device(1, 999, 1)]);
     member.acquire(places[0], ms(2), now()).unwrap();
     member.settled(places[0], ms(2), now());
@@ -150,7 +150,7 @@ fn a_debt_of_another_boot_is_not_believed() {
     for (debts_are_kept, expected) in [(false, 0), (true, 0)] {
         left_behind(&path, &[device(1, 100, 20)]);
         if debts_are_kept {
-            // Initialised again for another device: the header has the debt.
+            // The region was initialised again for another device, so the header has the debt.
             member(&path, &[device(2, 100, 20)]).0.leave();
         }
         let file = OpenOptions::new().write(true).open(&path).unwrap();
@@ -186,7 +186,7 @@ fn busy_for(path: &Path, milliseconds: u64) -> (Member, Device) {
     (member, places[0])
 }
 
-/// Returns the GPU time in milliseconds for which a slice has paid since an instant.
+/// Returns the GPU time, in milliseconds, that the slice has paid from an instant on.
 fn paid_since(path: &Path, began: u64) -> u64 {
     let (member, places) = member(path, &[device(1, 100, 0)]);
     let paid = member.rate_limit(places[0]).gpu(member.paid_until(places[0]).since(ns(began))).count(ms(1));
@@ -206,7 +206,7 @@ fn the_dead_are_charged_the_possible_time_of_a_launch_that_nothing_predicts() {
         assert_eq!(dead.time_used(device).queued, ms(1), "the mark is no time");
         let began = now() - ms(busy);
         dead.leave();
-        // As of the launch: a tenth of 3 s has paid for part of it, so nothing is owed now.
+        // The charge counts from the launch on. A tenth of 3 s has paid for part of it, so the slice owes nothing now.
         let paid = paid_since(&path, began.nanos());
         assert!(expected.contains(&paid), "{busy} ms: {paid} ms");
         assert!(witness.time_used(device).used.count(ms(1)).abs_diff(paid) <= 1, "counted as used");

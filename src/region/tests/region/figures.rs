@@ -1,4 +1,4 @@
-//! Tests that the words of the compute ledger have the values written to them, and none from before.
+//! Tests that the words of the compute ledger have the values written to them, and no values from an earlier epoch.
 
 use gpuslice_policy::compute::attribution::correction::WHOLE_FACTOR;
 use gpuslice_policy::compute::attribution::source::{Measured, Source};
@@ -37,7 +37,7 @@ fn a_region_that_is_made_anew_keeps_its_debt_and_remembers_nothing_else() {
     member.set_correction(device, 300_000);
     assert!(member.renew_sampler_lease(device, NOW, ms(1)).is_held());
     member.add_overlap(device, ms(1000), ms(500));
-    // These values must be cleared later.
+    // The region must clear these values later.
     assert_eq!((member.measure_source(device), member.overlap_part(device, ns(8))), (2, ns(4)));
     assert_eq!(member.used_over(device, 1, NOW).used, ns(5));
     let paid_until = member.paid_until(device);
@@ -121,7 +121,7 @@ fn the_elected_stays_for_as_long_as_it_says_so_and_the_dead_are_replaced() {
     assert_eq!([elected(9), elected(18)], [[Kept, Elsewhere]; 2]);
     assert_eq!(second.renew_sampler_lease(device, NOW + ms(30), ms(10)), Taken, "the first is silent");
     assert_eq!(elected(31), [Elsewhere, Kept]);
-    // The first learns that another process was elected in between, although it asks after a long silence of that one.
+    // The first member learns that another process was elected in between, although that process has been silent for long.
     assert_eq!(elected(60), [Taken, Elsewhere]);
     assert_eq!(second.renew_sampler_lease(device, NOW + ms(70), ms(10)), Taken);
     second.leave();
@@ -257,13 +257,13 @@ fn memory_of_contexts_is_reported_of_each_process_and_ends_with_it() {
     member.begin_context(device, 40);
     member.leave();
     assert_eq!(told(), (90, vec![90]));
-    // Words of a free slot mean nothing to the next process in it.
+    // The words of a free slot have no meaning for the next process in it.
     let word = figure("time.processes") + slot as u64 * figure("process.size");
     write(&path, word + figure("process.context_bytes"), 77);
     assert_eq!(watcher.contexts(device), 167);
     let (member, _) = join(&path, LIMIT);
     assert_eq!((member.slot(), told()), (slot, (90, vec![90, 0])));
-    // Words of a device mean nothing before the device is added.
+    // The words of a device have no meaning before the device is added.
     let of_second = figure("time.size") + figure("time.processes");
     let second = DeviceRequest { uuid: Uuid([9; 16]), ..request(LIMIT) };
     write(&path, of_second + figure("process.context_bytes"), 78);

@@ -50,7 +50,7 @@ fn a_grant_holds_until_it_is_stale_and_the_debt_stays_the_same() {
     assert_eq!(member.acquire(device, ms(1), NOW), Err(NOW + ms(2500)));
     assert_eq!(member.expire_grant(device, || NOW + GRANT_LASTS - ns(1)), Some(ns(4 << 20)));
     assert_eq!(member.rate_limit(device).rate().get(), 20);
-    // 30 ms of GPU time are still owed then, and paid at a half.
+    // The slice still owes 30 ms of GPU time then, and pays them at a half.
     assert_eq!(member.acquire(device, ms(1), NOW + GRANT_LASTS), Err(NOW + GRANT_LASTS + ms(60)));
     assert_eq!((member.grant(device), member.rate_limit(device).rate().get()), (0, 500));
     assert_eq!(member.expire_grant(device, || NOW + GRANT_LASTS), None);
@@ -59,8 +59,8 @@ fn a_grant_holds_until_it_is_stale_and_the_debt_stays_the_same() {
 /// The end of the time for which a process is stopped.
 const LATER: Monotonic = Monotonic::from_nanos(NOW.nanos() + 10_000_000_000);
 
-/// Calls `change` with a clock of a process that is stopped until [`LATER`] after the reading number `reading`. Meanwhile another
-/// process of the slice takes 70 ms of GPU time, of which 20 ms were saved up.
+/// Calls `change` with a clock that stops a process until [`LATER`], right after the reading with the number `reading`.
+/// Meanwhile another process of the slice takes 70 ms of GPU time, of which 20 ms were saved up.
 fn change_while_stopped(
     (member, device): &(Member, Device),
     reading: u32,
@@ -96,15 +96,15 @@ fn the_time_for_which_a_process_is_stopped_in_a_change_of_the_rate_is_no_debt() 
 
     let raised = slice("raised", word(20, 0, LATER));
     change_while_stopped(&raised, 0, |member, device, clock| member.set_grant(device, new, clock));
-    // The debt is made at a twentieth, and then scaled from a fiftieth to a twentieth.
+    // The other process pays at a twentieth. Its debt is then scaled from a fiftieth to a twentieth.
     assert_eq!(next(&raised), Err(LATER + ms(400)));
 
     let stale = slice("stale", word(20, 0, NOW - GRANT_LASTS));
-    // The first reading tells that the grant is too old.
+    // The first reading shows that the grant is too old.
     change_while_stopped(&stale, 1, |member, device, clock| {
         assert_eq!(member.expire_grant(device, clock), None);
     });
-    // The debt is made at a half, and then scaled from a fiftieth to a half.
+    // The other process pays at a half. Its debt is then scaled from a fiftieth to a half.
     assert_eq!(next(&stale), Err(LATER + ms(4)));
 }
 
@@ -143,7 +143,7 @@ fn an_arbiter_that_is_stopped_reads_the_clock_again_before_it_writes_a_grant() {
     };
     let began = now();
     (0..200).for_each(|step| look(&|| began + step * ARBITER_STEP));
-    // Ends the grant, so that the next look writes one.
+    // Ends the grant, so that the arbiter writes one at the next look.
     a.set_limits(device, limits);
     let (stopped_at, later) = (began + 200 * ARBITER_STEP, began + ms(10_000));
     let is_stopped = Cell::new(false);
@@ -155,7 +155,7 @@ fn an_arbiter_that_is_stopped_reads_the_clock_again_before_it_writes_a_grant() {
         stopped_at
     });
     assert!(a.rate_limit(device).rate() < a.own_rate_limit(device).rate(), "nothing was granted");
-    // The grant is too old by then, so the debt of 50 ms is paid at the whole GPU again.
+    // The grant is too old by then, so the slice pays the debt of 50 ms at the whole rate again.
     let owed = a.acquire(device, ms(1), later).unwrap_err().since(later);
     assert!((ms(49)..=ms(51)).contains(&owed), "{owed}");
 }
@@ -196,7 +196,7 @@ fn wall_credit_and_a_higher_rate_wake_a_waiting_member() {
     let path = directory.path().join("region");
     let (member, device) = join(&path, LIMIT);
     for is_gift in [true, false] {
-        // 20 ms of GPU time: 20 s at a thousandth.
+        // The slice owes 20 ms of GPU time: 20 s at a thousandth.
         let began = now();
         member.set_grant(device, word(1000, 0, began), || began);
         assert_eq!(member.acquire(device, ms(40), began), Ok(()));
@@ -225,7 +225,7 @@ fn other_limits_end_an_earlier_grant() {
     member.set_limits(device, Limits { cores_permille: 800, sharing, ..member.limits(device) });
     assert_eq!((member.grant(device), member.rate_limit(device).rate().get()), (0, 800));
     assert_eq!(member.limits(device).sharing, sharing);
-    // 50 ms of GPU time, less the time that has passed.
+    // The slice owes 50 ms of GPU time, less the time that has passed.
     let owed = member.paid_until(device).since(now());
     assert!(owed <= ms(63), "{owed:?}");
 }
@@ -261,8 +261,8 @@ fn a_waiting_process_is_seen_until_it_should_have_looked_again() {
     assert_eq!(at(NOW + ms(111)), ProcessActivity { waits: false, ..waits }, "it is stopped");
     assert!(member.is_waiting(device));
     member.withdraw_request(device);
-    // The state of an instant in between: it requests nothing any more, and its deadline still says that it is about to
-    // sleep.
+    // The state at an instant in between: the process requests nothing any more, and its deadline still says that it is
+    // about to sleep.
     write(&path, word_of(0, "process.sleep_deadline"), u64::MAX);
     assert_eq!(at(NOW), ProcessActivity { waits: false, ..waits });
     assert!(!member.is_waiting(device) && member.is_inhabited());

@@ -33,7 +33,7 @@ fn open(path: &Path) -> File {
     OpenOptions::new().read(true).write(true).open(path).unwrap()
 }
 
-/// Returns the error of both ways to open a region, which must be the same.
+/// Returns the error of both ways to open a region. The two errors must be equal.
 fn refusal(path: &Path) -> RegionError {
     let member = Member::join(path, Trust::OwnerOnly, &[request(1)]).unwrap_err();
     let monitor = Monitor::open(path, Trust::OwnerOnly).unwrap_err();
@@ -101,13 +101,13 @@ fn a_path_of_no_regular_file_is_refused_without_waiting_for_it() {
         let error = refusal(&directory.path().join(name));
         assert!(matches!(error, RegionError::NotAFile { found, .. } if found == expected), "{error}");
     }
-    // The opening of a device would act on the device. The kernel tells the reader of a pipe that a writer was there.
+    // To open a device would be to act on it. The kernel tells the reader of a pipe whether a writer was there.
     assert_eq!(writers_hang_up(&reader), 0, "a process has opened the pipe");
     drop(open(&pipe));
     assert_eq!(writers_hang_up(&reader), libc::POLLHUP);
 }
 
-/// Returns `POLLHUP` if a process has opened the pipe for writing since this reader has opened it, and has closed it.
+/// Returns `POLLHUP` if a process has opened the pipe for writing, and has closed it, since this reader opened the pipe.
 fn writers_hang_up(reader: &File) -> i16 {
     let mut asked = libc::pollfd { fd: reader.as_raw_fd(), events: 0, revents: 0 };
     // SAFETY: `poll` needs as many structures as the count says. There is one, which lives until after the call.
@@ -177,11 +177,11 @@ fn a_device_that_is_added_starts_with_nothing_held() {
     assert_eq!((first.held(added), second.reserve(added, 100)), (0, Ok(())));
 }
 
-/// Calls every function of a member; only a panic or a hang fails the test.
+/// Calls every function of a member. The test fails only by a panic or a hang.
 fn use_all(member: &Member) {
     let _ = member.reap();
     let _ = (member.processes(), member.devices(), member.device(&UUID), member.epoch(), member.is_ready());
-    // Few devices: a reservation waits for words that count pending reservations.
+    // The loop takes few devices, because a reservation waits for words that count pending reservations.
     for view in member.devices().into_iter().step_by(30) {
         let device = view.device;
         let _ = member.reserve(device, 1);
@@ -211,7 +211,7 @@ fn use_time(member: &Member, device: Device) {
         member.interval_at(device, Origin::Slice, member.interval_head(device, Origin::Slice)),
     );
     if let Err(until) = member.acquire(device, ns(1 << 20), NOW) {
-        // Half a millisecond more than the turn of another process takes.
+        // This is half a millisecond longer than the turn of another process.
         assert_eq!(member.acquire(device, ns(1 << 20), until + ns(500_000)), Ok(()), "waits for ever");
     }
     member.sleep(device, member.wake_sequence(device), ns(0));
@@ -235,8 +235,8 @@ fn use_time(member: &Member, device: Device) {
     member.withdraw_request(device);
 }
 
-/// Overwrites all words of a region behind its prefix, each byte with `seed`, or with noise for a seed of 1 to 3. Then calls
-/// every function of a member that has joined before, and of one that joins afterwards.
+/// Overwrites all words of a region behind its prefix, each byte with `seed`, or with noise for a seed of 1 to 3. Then
+/// calls every function of a member that has joined before, and of a member that joins afterwards.
 fn use_all_words(seed: u8) {
     let directory = directory();
     let path = directory.path().join("region");
@@ -257,7 +257,7 @@ fn use_all_words(seed: u8) {
     open(&path).write_all_at(&noise, after_the_prefix).unwrap();
     let _ = (member.held(device), member.limits(device));
     use_all(&member);
-    // A process that joins later either has a slot or an error.
+    // A process that joins later gets a slot or an error.
     if let Ok((other, _)) = Member::join(&path, Trust::OwnerOnly, &[request(1)]) {
         use_all(&other);
     }
@@ -266,7 +266,7 @@ fn use_all_words(seed: u8) {
 #[test]
 fn words_of_any_value_cause_no_panic() {
     std::thread::scope(|scope| {
-        // Two at a time: other tests run beside this one.
+        // Two regions at a time, because other tests run beside this one.
         for seeds in [&[0xff_u8, 0x00, 0x80, 0x5a][..], &[1, 2, 3]] {
             scope.spawn(move || seeds.iter().copied().for_each(use_all_words));
         }

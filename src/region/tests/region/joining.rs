@@ -168,7 +168,7 @@ fn the_dead_of_a_removed_region_are_not_asked_for_in_another_that_has_its_path()
     fs::remove_file(&path).unwrap();
     assert_eq!(member.reap().unwrap(), Reaped::Nobody);
     let (_newcomer, _) = join(&path, 1);
-    // The locks of the other region say that the owner is alive, and by its numbers this process is.
+    // By the locks of the other region the owner is alive. By its process number and start time it is this process.
     assert_eq!(member.reserve(device, 1), Ok(()));
     assert_eq!((member.reap().unwrap(), member.own(device)), (Reaped::Nobody, 1));
 }

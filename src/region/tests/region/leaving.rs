@@ -26,7 +26,7 @@ fn memory_of_the_dead_is_granted_once_free_memory_shows_it() {
     assert_eq!((member.leaving(device), member.held(device)), (HELD, 0));
     assert!(member.has_recent_death(device));
     member.reserve(device, LIMIT - HELD).unwrap();
-    // 300 of the free bytes belong to the member now.
+    // The member now holds 300 of the free bytes.
     let (free, living) = (FREE - (LIMIT - HELD), LIMIT - HELD);
     assert!(!member.end_leaving(device, || None), "the driver does not report it");
     for part in [0, HELD - 1] {
@@ -54,7 +54,7 @@ fn memory_of_a_process_that_dies_while_free_memory_is_read_goes_on_leaving() {
     let [mut first, mut second] = puppets;
     first.kill();
     assert_eq!(member.reap().unwrap(), Reaped::Dead(1));
-    // The first one's memory is back; the second held its own when it was measured.
+    // The memory of the first puppet is back. The second puppet held its memory when the free bytes were measured.
     let ended = member.end_leaving(device, || {
         second.kill();
         assert_eq!(member.reap().unwrap(), Reaped::Dead(1));

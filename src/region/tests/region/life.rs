@@ -1,4 +1,4 @@
-//! Tests that a process counts as dead exactly when it is.
+//! Tests that a process counts as dead exactly if it is dead.
 
 use std::os::fd::AsRawFd as _;
 
@@ -98,7 +98,8 @@ fn a_forked_child_does_not_keep_the_interval_locks_of_its_dead_parent() {
     assert!(!is_alone(began));
     let child: i32 = puppet.ask("fork").parse().unwrap();
     puppet.kill();
-    // The child closes the file some time after its parent has forked it. Each look comes later than a tenth of a second.
+    // The child closes the file some time after its parent has forked it. The looks are more than a tenth of a second
+    // apart, so each reads the directory again.
     let is_late = || now() > began + ms(10_000);
     let is_gone =
         (1_u64..).map(|look| is_alone(began + ms(200 * look))).find(|is_gone| *is_gone || is_late());
@@ -121,7 +122,7 @@ fn a_process_that_executes_another_program_is_no_member_any_more() {
     let directory = directory();
     let (mut puppet, monitor) = one_that_holds(&directory);
     assert_eq!(puppet.ask("execute"), "executing");
-    // The new program answers, so the memory of the old one is gone.
+    // The new program answers, so the memory of the old program is gone.
     assert_eq!(puppet.ask("hello"), "hello");
     assert_eq!(seen(&monitor), (0, 0));
 }

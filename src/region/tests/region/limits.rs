@@ -7,7 +7,7 @@ use gpuslice_region::{Limits, Monitor, Sharing, Trust};
 
 use crate::puppet::{Puppet, directory, join};
 
-/// Changes that each process makes.
+/// Number of changes that each process makes.
 const CHANGES: u64 = 30_000;
 
 fn open(path: &Path) -> Monitor {
@@ -25,8 +25,8 @@ fn with(limits: Limits, field: &str, number: u64) -> Limits {
     }
 }
 
-/// Changes one field again and again, once another one is set. Returns how often it did not have the value of the last
-/// change.
+/// Changes one field again and again, as soon as another field is set. Returns how often the field did not have the value
+/// of the last change.
 pub(crate) fn change(path: &Path, field: &str) -> String {
     let monitor = open(path);
     while !monitor.devices()[0].limits.oversubscribe {
@@ -45,7 +45,7 @@ pub(crate) fn change(path: &Path, field: &str) -> String {
     format!("lost {lost}")
 }
 
-/// Begins to change limits, and never ends.
+/// Begins to change limits, and never finishes.
 pub(crate) fn begin(path: &Path, begun: fn(&str)) {
     let forever = |_: &_| {
         begun("begun");
@@ -86,7 +86,7 @@ fn an_unfinished_change_of_a_living_process_blocks_others_and_of_a_dead_one_does
     let told = double().unwrap_err().to_string();
     assert!(told.contains("has been changing its limits for more than 2"), "{told}");
     assert_eq!(member.limits(device).memory, Some(100));
-    // An agent does not wait for the process, which may be a tenant's.
+    // An agent does not wait for the process, which may belong to a tenant.
     let begun = Instant::now();
     assert!(member.impose_limits(|_| None).unwrap().is_empty());
     assert_eq!(member.impose_limits(|view| Some(with(view.limits, "memory", 50))).unwrap().len(), 1);

@@ -46,7 +46,7 @@ fn all_that_is_used_of_a_region_has_space_so_that_a_full_disk_takes_none_of_it_a
 #[test]
 fn where_there_is_no_space_for_a_device_no_process_joins_and_none_is_ended() {
     let directory = directory();
-    // Room for one device and not for two.
+    // The file system has room for the words of one device and not of two.
     let mut puppet = Puppet::start();
     if puppet.ask(&format!("small {} 1300", directory.path().display())) != "mounted" {
         eprintln!(
@@ -75,7 +75,7 @@ fn a_shortened_region_grants_nothing_and_says_so() {
         let grants = member.reserve(device, 1);
         assert!(matches!(member.check().unwrap_err(), RegionError::Damaged { .. }), "{size}");
         if size > held {
-            // Every page that this reservation needs is still there, and so is its limit.
+            // Every page that this reservation needs is still there, and so is the limit.
             grants.unwrap();
             continue;
         }
@@ -108,7 +108,7 @@ fn no_thread_is_granted_more_than_the_limit_while_the_region_is_shortened() {
         let granted: u64 = thread::scope(|scope| {
             let take = || {
                 let mut granted = 0;
-                // Until the quota is used up or the region is lost.
+                // Each thread reserves until the quota is used up or the region is lost.
                 while member.reserve(device, 1).is_ok() {
                     granted += 1;
                 }
@@ -246,7 +246,7 @@ fn a_region_that_is_only_out_of_sight_is_whole() {
     assert_eq!(puppet.ask("reserve 600"), "Ok(())");
 }
 
-/// Starts a process that may make files of `bytes`. If it has a lower limit already, skips with the reason and returns `None`.
+/// Starts a process that may make files of `bytes`. If the process has a lower limit already, skips and returns `None`.
 fn limited_to_files_of(bytes: u64) -> Option<Puppet> {
     let mut puppet = Puppet::start();
     if puppet.ask(&format!("files {bytes}")) == "limited" {

@@ -1,4 +1,4 @@
-//! Other processes for tests. A test starts this program again as a *puppet*, which reads commands from its standard
+//! Other processes for tests. A test starts this program again as a *puppet*. The puppet reads commands from its standard
 //! input and answers each with one line.
 
 use std::{
@@ -49,7 +49,7 @@ pub(crate) fn lease_size(member: &Member, device: Device, now: Monotonic) -> Gpu
     lease::size_for(&member.lease_situation(device, now), 1, queue_bound::MOST_BOUND)
 }
 
-/// Another process. Killed when dropped.
+/// Another process. Its drop kills it.
 pub(crate) struct Puppet {
     child: Child,
     commands: ChildStdin,
@@ -69,7 +69,7 @@ impl Puppet {
         Self { child, commands, answers }
     }
 
-    /// Makes a puppet that has joined.
+    /// Starts a puppet and lets it join.
     pub(crate) fn joined(path: &Path, memory: u64) -> Self {
         let mut puppet = Self::start();
         assert!(puppet.ask(&format!("join {} {memory}", path.display())).starts_with("slot "));
@@ -99,13 +99,13 @@ impl Puppet {
         kill(self.pid(), signal);
     }
 
-    /// Kills it, and waits until it is dead.
+    /// Kills the puppet, and waits until it is dead.
     pub(crate) fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
 
-    /// Kills it, and waits until it is dead but still has a process number.
+    /// Kills the puppet, and waits until it is dead but still has a process number.
     pub(crate) fn kill_to_zombie(&self) {
         self.signal(libc::SIGKILL);
         // SAFETY: `siginfo_t` is plain data, for which all zeroes are a valid value.
@@ -131,8 +131,8 @@ pub(crate) fn kill(pid: i32, signal: i32) {
     unsafe { libc::kill(pid, signal) };
 }
 
-/// Runs before `main` in every start of this program, and ends it if it is a puppet. The test harness, with its threads
-/// and output, has no part in puppets.
+/// Runs before `main` in every start of this program, and ends the process if it is a puppet. So the test harness, with its
+/// threads and output, never runs in a puppet.
 extern "C" fn become_puppet() {
     if env::var_os(VARIABLE).is_some() {
         let code = i32::from(std::panic::catch_unwind(obey).is_err());
@@ -142,7 +142,7 @@ extern "C" fn become_puppet() {
 }
 
 #[used]
-// SAFETY: the loader calls each function pointer in this section once, and this static is one of that type.
+// SAFETY: the loader calls each function pointer in this section once, and this static is a function pointer.
 #[unsafe(link_section = ".init_array")]
 static BECOME_PUPPET: extern "C" fn() = become_puppet;
 
@@ -152,7 +152,7 @@ fn answer(line: &str) {
     out.flush().unwrap();
 }
 
-/// Limits the size of the files that this process may make. Returns false if it may not.
+/// Limits the size of the files that this process may make. Returns false if the kernel refuses the limit.
 fn limit_files(bytes: u64) -> bool {
     let limit = libc::rlimit { rlim_cur: bytes, rlim_max: libc::RLIM_INFINITY };
     // SAFETY: `setrlimit` needs a limit that can be read: `limit` is on this stack.
@@ -232,7 +232,8 @@ fn obey() {
             }
             "descriptors" => answer(&format!("{:?}", descriptors())),
             "close" => {
-                // SAFETY: a puppet uses no descriptors but the standard ones, which stay open.
+                // SAFETY: `close_range` must close no descriptor in use. A puppet uses only the standard ones, which stay
+                // open.
                 unsafe { libc::close_range(3, u32::MAX, 0) };
                 answer("closed");
             }
@@ -269,7 +270,7 @@ fn obey() {
     }
 }
 
-/// Returns the device of most tests, and one more for each word after the quota.
+/// Returns requests for the device of most tests, and for one more device for each word after the quota.
 fn requests(words: &[&str]) -> Vec<DeviceRequest> {
     let request = request(words[2].parse().unwrap());
     let others =
@@ -316,7 +317,7 @@ fn change_root(path: &str) -> bool {
 
 /// Forks a child that only waits. Returns its number.
 fn fork() -> i32 {
-    // SAFETY: a puppet has one thread, so the child has a whole process; it only waits.
+    // SAFETY: `fork` needs a child that relies on no other thread. A puppet has one thread, and its child only waits.
     match unsafe { libc::fork() } {
         0 => loop {
             // SAFETY: `pause` has no arguments.

@@ -1,7 +1,7 @@
-//! Tests that processes that race for a quota never pass it, and are never denied while there is room.
+//! Tests that processes that race for a quota never exceed it, and are never denied while there is room.
 //!
-//! The truth is kept outside the region, in a mapping of the tests. Bytes are added to it after the grant and
-//! subtracted before the refund, so it never counts more than is held.
+//! The tests count the bytes that are really held in a mapping of their own. A process adds bytes to it after the grant and
+//! subtracts them before the refund. So the mapping never counts more than is held.
 
 #![allow(clippy::disallowed_types, reason = "the truth must not come from what is tested")]
 
@@ -17,7 +17,7 @@ use gpuslice_region::{Device, Member, RefusalReason};
 
 use crate::puppet::{Puppet, directory, join};
 
-/// Puppets of a race: far more than processors, so that some lose theirs in the middle of a reservation.
+/// Number of puppets in a race. It is far more than processors, so that some lose theirs in the middle of a reservation.
 const RACERS: usize = 16;
 
 /// State shared by all puppets of a test.
@@ -59,7 +59,7 @@ impl Truth {
     }
 }
 
-/// Reserves `unit` bytes until it is denied. Answers with the bytes reserved, and how often a denial was not final.
+/// Reserves `unit` bytes until the ledger denies it. Answers with the bytes reserved, and how often a denial was not final.
 pub(crate) fn take(member: &Member, device: Device, truth: &Path, unit: u64) -> String {
     let truth = Truth::at(truth);
     let limit = member.limits(device).memory.unwrap();
@@ -77,7 +77,7 @@ pub(crate) fn take(member: &Member, device: Device, truth: &Path, unit: u64) -> 
     }
 }
 
-/// Reserves and refunds random amounts, at most `most` at once, until it is stopped. Answers with the numbers of grants
+/// Reserves and refunds random amounts, at most `most` at once, until the test stops it. Answers with the numbers of grants
 /// and denials.
 pub(crate) fn churn(member: &Member, device: Device, truth: &Path, most: u64, seed: u64) -> String {
     let truth = Truth::at(truth);
@@ -113,7 +113,7 @@ pub(crate) fn churn(member: &Member, device: Device, truth: &Path, most: u64, se
     format!("{granted} {refused}")
 }
 
-/// Reserves and refunds `bytes` until it is stopped. Answers with the numbers of grants and of final denials.
+/// Reserves and refunds `bytes` until the test stops it. Answers with the numbers of grants and of final denials.
 pub(crate) fn grab(member: &Member, device: Device, truth: &Path, bytes: u64) -> String {
     let truth = Truth::at(truth);
     let (mut granted, mut refused) = (0_u64, 0_u64);
@@ -160,7 +160,7 @@ fn a_race_to_the_last_byte_grants_the_limit_exactly() {
     }
 }
 
-/// Number of readings for which processes churn. They take half a second, in which each process gets a processor.
+/// Number of readings during which processes churn. They take half a second, in which each process gets a processor.
 const READS: u32 = 3_000_000;
 
 #[test]
@@ -176,7 +176,7 @@ fn processes_that_fit_together_are_never_refused() {
 #[test]
 fn vain_requests_of_others_refuse_no_reservation() {
     let directory = directory();
-    // One of the others fits beside the first process, and two never do, so all try in vain most of the time.
+    // One of the others fits beside the first process, and two never do. So most reservations fail.
     let share = |index: usize| if index == 0 { 400 } else { 600 };
     let mut puppets = start(&directory, 1000, |truth, index| format!("grab {truth} {}", share(index)));
     let answers = run_for(&directory, &mut puppets, READS);
@@ -217,8 +217,8 @@ fn run_for(directory: &tempfile::TempDir, puppets: &mut [Puppet], times: u32) ->
 fn processes_killed_in_the_middle_leave_nothing_behind() {
     let (directory, most) = (directory(), 1000);
     let limit = 4 * most;
-    // The bytes of a killed process cannot leave the truth at the instant of its death. The processes that will be
-    // killed therefore have a separate truth, which the test does not check.
+    // The bytes of a killed process cannot leave the count at the instant of its death. So the processes that will be
+    // killed have a separate count, which the test does not check.
     let doomed = |index: usize| index.is_multiple_of(2);
     let mut puppets = start(&directory, limit, |truth, index| {
         let truth = if doomed(index) { format!("{truth}-of-the-dead") } else { truth.to_owned() };
@@ -230,7 +230,7 @@ fn processes_killed_in_the_middle_leave_nothing_behind() {
     Truth::at(&directory.path().join("truth-of-the-dead")).run.store(1, Ordering::SeqCst);
     truth.run.store(1, Ordering::SeqCst);
     for puppet in puppets.iter_mut().step_by(2) {
-        // Long enough for the others to run; this one dies at any point.
+        // This takes long enough for the others to run. The killed process dies at any point.
         for _ in 0..5 {
             let _ = member.reserve(device, 1).map(|()| member.refund(device, 1));
         }

@@ -60,7 +60,7 @@ fn a_reader_does_not_repair_words_that_members_repair() {
     let path = directory.path().join("region");
     let (member, device) = join(&path, LIMIT);
     let reader = open(&path);
-    // Further in the future than any debt allows. A member that reads the word would reduce it.
+    // The instant is further in the future than any debt allows. A member that reads the word would reduce it.
     let place = figure("time.offset") + figure("time.paid_until");
     let file = OpenOptions::new().read(true).write(true).open(&path).unwrap();
     file.write_at(&u64::MAX.to_ne_bytes(), place).unwrap();
@@ -102,7 +102,7 @@ fn there_is_an_end_to_the_regions_that_one_process_opens_and_none_is_taken_from_
     let directory = directory();
     let path = directory.path().join("region");
     let (_member, _) = join(&path, LIMIT);
-    // In a separate process: other tests in this one would have no room.
+    // The puppet is a separate process, because other tests in this process would have no room.
     let mut puppet = Puppet::start();
     let answer = puppet.ask(&format!("read {}", path.display()));
     assert_eq!(
@@ -114,8 +114,8 @@ fn there_is_an_end_to_the_regions_that_one_process_opens_and_none_is_taken_from_
     );
 }
 
-/// Opens a region until that fails. Returns the number of openings and the last error. Then truncates all of them; this
-/// process must survive.
+/// Opens a region until an opening fails. Returns the number of openings and the last error. Then truncates all of them.
+/// This process must survive.
 pub(crate) fn exhaust(path: &Path) -> String {
     let descriptors = libc::rlimit { rlim_cur: 8192, rlim_max: 8192 };
     // SAFETY: `setrlimit` needs a valid `rlimit`, which `descriptors` is.

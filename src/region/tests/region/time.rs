@@ -17,14 +17,14 @@ use crate::puppet::{Puppet, UUID, directory, join, lease_size};
 use gpuslice_policy::time::literals::{ms, ns};
 
 const LIMIT: u64 = 1000;
-/// Any instant. The share is a half, so 1 ms of GPU time moves the word by 2 ms.
+/// Any instant. The share is a half, so 1 ms of GPU time moves `paid_until` by 2 ms.
 const NOW: Monotonic = Monotonic::from_nanos(1 << 50);
 
 /// An interval to publish.
 const INTERVAL: Interval =
     Interval { start: Monotonic::from_nanos(1), end: Monotonic::from_nanos(2), context: 0, goes_on: false };
 
-/// A sleep shorter than this was ended by a wake-up: a sleep ends by itself after a second.
+/// A sleep shorter than this was ended by a wake-up. Without a wake-up a sleep lasts a second.
 const AWOKEN: WallTime = WallTime::from_millis(900);
 
 pub(crate) use gpuslice_region::now;
@@ -44,7 +44,7 @@ pub(crate) fn word_of(slot: u64, name: &str) -> u64 {
     figure("time.processes") + slot * figure("process.size") + figure(name)
 }
 
-/// Runs a puppet's command: acquires and settles `amount`, without a look at the word.
+/// Runs a puppet's command: tries once to acquire `amount`, and settles it.
 pub(crate) fn use_all(member: &Member, device: Device, amount: u64) -> String {
     let taken = member.acquire(device, ns(amount), now());
     member.settled(device, ns(amount), now());
@@ -109,7 +109,7 @@ fn in_debt(path: &Path, now: Monotonic) -> (Member, Member, Device) {
     having_taken(path, ms(70), now)
 }
 
-/// Makes two members in one process, of which the first has taken this much GPU time.
+/// Makes two members in one process. The first one has taken `time`.
 fn having_taken(path: &Path, time: GpuTime, now: Monotonic) -> (Member, Member, Device) {
     let (first, device) = join(path, LIMIT);
     let (second, _) = join(path, LIMIT);
@@ -128,7 +128,7 @@ fn assert_first_goes_first(first: &Member, second: &Member, device: Device, due:
 fn saved_time_is_spent_at_once_and_the_rest_is_owed_by_all() {
     let directory = directory();
     let (first, second, device) = in_debt(&directory.path().join("region"), ns(NOW.nanos()));
-    // 20 ms of GPU time are saved up, 50 ms are owed.
+    // 20 ms of GPU time were saved up, so the slice owes 50 ms.
     assert_eq!(first.acquire(device, ms(1), NOW), Err(NOW + ms(100)));
     assert_eq!(second.acquire(device, ms(1), NOW), Err(NOW + ms(100)));
     assert_eq!(second.acquire(device, ms(1), NOW + ms(100)), Ok(()));
@@ -185,7 +185,7 @@ fn returned_time_counts_as_service_of_no_process() {
 fn the_charge_counts_as_service_and_not_the_payment() {
     let directory = directory();
     let (first, second, device) = in_debt(&directory.path().join("region"), ns(NOW.nanos()));
-    // The first has had 10 of its 70 ms, and the second 15.
+    // By their service, the first has now had 10 ms, and the second 15 ms.
     first.adjust_service(device, ns(0), ms(60));
     second.adjust_service(device, ms(20), ms(5));
     let due = NOW + ms(100);
@@ -198,10 +198,10 @@ fn only_the_unsettled_part_of_prepaid_time_is_given_back_when_a_process_ends() {
     let path = directory.path().join("region");
     let ((first, device), (second, _)) = (join(&path, LIMIT), join(&path, LIMIT));
     let began = now();
-    // Enough that no time is saved up in this test, however long it takes.
+    // The amount is so large that the slice saves up no time in this test, however long the test takes.
     assert_eq!(first.acquire(device, ms(30_000), began), Ok(()));
     let owed = second.paid_until(device);
-    // And nothing can have run since.
+    // No launch can have run since.
     first.settled(device, ms(20_000), began + ms(1_000_000));
     first.leave();
     assert_eq!(second.paid_until(device), owed - ms(20_000));
@@ -224,7 +224,7 @@ fn prepaid_time_of_a_killed_process_is_given_back_and_wakes_a_waiting_one() {
     let path = directory.path().join("region");
     let mut holder = Puppet::joined(&path, LIMIT);
     let mut sleeper = Puppet::joined(&path, LIMIT);
-    // 30 s of GPU time: a minute of wall time.
+    // 30 s of GPU time are a minute of wall time.
     assert_eq!(holder.ask("lease 30000"), "Ok(())");
     let slept_at = now();
     assert_eq!(sleeper.ask("sleep 1"), "sleeps");
@@ -236,7 +236,8 @@ fn prepaid_time_of_a_killed_process_is_given_back_and_wakes_a_waiting_one() {
     assert_eq!(monitor.reap().unwrap(), Reaped::Dead(1));
     assert!(sleeper.hear().starts_with("taken "));
     assert!(now() < slept_at + AWOKEN, "it waited for the dead");
-    // Time that may have run since the process last settled is not refunded: less than the time since its death.
+    // Time for which the process may have run since it last settled is not refunded. It is less than the time since its
+    // death.
     assert!(monitor.paid_until(device) <= now() + ms(10_000));
     assert_eq!(monitor.time_used(device).used, ns(30_000), "figures of the dead stay");
 }
@@ -249,7 +250,7 @@ fn a_change_of_the_rate_limit_by_another_process_wakes_a_sleeper_and_keeps_the_d
     let limits = |permille| Limits { cores_permille: permille, ..member.limits(device) };
     let mut setter = Puppet::joined(&path, LIMIT);
     member.set_limits(device, limits(10));
-    // 0.1 s of GPU time is owed, at a hundredth: 10 s of wall time.
+    // The slice owes 0.1 s of GPU time, at a hundredth: 10 s of wall time.
     let began = now();
     assert_eq!(setter.ask("lease 120"), "Ok(())");
     let mut sleeper = Puppet::joined(&path, LIMIT);
@@ -325,7 +326,7 @@ fn wild_words_make_no_member_wait_for_ever() {
 fn a_lost_region_keeps_no_member_waiting() {
     let directory = directory();
     let path = directory.path().join("region");
-    // Ten seconds of debt remain also if the host is late.
+    // Ten seconds of debt remain even if the host is late.
     let (member, _other, device) = having_taken(&path, ms(5000), now());
     assert!(member.acquire(device, ms(1), now()).is_err());
     OpenOptions::new().write(true).open(&path).unwrap().set_len(0).unwrap();
@@ -352,7 +353,7 @@ fn processes_that_take_and_give_back_at_once_lose_nothing() {
     let stop = directory.path().join("stop");
     let (member, device) = join(&path, LIMIT);
     member.set_limits(device, Limits { cores_permille: 1000, burst: ns(0), ..member.limits(device) });
-    // The slice starts 5 ms in debt, which no process has paid, so no saved time is lost while the puppets join.
+    // The slice starts 5 ms in debt that no process has paid. So no saved time is lost while the puppets join.
     let start = now() + ms(5);
     let mut puppets: Vec<_> = (0..CROWD).map(|_| Puppet::joined(&path, LIMIT)).collect();
     write(&path, figure("time.paid_until"), start.nanos());
@@ -366,7 +367,7 @@ fn processes_that_take_and_give_back_at_once_lose_nothing() {
     let kept: u64 = puppets.iter_mut().map(|puppet| puppet.hear().parse::<u64>().unwrap()).sum();
     let kept: WallTime = ns(kept);
     let (paid, end) = (member.paid_until(device), now());
-    // No process is beyond the clock by more than one payment, and idle time counts for none.
+    // No process is ahead of the clock by more than one payment, and idle time does not count.
     assert!(paid <= end + ms(CROWD), "{paid:?} {end:?}");
     assert!(start + kept <= paid, "more was kept than paid: {kept} in {}", paid.since(start));
     assert!(kept > ms(1), "nothing was tried: {kept}");
@@ -388,7 +389,7 @@ fn leases_are_larger_for_a_process_alone_and_where_each_request_costs_a_turn() {
     assert_eq!(sizes(), [turn, usual], "one waits");
     other.withdraw_request(device);
     assert_ne!(sizes()[0], turn);
-    // Co-tenants, seen by NVML or not observable.
+    // Co-tenants may be visible to NVML or not observable.
     member.set_correction(device, correction::WHOLE_FACTOR - 1);
     assert_eq!(sizes(), [turn, turn]);
     member.set_correction(device, correction::WHOLE_FACTOR);

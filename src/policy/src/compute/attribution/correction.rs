@@ -1,10 +1,10 @@
 //! The correction: the slice's own part of the time between events, as a factor of its charges.
 //!
 //! Under time slicing, the interval between two events contains the time slices of others. Example: beside one busy
-//! neighbour, about half of the interval is the slice's own. Charges are multiplied with the factor in force ([`apply`]).
+//! neighbour, about half of the interval is the slice's own. Charges are multiplied by the factor in force ([`apply`]).
 //!
 //! The [replay](super::slicing) of the charged time comes later, and shows the slice's true part. [`Split`] learns the next
-//! factor from it, and settles the error of the factor that was in force.
+//! factor from it, and settles the error of the factor that was in force before.
 
 use std::collections::VecDeque;
 
@@ -13,24 +13,25 @@ use crate::time::{GpuTime, GpuTimeChange, Monotonic, WallTime};
 
 /// A factor of one. Factors are given in millionths.
 pub const WHOLE_FACTOR: u32 = 1_000_000;
-/// Smallest factor: 2 %. A time slice of 1 ms among eight slices waits for seven co-tenants with 2 ms each. It is a fifteenth of
-/// the time between its events. A factor below a fiftieth is taken for an error.
+/// Smallest factor: 2 %. Example: a slice with time slices of 1 ms waits for seven co-tenants with 2 ms each. A fifteenth of
+/// the time between its events is then its own. A factor below a fiftieth is taken for an error.
 const LEAST_FACTOR: u32 = WHOLE_FACTOR / 50;
 
 /// Time between two steps of the replay: 20 ms.
 pub const REPLAY_STEP: WallTime = WallTime::from_millis(20);
 
-/// Time after which work is published by locks, too: a step more than [`REPLAY_DELAY`], by which a worker may be late.
+/// Time after which locks publish all work, too. It is one step more than [`REPLAY_DELAY`], because a worker may be late by
+/// one.
 pub const LOCKED_DELAY: WallTime = REPLAY_DELAY.saturating_add(REPLAY_STEP);
 
 /// Time from the publication of work to its charge: one tick of the worker.
 const CHARGED_AFTER: WallTime = WallTime::from_millis(1);
 
-/// Tenths of the sums that remain after a step. A half is left after a seventh of a second. A longer memory settles
-/// late.
+/// Tenths of the sums that remain after a step. A half is left after a seventh of a second. With a longer memory, errors
+/// would be settled late.
 const LEFT_TENTHS: u64 = 9;
 
-/// Remembered factors: those of the time between two steps, and of the delay of the replay.
+/// Number of remembered factors. They span the time between two steps and the delay of the replay.
 const FACTORS: usize = 8;
 
 /// Reads the factor in a shared word. A word that was never written is one; no factor is below the smallest.
@@ -77,8 +78,8 @@ impl Split {
     /// - the factor from `now` on, in parts of [`WHOLE_FACTOR`];
     /// - the slice's own time less the time charged, which the caller settles.
     ///
-    /// Where no co-tenant published, `is_alone`, all later charges are the slice's own: the factor is one. Without evidence, the
-    /// last factor stays in force.
+    /// `is_alone`: no co-tenant published. Then all later charges are the slice's own, and the factor is one. Without
+    /// evidence, the last factor stays in force.
     pub fn learn(
         &mut self,
         part: &ReplayedPart,
@@ -94,7 +95,7 @@ impl Split {
         let last = self.factors.back().map_or(WHOLE_FACTOR, |(_, factor)| *factor);
         let factor = if is_alone { WHOLE_FACTOR } else { parts.map_or(last, factor_of) };
         if is_alone {
-            // Co-tenants that come later are learned from anew.
+            // The factor for co-tenants that come later is learned from the beginning.
             (self.own, self.covered) = (GpuTime::ZERO, WallTime::ZERO);
         }
         if self.factors.len() >= FACTORS {
@@ -104,7 +105,7 @@ impl Split {
         (factor, part.own.saturating_add(GpuTimeChange::refund(charged)))
     }
 
-    /// Returns true if no charge of the remembered time has to be settled for a slice without co-tenants.
+    /// Returns true if a slice without co-tenants has no charge of the remembered time to settle.
     #[must_use]
     pub fn is_whole(&self) -> bool {
         self.factors.iter().all(|(_, factor)| *factor == WHOLE_FACTOR)
@@ -146,7 +147,7 @@ mod tests {
         let mut split = Split::default();
         let part = ReplayedPart { covered: ms(10), own: charge(4_000_000) };
         assert_eq!(split.learn(&part, START, START + REPLAY_DELAY, false), (400_000, charge(-6_000_000)));
-        // The new factor was not in force when that was published.
+        // The new factor was not in force yet when this work was published.
         assert_eq!(
             split.learn(&part, START + REPLAY_STEP, START + REPLAY_DELAY + REPLAY_STEP, false).1,
             charge(-6_000_000)
@@ -177,7 +178,7 @@ mod tests {
             !split.is_whole()
         });
         assert!(steps.count() <= FACTORS);
-        // Co-tenants that come later are learned from anew.
+        // The factor for co-tenants that come later is learned from the beginning.
         let half = ReplayedPart { covered: ms(10), own: charge(5_000_000) };
         assert_eq!(split.learn(&half, step(20), step(20) + REPLAY_DELAY, false).0, WHOLE_FACTOR / 2);
     }

@@ -1,20 +1,20 @@
 //! Cost model without timing events: NVML's utilisation samples alone.
 //!
-//! Without events the start and the duration of a launch are unknown. So all launches of a process cost the same: the mean that
-//! NVML measured, more or less what the process owes. Example: launches prepaid 20 ms in a window, and NVML measured 30 ms.
-//! The launches of the next two seconds cost more, until the 10 ms are paid. Over time the process pays exactly the use that NVML
-//! measured.
+//! Without events the start and the duration of a launch are unknown. So all launches of a process cost the same. The cost
+//! is the mean that NVML measured, plus or minus a part of the time that is owed. Example: launches prepaid 20 ms in a
+//! window, and NVML measured 30 ms. The launches of the next two seconds cost more, until the 10 ms are paid. Over time the
+//! process pays exactly for the use that NVML measured.
 //!
-//! Most drivers name one process in a sample, with the use of the whole GPU. Of two busy processes, one then has all of a
-//! window, and the other nothing. If the differences were settled at once, the slice would stop after each charge. Of each
-//! refund it would lose the part beyond the burst.
+//! With most drivers, a sample names one process and gives it the use of the whole GPU. Of two busy processes, one then has
+//! all of a window, and the other has nothing. If the model settled the differences at once, the slice would stop after
+//! each charge. Of each refund it would lose the part beyond the burst.
 //!
-//! So samples that name the process tell only its mean cost, over many windows. The use of a window is divided among the
-//! processes of a slice by the time that each has prepaid in it.
+//! So samples that name the process show only its mean cost, over many windows. The processes of a slice divide the use of
+//! a window by the time that each has prepaid in it.
 //!
-//! The result is less exact than with events. NVML's figures are late, in whole percents, and a mean of all launches;
-//! errors of events are microseconds. And nothing bounds the queued work: launches at a wrong cost run before the
-//! next window corrects it.
+//! The result is less exact than with events. NVML's figures are late, in whole percents, and a mean of all launches.
+//! Errors of events are microseconds. Also, nothing bounds the queued work: launches at a wrong cost run before the next
+//! window corrects it.
 
 use super::super::cost::estimate;
 use super::correction::WHOLE_FACTOR;
@@ -25,29 +25,29 @@ use crate::time::{GpuTime, GpuTimeChange, Monotonic, WallTime};
 const DECAY: u64 = 930_000;
 /// Windows in the memory of a sum: 14, which is two seconds.
 const MEMORY: u64 = 14;
-/// Cost of the first launches: 2 ms. A high cost is refunded after the first window; launches at a
-/// low cost have run.
+/// Cost of the first launches: 2 ms. The model refunds a cost that is too high after the first window. It cannot stop
+/// launches that have run at a cost that was too low.
 pub const FIRST_COST: GpuTime = GpuTime::from_millis(2);
 /// Smallest cost of a launch: 1 us.
 const LEAST_COST: GpuTime = GpuTime::from_micros(1);
-/// Part of the measured mean that a launch costs at least, however much the process is owed: a half. So a process that is owed
-/// time uses twice as much at most.
+/// A launch costs at least the measured mean divided by this: a half, however much time the process is owed. So a process
+/// that is owed time uses at most twice its time.
 const LEAST_COST_PART: u64 = 2;
-/// Largest time that a process owes or is owed: one second. More is settled at once.
+/// Largest time that a process owes or is owed: one second. The model settles the time beyond it at once.
 const MOST_OWED: GpuTime = GpuTime::from_millis(1_000);
-/// Part of a window that a slice is taken to have used until a window names it: a quarter.
+/// Divisor of a window: until a window names a slice, the model assumes that the slice used a quarter of it.
 const UNNAMED_PART: u64 = 4;
-/// Time prepaid by a process, in windows, after which NVML is taken not to know the slice that no window has named: 5. A slice
-/// that NVML knows and that uses what it pays for stays unnamed for so long once in 150 times.
+/// Windows of prepaid time after which the model assumes that NVML does not know the slice, if no window has named it: 5. A
+/// slice that NVML knows, and that uses the time that it pays for, stays unnamed for so long once in 150 times.
 const UNNAMED_WINDOWS: u64 = 5;
-/// Windows with launches after which the same holds, however little the launches have prepaid: 40.
+/// Number of windows with launches after which the model assumes the same, however little the launches have prepaid: 40.
 const MOST_UNNAMED: u64 = 40;
 /// NVML's own window on most devices: 1/6 s.
 const NVML_WINDOW: WallTime = WallTime::from_nanos(166_666_667);
-/// Windows of NVML that one observation counts for at most: 12, which is two seconds. The slowest devices have one
-/// sample per second.
+/// The most windows of NVML for which one observation counts: 12, which is two seconds. The slowest devices have one sample
+/// per second.
 const MOST_WINDOWS: u64 = 12;
-/// Parts of a launch or of a window in the sums, so that few of them can fade.
+/// Parts of a launch or of a window in the sums. With whole numbers, a few of them could not fade.
 const PARTS: u64 = 1 << 16;
 
 /// Prepaid time, and the number of launches.
@@ -59,14 +59,14 @@ pub struct Prepaid {
     pub launches: u64,
 }
 
-/// Prepayments of a process, and the time of the others of its slice, in the same time.
+/// Prepayments of a process, and the time that the other processes of its slice counted meanwhile.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Prepayments {
     /// The process.
     pub own: Prepaid,
     /// Time of the process that the slice counted as used.
     pub counted: GpuTime,
-    /// Time of the other processes of the slice that it counted.
+    /// Time of the other processes of the slice that the slice counted as used.
     pub beside: GpuTime,
 }
 
@@ -103,8 +103,8 @@ impl Default for PrepaymentHistory {
 }
 
 impl PrepaymentHistory {
-    /// Adds `launches` launches of the process that were prepaid at `now` with `time` in all. Returns the time to count as used:
-    /// less than `time`, while [time that was refunded](Self::uncount) is counted.
+    /// Adds `launches` launches of the process that were prepaid at `now` with `time` in all. Returns the time to count as
+    /// used. It is less than `time` while [refunded time](Self::uncount) is still counted.
     #[must_use]
     pub fn add(&mut self, now: Monotonic, launches: u32, time: GpuTime) -> GpuTime {
         let less = self.overcounted.min(time.part(2));
@@ -114,14 +114,14 @@ impl PrepaymentHistory {
         counted
     }
 
-    /// Takes prepaid time back that was refunded. Used time never falls, so later launches count less: half of their time at
-    /// least, because the processes of the slice divide its use by the counted time.
+    /// Records a refund of prepaid time. Used time never falls, so later launches count for less instead. They count for at
+    /// least half of their time, because the processes of the slice divide its use by the counted time.
     pub fn uncount(&mut self, refunded: GpuTime) {
         self.overcounted = self.overcounted.saturating_add(refunded);
     }
 
-    /// Adds a charge of the process that the slice counted as used. Without it, the process would have less than its part of the
-    /// slice's time.
+    /// Adds a charge of the process that the slice counted as used. Without it, the process would get less than its part of
+    /// the slice's time.
     pub fn count(&mut self, now: Monotonic, charged: GpuTime) {
         self.plus(now, Prepayments { counted: charged, ..Prepayments::default() });
     }
@@ -131,18 +131,18 @@ impl PrepaymentHistory {
         self.beside = None;
     }
 
-    /// Adds the time that the others have counted since the last call. `sum` is all until `now`. It falls if another process gets
-    /// the slot of one that has ended; then nothing is added.
+    /// Adds the time that the others have counted since the last call. `sum` is their time until `now`. It falls if another
+    /// process gets the slot of a process that has ended. Then nothing is added.
     ///
-    /// The own time is added when it is paid. If it came with that of the others, it could come a window later, in which the
-    /// process launches nothing. The process would then have no part of that window.
+    /// The own time is added when it is paid. If it came together with the time of the others, it could come a window
+    /// later, in which the process launches nothing. The process would then have no part of that window.
     pub fn add_beside(&mut self, now: Monotonic, sum: GpuTime) {
         let before = self.beside.replace(sum).unwrap_or(sum);
         self.plus(now, Prepayments { beside: sum.saturating_sub(before), ..Prepayments::default() });
     }
 
-    /// Returns the prepayments within a window, in whole bins: those that begin in the window. So consecutive windows count each
-    /// bin once.
+    /// Returns the prepayments of a window. They are those of the bins that begin in the window, so consecutive windows
+    /// count each bin once.
     #[must_use]
     pub fn within(&self, from: Monotonic, to: Monotonic) -> Prepayments {
         let first = bin(from).max(bin(to).saturating_sub(255));
@@ -171,11 +171,11 @@ fn place(number: u64) -> usize {
 /// The result of a window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Learned {
-    /// The window tells nothing yet, or nothing new.
+    /// The window shows nothing yet, or nothing new.
     Nothing,
     /// NVML does not know the slice's processes by their numbers. The cost is the first one again.
     Unknown,
-    /// The change is to be settled at once. Launches pay the rest.
+    /// The caller settles this change at once. Launches pay the rest.
     Settled(GpuTimeChange),
 }
 
@@ -183,12 +183,12 @@ pub enum Learned {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NvmlCostModel {
     cost: GpuTime,
-    /// Time of the windows that name the process, and its launches in parts. These sums fade with each window that names the
-    /// process, because another window tells little of it.
+    /// Time of the windows that name the process, and the process's launches in parts. These sums fade only with a window
+    /// that names the process, because other windows say little about it.
     seen: GpuTime,
     launches: u64,
     is_named: bool,
-    /// The process's launches, and windows, in parts. These sums fade with each window that names the slice.
+    /// The process's launches, and windows, in parts. These sums fade only with a window that names the slice.
     recent: u64,
     windows: u64,
     /// Measured time that no launch has paid yet.
@@ -197,18 +197,18 @@ pub struct NvmlCostModel {
     unnamed: GpuTime,
     /// Number of windows with launches before that window.
     empty: u64,
-    /// True from [`Learned::Unknown`] until a window names the slice. Meanwhile the cost stays the first one: nothing would ever
-    /// raise a lower one.
+    /// True from [`Learned::Unknown`] until a window names the slice. The cost stays the first one meanwhile, because no
+    /// window would raise a lower cost.
     is_unknown: bool,
-    /// When the first window was learned that names the slice.
+    /// The instant at which the model learned from the first window that names the slice.
     learned_at: Monotonic,
     last: Monotonic,
     rounding: u64,
 }
 
 impl NvmlCostModel {
-    /// Makes a model without observations. `rounded_down`: this NVML cuts percents off, so that half a percent is missing on
-    /// average.
+    /// Makes a model without observations. `rounded_down`: this NVML rounds percents down, so that half a percent is
+    /// missing on average.
     #[must_use]
     pub const fn new(rounded_down: bool) -> Self {
         Self {
@@ -237,8 +237,8 @@ impl NvmlCostModel {
 
     /// Learns NVML's samples of a window for the process and for its slice, with the prepayments in the window.
     ///
-    /// Nothing is settled until a window has named the slice. Example: the driver numbers processes of another namespace. Each
-    /// window would show no use, and a settlement would give back all prepaid time.
+    /// The model settles nothing until a window has named the slice. Example: the driver numbers processes of another
+    /// namespace. Each window would then show no use, and a settlement would refund all prepaid time.
     pub fn learn(
         &mut self,
         (own, slice): (&Sample, &Sample),
@@ -272,30 +272,31 @@ impl NvmlCostModel {
         Learned::Settled(settled)
     }
 
-    /// Returns the owed time and forgets it. The caller settles it, because no launch will pay it.
+    /// Returns the owed time and forgets it. The caller settles this time, because no launch will pay it.
     pub const fn take_owed(&mut self) -> GpuTimeChange {
         core::mem::replace(&mut self.owed, GpuTimeChange::NONE)
     }
 
-    /// Returns the time that a sample of a window means.
+    /// Returns the GPU time that a sample of a window stands for.
     fn time(&self, percent: u32, processes: u32, length: WallTime) -> GpuTime {
         let tenths = u64::from(percent).saturating_mul(10);
         let tenths = tenths.saturating_add(u64::from(processes).saturating_mul(self.rounding));
         length.gpu_if_alone().scaled(tenths.min(1000), 1000).unwrap_or(GpuTime::MAX)
     }
 
-    /// Returns the process's part of the slice's use in a window: that of its counted time. If nothing was launched, earlier
-    /// launches run on, and the process that the window names has all of it.
+    /// Returns the process's part of the slice's use in a window, in proportion to its counted time. If no process launched
+    /// anything, earlier launches run on, and the process that the window names has all of the use.
     fn part(&self, (own, slice): (&Sample, &Sample), prepaid: &Prepayments, length: WallTime) -> GpuTime {
         let (time, all) = (prepaid.counted, prepaid.counted.saturating_add(prepaid.beside));
         let used = self.time(slice.percent, slice.processes, length).scaled(time.nanos(), all.nanos());
         used.unwrap_or_else(|| self.time(own.percent, own.processes, length))
     }
 
-    /// Lowers the cost of launches while no window has named the slice. `total` is the use of all processes in the last window.
+    /// Lowers the cost of launches while no window has named the slice. `total` is the use of the GPU by all processes in
+    /// the last window.
     ///
-    /// Example: launches of short kernels cost far too much at first. The slice uses so little of the GPU beside others that no
-    /// window names it. At that cost it would remain so.
+    /// Example: the first cost of launches of short kernels is far too high. The slice then uses so little of the GPU
+    /// beside others that no window names it. Without a lower cost this would never change.
     fn guess(&mut self, total: GpuTime, prepaid: Prepaid) -> Learned {
         self.unnamed = self.unnamed.saturating_add(prepaid.time);
         self.empty = self.empty.saturating_add(u64::from(prepaid.launches > 0));
@@ -311,7 +312,8 @@ impl NvmlCostModel {
         Learned::Nothing
     }
 
-    /// Fades the sums at a window that counts for `times` windows, by what it names: the process, the slice.
+    /// Fades the sums. The window counts for `times` windows. The two flags show whether it names the process and the
+    /// slice.
     fn fade(&mut self, (is_named, is_slice_named): (bool, bool), times: u64) {
         for _ in (0..times).filter(|_| is_named) {
             (self.seen, self.launches) =
@@ -329,7 +331,8 @@ impl NvmlCostModel {
         GpuTimeChange::from_nanos(owed.nanos().saturating_sub(self.owed.nanos()))
     }
 
-    /// Sets the cost: the measured mean, and the part of the owed time that falls to a launch if all launches of a memory pay it.
+    /// Sets the cost to the measured mean, plus a launch's part of the owed time. All launches of one memory together pay
+    /// the owed time.
     fn set_cost(&mut self, most: GpuTime) {
         let Some(mean) = self.seen.scaled(PARTS, self.launches) else { return };
         let owed = self.owed.amount().scaled(self.windows, MEMORY.saturating_mul(self.recent));
@@ -349,7 +352,7 @@ fn faded(sum: u64) -> u64 {
     rest.and_then(|rest| u64::try_from(rest).ok()).unwrap_or(u64::MAX)
 }
 
-/// Returns the number of NVML's usual windows that `length` counts for: the nearest one, at least 1.
+/// Returns the number of NVML's usual windows for which `length` counts: the nearest number, at least 1.
 fn windows(length: WallTime) -> u64 {
     length.saturating_add(NVML_WINDOW.part(2)).count(NVML_WINDOW).clamp(1, MOST_WINDOWS)
 }
@@ -360,7 +363,7 @@ mod tests {
     use crate::time::literals::{ms, ns};
     use crate::time::testing::charge;
 
-    /// The begin of the first window.
+    /// The start of the first window.
     const BEGIN: Monotonic = Monotonic::from_nanos(90_000_000_000_000);
     const WHOLE_WINDOW: GpuTime = NVML_WINDOW.gpu_if_alone();
 
@@ -374,7 +377,7 @@ mod tests {
         Prepaid { time, launches }
     }
 
-    /// Lets a process learn a window in which it had the GPU alone. The answer comes at the end of the window.
+    /// Lets a process learn from a window in which it had the GPU alone. The answer comes at the end of the window.
     fn learn_alone(model: &mut NvmlCostModel, window: u64, percent: u32, own: Prepaid) -> Learned {
         let sample = sample(window, percent, percent);
         model.learn(
@@ -417,7 +420,7 @@ mod tests {
         let before = model.cost().nanos();
         learn_alone(&mut model, 200, 100, prepaid(167, WHOLE_WINDOW.part(2)));
         assert_eq!(model.owed, GpuTimeChange::charge(WHOLE_WINDOW - WHOLE_WINDOW.part(2)));
-        // Half of a window is owed, and a memory has 14 windows.
+        // The process owes half of a window, and the memory has 14 windows.
         assert_eq!(1000 * model.cost().nanos() / before, 1035);
     }
 
@@ -492,9 +495,9 @@ mod tests {
             }
             model.seen.scaled(PARTS, model.launches).unwrap().nanos() / 1000
         };
-        // A window counts for 0.07 of the memory, and 0.65 of the memory is left after six of them.
+        // A window counts for 0.07 of the memory, and 0.65 of the memory is left after six windows.
         assert_eq!([0, 1, 6].map(|windows| cost_after(2_000_000, &[100; 6][..windows])), [998, 1034, 1213]);
-        // Each of two such processes launches half as much, and is named half of the time, with the use of both.
+        // Each of two such processes launches half as much. Every other window names it, with the use of both.
         assert_eq!(cost_after(4_000_000, &[100, 0, 100, 0, 100, 0, 100, 0, 100, 0, 100, 0]), 1216);
     }
 
@@ -535,7 +538,7 @@ mod tests {
             WHOLE_WINDOW.scaled(2, 100 * 4 * 100).unwrap(),
             "an idle GPU"
         );
-        // The first window that names the process is of all that it launched and paid.
+        // The first window that names the process counts for all that the process launched and paid before.
         let used = WHOLE_WINDOW;
         let settled = used.less(ms(40));
         assert_eq!(learn_alone(&mut model, 3, 100, prepaid(100, ms(10))), Learned::Settled(settled));
@@ -577,7 +580,7 @@ mod tests {
         course.add_beside(BEGIN, WHOLE_WINDOW);
         let window = course.within(BEGIN - ms(20), BEGIN + ms(200));
         assert_eq!((window.counted, window.beside), (WHOLE_WINDOW, WHOLE_WINDOW));
-        // Neither process has launched anything, and the kernels of both run on.
+        // Neither process has launched anything, and the kernels of both go on.
         let mut model = settled_model(20);
         let own = sample(20, 100, 100);
         model.learn((&own, &own), &window, own.to);

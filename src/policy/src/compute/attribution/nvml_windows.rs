@@ -1,9 +1,9 @@
 //! Sampling windows of NVML: the time that an answer covers, and the use of a process in it.
 //!
-//! The caller asks NVML for samples newer than an instant. The answer has one entry per process: its mean use since
-//! then, and the time of its newest sample. So a window reaches from the newest sample of the last answer to the
-//! newest of this one, whatever the process. Answers that follow each other closely are merged. One could hold the
-//! sample of one process, and the next a sample of another process for the same time.
+//! The caller asks NVML for samples newer than an instant. The answer has one entry per process: its mean use since then,
+//! and the time of its newest sample. So a window reaches from the newest sample of the last answer to the newest sample of
+//! this one, whatever the processes. Answers that follow each other closely are merged. Otherwise one answer could have the
+//! sample of one process, and the next answer the sample of another process for the same time.
 //!
 //! An answer without entries is ambiguous: no process was busy, or no window has ended. So it counts as no answer,
 //! and the next window is longer.
@@ -39,7 +39,7 @@ pub struct Window {
     pub from: Monotonic,
     /// End.
     pub to: Monotonic,
-    /// True if the window began earlier than `from`. That part is too old to tell the covered time.
+    /// True if the window began earlier than `from`. The part before `from` is too old for the history of prepayments.
     pub is_cut: bool,
 }
 
@@ -60,10 +60,10 @@ const SHORTEST_WINDOW: u64 = 80_000;
 const LONGEST_WINDOW: WallTime = WallTime::from_millis(2_000);
 /// Greatest age of a new sample: the longest window, and a delay of a second.
 pub(super) const OLDEST_SAMPLE: WallTime = WallTime::from_millis(3_000);
-/// Time by which a sample may seem to lie in the future, because another clock dates it.
+/// Time by which a sample may seem to lie in the future, because it is dated by another clock.
 const SAMPLE_CLOCK_SKEW: WallTime = WallTime::from_millis(50);
-/// Time by which two readings of the wall clock may differ against the monotonic clock without a set. Slewing
-/// gains half a thousandth.
+/// Time by which two readings of the wall clock may differ from the monotonic clock although nobody has set the wall clock.
+/// Slewing gains half a thousandth.
 const MOST_CLOCK_SLEW: WallTime = WallTime::from_millis(20);
 
 /// The end of the last window.
@@ -76,8 +76,8 @@ pub struct Windows {
 impl Windows {
     /// Returns the time from which the caller should ask NVML, by NVML's clock, in microseconds.
     ///
-    /// It is 0 (everything) at first and after a set of the wall clock. Otherwise samples that are dated before the
-    /// last one would never arrive.
+    /// It is 0 (everything) at first, and after somebody has set the wall clock. Otherwise samples that are dated before
+    /// the last one would never arrive.
     pub fn since(&mut self, clocks: Clocks) -> u64 {
         let lead = clocks.wall.wrapping_sub(clocks.monotonic.nanos()).cast_signed();
         if self.lead.is_some_and(|before| lead.wrapping_sub(before).unsigned_abs() > MOST_CLOCK_SLEW.nanos())
@@ -88,7 +88,7 @@ impl Windows {
         self.last
     }
 
-    /// Closes a window with the answer to that question. The first answer only marks the start.
+    /// Closes a window with the answer to a question from that instant. The first answer only marks the start.
     pub fn close(&mut self, uses: &[Use], clocks: Clocks) -> Closed {
         let news = uses.iter().filter(|entry| is_valid(entry) && entry.stamp > self.last);
         let Some(newest) = news.map(|entry| entry.stamp).max() else { return Closed::NothingNew };
@@ -118,12 +118,13 @@ impl Use {
     }
 }
 
-/// Returns true if an entry can be used. Drivers also give entries without a process, and percents above 100.
+/// Returns true if an entry can be used. Drivers also return entries without a process, and percents above 100.
 fn is_valid(entry: &Use) -> bool {
     entry.pid != 0 && entry.percent <= 100
 }
 
-/// Returns the instant of a sample on the monotonic clock, by the clock that makes it recent. `None`: no clock does.
+/// Returns the instant of a sample on the monotonic clock. Uses the clock by which the sample is recent. `None`: no clock
+/// is.
 fn instant(stamp: u64, clocks: Clocks) -> Option<Monotonic> {
     [clocks.wall, clocks.boot, clocks.monotonic.nanos()].into_iter().find_map(|clock| {
         let age = WallTime::from_nanos(clock.saturating_add(SAMPLE_CLOCK_SKEW.nanos()).checked_sub(stamp)?);
@@ -132,7 +133,7 @@ fn instant(stamp: u64, clocks: Clocks) -> Option<Monotonic> {
     })
 }
 
-/// NVML's statement about one or several processes in a window.
+/// The statement of NVML about one or several processes in a window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sample {
     /// Start of the window.
@@ -143,11 +144,11 @@ pub struct Sample {
     pub percent: u32,
     /// Use of all processes of the GPU, in whole percents.
     pub total: u32,
-    /// Number of entries for them.
+    /// Number of entries of these processes.
     pub processes: u32,
 }
 
-/// Returns the sample of the processes whose numbers `is_wanted` accepts, as one. A process that the answer does not name was
+/// Returns one sample for all processes whose numbers `is_wanted` accepts. A process that the answer does not name was
 /// idle.
 #[must_use]
 pub fn of_processes(uses: &[Use], window: Window, is_wanted: impl Fn(u32) -> bool) -> Sample {

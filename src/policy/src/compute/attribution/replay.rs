@@ -1,30 +1,31 @@
 //! A replay of the GPU's time slicing under one assumed rule.
 //!
-//! The rule is the length of a time slice, and the treatment of a context that was alone ([`OverrunRule`]). The replay walks
+//! The rule is the length of a time slice, and the treatment of a context that was alone ([`OverrunRule`]). The replay goes
 //! through the published work of all contexts. It assigns each instant to the context whose time slice it is, and adds up
 //! the evidence against its rule (`misfit`):
 //!
-//! - Work ends in the time slice of another context. The time slice is then moved, and the length of time slices corrected.
+//! - Work ends in the time slice of another context. The replay then moves the time slice, and corrects the length of time
+//!   slices.
 //! - Work of one context gets parts that differ from their mean.
 //!
 //! A replay is needed because the driver does not publish its schedule. Work can end only in a time slice of its own context.
 //!
-//! Risk: several rules fit the same work. [`Slicing`](super::slicing::Slicing) takes the one with the
-//! least evidence against it, and old evidence fades.
+//! Risk: several rules fit the same work. [`Slicing`](super::slicing::Slicing) takes the rule with the least evidence
+//! against it, and old evidence fades.
 
 use super::super::measuring::verdict::LONGEST_SWITCH;
 use crate::time::{GpuTimeChange, Monotonic, WallTime};
 
-/// Usual time of a switch between contexts: 50 us, half of the longest. The time belongs to no context. With the longest one, a
-/// replay leaves time of each time slice without an owner. Then a share of 30 % is 1.1 points too large beside another slice.
+/// Usual time of a switch between contexts: 50 us, half of the longest. The time belongs to no context. With the longest
+/// switch, a replay leaves too much time without an owner. A share of 30 % is then 1.1 points too large beside another slice.
 pub(super) const USUAL_SWITCH: WallTime = LONGEST_SWITCH.part(2);
-/// Largest part of a time slice that a switch takes: one in 20. A replay of time slices that are too short must not leave much
-/// time without an owner. Of the shortest known time slice, 1 ms, it is the whole switch: with less, a slice beside it would pay
-/// for the rest.
+/// Largest part of a time slice that a switch takes: one in 20. A replay with time slices that are too short must not leave
+/// much time without an owner. For the shortest known time slice, 1 ms, the part is the whole switch. With a smaller part,
+/// another slice would pay for the rest.
 const SWITCH_PART: u64 = 20;
 
-/// Most that a replay corrects the length of its time slice, as a part of it: an eighth. Neighbouring lengths are a quarter
-/// apart, so each length is within reach of a replay.
+/// The most by which a replay corrects the length of its time slice, as a divisor: an eighth. Neighbouring lengths are a
+/// quarter apart, so some replay can reach each length.
 const BAND: u64 = 8;
 
 /// Weight of moved time: three tenths of a difference from the mean.
@@ -45,11 +46,11 @@ pub(super) enum OverrunRule {
     Renews,
     /// The next context to arrive gets its time slice at once.
     Yields,
-    /// Events of the next context pass only when its time slice begins, so they tell the instant.
+    /// Events of the next context pass only when its time slice begins. So they show the instant at which it begins.
     Waits,
 }
 
-/// All ways to try.
+/// All rules that are replayed.
 pub(super) const OVERRUN_RULES: [OverrunRule; 3] =
     [OverrunRule::Renews, OverrunRule::Yields, OverrunRule::Waits];
 
@@ -59,9 +60,9 @@ struct ContextTime {
     own: i64,
     /// The value of `own` when the present work began.
     began: i64,
-    /// Mean time given to its work; 0 while it is unknown.
+    /// Mean time given to the context's work; 0 while it is unknown.
     mean: i64,
-    /// The part of `own` that was reported.
+    /// The part of `own` that was reported before.
     reported: i64,
 }
 
@@ -71,7 +72,7 @@ pub(super) struct Replay {
     pub(super) time_slice: WallTime,
     /// Length of a time slice at the start.
     pub(super) nominal: WallTime,
-    /// Whole time slices since the length of a time slice was last corrected.
+    /// Number of whole time slices since the last correction of their length.
     time_slices: u64,
     rule: OverrunRule,
     pub(super) owner: Option<usize>,
@@ -128,7 +129,7 @@ impl Replay {
         }
     }
 
-    /// Gives the next time slice, in the order in which the driver keeps contexts.
+    /// Gives the next time slice to a context that waits, in the order in which the driver keeps contexts.
     fn give(&mut self, waiting: u64, at: Monotonic) {
         let before = self.circle.iter().position(|context| Some(*context) == self.owner).unwrap_or(0);
         let after = self.circle.iter().skip(before.saturating_add(1)).chain(&self.circle);
@@ -154,8 +155,8 @@ impl Replay {
         }
     }
 
-    /// Ends work of a context. So it must be that context's time slice. `is_telling`: the time given to the work is
-    /// evidence.
+    /// Ends work of a context. At this instant it must be the time slice of that context. `is_telling`: the time given to
+    /// the work is evidence.
     pub(super) fn end_work(&mut self, context: usize, at: Monotonic, is_telling: bool) {
         if let Some(owner) = self.owner.filter(|owner| *owner != context) {
             self.correct(owner, context, at);
@@ -177,13 +178,13 @@ impl Replay {
 
     /// Moves the time slice from `owner` to `context`, which has just ended work.
     ///
-    /// If the owner has used less than half of its time slice, the time slice of `context` lasted longer, or came first. Then the
-    /// whole time slice moves, and `context` is put before the owner in the order. Otherwise the owner's time slice ended early,
-    /// and only its end moves.
+    /// If the owner has used less than half of its time slice, the time slice of `context` lasted longer, or came first.
+    /// Then the whole time slice moves, and `context` comes before the owner in the order. Otherwise the owner's time slice
+    /// ended early, and only its end moves.
     fn correct(&mut self, owner: usize, context: usize, at: Monotonic) {
         let (into, left) = (at.since(self.since), self.time_slice_ends.since(at));
         let moved = if into < self.time_slice.part(2) {
-            // The owner's time slice began too early, or was the context's from the start. The context then comes before
+            // The owner's time slice began too early, or belonged to `context` from the start. So `context` comes before
             // the owner.
             self.circle.retain(|other| *other != context);
             let place = self.circle.iter().position(|other| *other == owner).unwrap_or(0);
@@ -208,10 +209,11 @@ impl Replay {
         (self.owner, self.resumes) = (Some(context), at);
     }
 
-    /// Corrects the length of a time slice. The assumed end of the time slices was `late` nanoseconds before the true one.
+    /// Corrects the length of a time slice. The assumed end of the time slices was `late` nanoseconds before the true end.
     ///
-    /// Example: time slices are 1.024 ms, and the replay assumes 1 ms. Ten time slices later it is 0.24 ms early, so each was 24
-    /// us too short. An error of more than a quarter of a time slice has another cause, such as the order of the contexts.
+    /// Example: time slices are 1.024 ms, and the replay assumes 1 ms. Ten time slices later it is 0.24 ms early. So each
+    /// was assumed 24 us too short. An error of more than a quarter of a time slice has another cause, such as the order of
+    /// the contexts.
     fn tune(&mut self, late: i64) {
         let time_slices = i64::try_from(core::mem::take(&mut self.time_slices)).unwrap_or(i64::MAX);
         if late.unsigned_abs() > self.time_slice.part(4).nanos() {
@@ -240,7 +242,7 @@ impl Replay {
         GpuTimeChange::from_nanos(news.fold(0, i64::saturating_add))
     }
 
-    /// Forgets a context: its place belongs to another one from now on.
+    /// Forgets a context, because another context gets its place.
     pub(super) fn forget(&mut self, context: usize) {
         if let Some(time) = self.times.get_mut(context) {
             time.mean = 0;

@@ -1,12 +1,12 @@
 //! Replays the GPU's time slicing from the busy intervals that all slices publish.
 //!
-//! The driver gives contexts time slices. The time between two events of one context contains the time slices of the others. The
-//! length of a time slice is unknown. Suppose that each instant were split evenly among the contexts with work in flight. Where a
-//! time slice is longer than the work, that would be up to 20 points wrong.
+//! The driver gives contexts time slices. The time between two events of one context contains the time slices of the
+//! others. The length of a time slice is unknown. Suppose that the module split each instant evenly among
+//! the contexts with work in flight. If a time slice is longer than the work, that would be wrong by up to 20 points.
 //!
-//! So the module replays the time slicing under each rule that a driver may use (`Replay`). The rules are 20 lengths of a time
-//! slice and 3 ways to treat a context that is alone. The replay with the least evidence against it tells the owner of each
-//! instant.
+//! So the module replays the time slicing under each rule that a driver may use (`Replay`). The rules are 20 lengths of a
+//! time slice, each with 3 ways to treat a context that is alone. The replay with the least evidence against it shows the
+//! owner of each instant.
 //!
 //! The method needs no process numbers, no NVML, and no estimate of the work.
 
@@ -16,19 +16,19 @@ use super::super::measuring::peer_intervals::Interval;
 use super::replay::{MOST_CONTEXTS, OVERRUN_RULES, Replay, USUAL_SWITCH, bit};
 use crate::time::{GpuTimeChange, Monotonic, WallTime};
 
-/// Lengths of a time slice to try, in microseconds: 0.5 to 50 ms in small steps, with the lengths of known drivers.
+/// Lengths of a time slice to try, in microseconds: 0.5 to 50 ms in small steps. They include the lengths of known drivers.
 const TIME_SLICES: [u64; 20] = [
     500, 700, 1_000, 1_250, 1_600, 2_000, 2_500, 3_200, 4_000, 5_000, 6_300, 8_000, 10_000, 12_500, 16_000,
     20_000, 25_000, 30_000, 40_000, 50_000,
 ];
 
-/// Shortest work that is evidence. Shorter work is a single launch among batches.
+/// Shortest work that counts as evidence. Shorter work is a single launch among batches.
 const TELLING: WallTime = WallTime::from_micros(500);
 
 /// Half-life of the evidence against a replay.
 const FORGETS: WallTime = WallTime::from_millis(2_000);
 
-/// Intervals of a context that wait for the replay.
+/// The most intervals of a context that wait for the replay.
 const MOST_WAITING: usize = 4096;
 
 /// Replayed time.
@@ -66,7 +66,7 @@ pub struct Slicing {
     contexts: Vec<Context>,
     replays: Vec<Replay>,
     at: Monotonic,
-    /// The contexts with work in flight, and the contexts of the slice: one bit each.
+    /// The contexts with work in flight, and the contexts of the slice itself: one bit each.
     flying: u64,
     own: u64,
     forgot: Monotonic,
@@ -96,7 +96,7 @@ impl Slicing {
         self.own = if is_own { self.own | bit(place) } else { self.own & !bit(place) };
     }
 
-    /// Returns the place of a context. If there is no free one, a context without work in flight gives up its place.
+    /// Returns the place of a context. If no place is free, a context without work in flight gives up its place.
     fn place(&mut self, id: (u64, u16)) -> Option<usize> {
         if let Some(place) = self.contexts.iter().position(|context| context.id == id) {
             return Some(place);
@@ -133,7 +133,7 @@ impl Slicing {
         part
     }
 
-    /// Skips all time up to `to` without a result. The knowledge of the time slicing stays.
+    /// Skips all time up to `to` without a result. The knowledge about the time slicing stays.
     pub fn skip(&mut self, to: Monotonic) {
         for context in &mut self.contexts {
             context.waiting.retain(|span| span.end > to);
@@ -143,7 +143,7 @@ impl Slicing {
         self.replays.iter_mut().for_each(|replay| replay.owner = None);
     }
 
-    /// Returns the next change of all contexts. If one work begins when another ends, it begins first.
+    /// Returns the next change of all contexts. If one work begins at the instant at which another ends, it begins first.
     fn next(&self) -> Option<(usize, (Monotonic, bool))> {
         let all = self.contexts.iter().enumerate();
         all.filter_map(|(place, context)| Some((place, context.next()?))).min_by_key(|(_, next)| *next)
@@ -178,9 +178,9 @@ impl Slicing {
         let Some(context) = self.contexts.get_mut(place) else { return };
         let Some(first) = context.begun.iter().position(|span| span.end <= at) else { return };
         let span = context.begun.swap_remove(first);
-        // Continued work is in flight until it is published again, unless its process has died.
-        // Work that follows within a switch was queued behind the work that ends: no other context runs in between. Ends
-        // are not known more exactly; with 4 us, their errors are taken for pauses (10 points).
+        // Work that continues is in flight until it is published again, unless its process has died. Work that follows
+        // within a switch was queued behind the work that ends: no other context runs in between. Ends are not known more
+        // exactly. With a limit of 4 us, their errors would count as pauses (10 points).
         let gap = if span.goes_on { REPLAY_DELAY } else { USUAL_SWITCH };
         let follows = context.waiting.front().is_some_and(|next| next.start <= at.saturating_add(gap));
         let rests = context.begun.is_empty() && !follows;
@@ -196,14 +196,14 @@ impl Slicing {
     }
 }
 
-/// Time after which all work that began before an instant is published: 30 ms. That is twice the time for
-/// which a batch may stay open, and the time to read its events.
+/// Time after which all work that began before an instant is published: 30 ms. It is twice the time for which a batch may
+/// stay open, plus the time to read its events.
 pub const REPLAY_DELAY: WallTime = WallTime::from_millis(30);
 
 /// Time between two rounds in which the node agent relays published work to slices of other directories: 10 ms.
 pub const RELAY_EVERY: WallTime = WallTime::from_millis(10);
 
-/// Time after which work is relayed, too: two rounds more than [`REPLAY_DELAY`], because a round may be late by one.
+/// Time after which all work is relayed, too: two rounds more than [`REPLAY_DELAY`], because a round may be late by one.
 pub const RELAYED_DELAY: WallTime = REPLAY_DELAY.saturating_add(RELAY_EVERY.saturating_mul(2));
 
 #[cfg(test)]
@@ -219,8 +219,8 @@ mod tests {
 
     const START: Monotonic = Monotonic::from_nanos(1 << 40);
 
-    /// Returns the intervals that each context publishes. `works` has the arrival and the duration of its work; time slices last
-    /// `time_slice`, and the GPU switches within a tick.
+    /// Returns the intervals that each context publishes. `works` has the arrival and the duration of its work. Time slices
+    /// last `time_slice`, and the GPU switches within a tick.
     fn published(time_slice: u64, works: &[Vec<(u64, u64)>], until: u64) -> Vec<Vec<Interval>> {
         let mut spans = vec![Vec::new(); works.len()];
         let mut queues: Vec<VecDeque<(u64, u64)>> =
@@ -256,7 +256,7 @@ mod tests {
         spans
     }
 
-    /// Returns the first context's covered and own milliseconds in the last two of four seconds.
+    /// Returns the covered and the own milliseconds of the first context, in the last two of four seconds.
     fn replayed(spans: &[Vec<Interval>]) -> (u64, i64) {
         let mut slicing = Slicing::new(START);
         for (id, spans) in spans.iter().enumerate() {
@@ -324,7 +324,7 @@ mod tests {
             spans.iter().for_each(|span| slicing.add(slice, slice == 0, *span));
         }
         let _part = slicing.advance(START + ms(4000));
-        // The replay that began with time slices as long as those of the GPU.
+        // This replay began with time slices as long as those of the GPU.
         let right = slicing.replays.iter().find(|replay| replay.nominal == ms(2)).unwrap();
         let order = right.circle.iter().cycle().skip_while(|context| **context != 3).take(4);
         assert_eq!(order.copied().collect::<Vec<_>>(), [3, 2, 1, 0]);
@@ -333,7 +333,7 @@ mod tests {
     #[test]
     fn the_length_of_turns_is_learned() {
         let mut slicing = Slicing::new(START);
-        // 1.8 ms lie between two lengths that replays begin with.
+        // 1.8 ms lies between two lengths with which replays begin.
         let works = [each(300_000, 300_000), each(400_000, 400_000), each(MS, MS)];
         for (slice, spans) in (0..).zip(&published(1_800_000, &works, 4500 * MS)) {
             spans.iter().for_each(|span| slicing.add(slice, slice == 0, *span));

@@ -1,5 +1,4 @@
-//! The source of measured GPU time, and the reason why no better source works. Both are published in a word of the
-//! region.
+//! The source of measured GPU time, and the reason why no better source works. A word of the region publishes both.
 
 use core::fmt::{self, Display};
 
@@ -10,7 +9,7 @@ pub enum Source {
     Unknown,
     /// Events.
     Events,
-    /// Events beside programs that publish nothing. Their time slices count as the slice's time.
+    /// Events beside programs that publish nothing. The time slices of these programs count as the slice's time.
     Whole,
     /// NVML alone.
     Nvml,
@@ -18,7 +17,8 @@ pub enum Source {
     Failing,
     /// Events, corrected by the intervals that the slices publish.
     Replayed,
-    /// Events, corrected by those intervals, beside programs that publish nothing. Their time slices count as the slices' time.
+    /// Events, corrected by those intervals, beside programs that publish nothing. Time slices of these programs count as
+    /// the slices' time.
     ReplayedWhole,
 }
 
@@ -45,7 +45,7 @@ pub enum Why {
     NoDevice,
     /// The device is a MIG instance.
     Mig,
-    /// NVML does not tell processes apart.
+    /// NVML does not distinguish processes.
     NotSupported,
     /// NVML's process numbers are not those of the slice's processes.
     Numbers,
@@ -66,7 +66,7 @@ const SOURCES: [Source; 7] = [
 ];
 const WHYS: [Why; 7] =
     [Why::NoNvml, Why::NoDevice, Why::Mig, Why::NotSupported, Why::Numbers, Why::Undated, Why::Failed];
-/// Bits of the source in a word. The reason is above them, counted from 1.
+/// Bits of the source in a word. The bits above them have the reason, counted from 1.
 const BITS: u32 = 8;
 
 /// The source, and the reason why NVML does not help, if one is known.

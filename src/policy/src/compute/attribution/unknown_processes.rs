@@ -1,13 +1,13 @@
-//! Detects processes on the GPU that publish nothing: they are neither in the slice nor in a co-tenant.
+//! Detects processes on the GPU that publish nothing: they belong neither to the slice nor to a co-tenant.
 //!
-//! NVML's process numbers may belong to another process-number namespace, so they are only counted. If more numbers
-//! were busy lately than the slice and its co-tenants had processes, at least one of them publishes nothing.
+//! NVML's process numbers may belong to another process-number namespace, so the module only counts them. If more numbers
+//! were busy recently than the slice and its co-tenants had processes, at least one process publishes nothing.
 
 use super::nvml_windows::{OLDEST_SAMPLE, Use};
 use crate::time::Monotonic;
 
-/// Consecutive looks that must find too many processes. NVML names a dead process of the slice for up to a window of a second
-/// longer than the slice remembers it. With a look each second that is two looks at most.
+/// Number of consecutive looks that must find too many processes. The slice remembers a dead process for some time, and
+/// NVML names it for up to a window of a second longer. With a look each second that is two looks at most.
 const CONFIRMING_LOOKS: u32 = 3;
 
 /// The numbers that NVML named in the last seconds, the known processes, and the consecutive looks with too many.
@@ -19,13 +19,13 @@ pub struct UnknownProcesses {
 }
 
 impl UnknownProcesses {
-    /// Adds processes that NVML may name: those of the slice, and those of co-tenants that publish intervals. The number of a
-    /// process is unique together with that of its process-number namespace or slice.
+    /// Adds processes that NVML may name: those of the slice, and those of co-tenants that publish intervals. The number of
+    /// a process is unique together with the number of its process-number namespace or slice.
     pub fn note_members(&mut self, members: impl IntoIterator<Item = (u64, u32)>, now: Monotonic) {
         self.members.note(members, now);
     }
 
-    /// Adds a look: NVML names `uses`, and the slice has `members`.
+    /// Adds a look: `uses` are the processes that NVML names, and `members` are the processes of the slice.
     pub fn look(&mut self, uses: &[Use], members: impl IntoIterator<Item = (u64, u32)>, now: Monotonic) {
         self.note_members(members, now);
         self.busy.note(uses.iter().filter(|entry| entry.is_busy()).map(|entry| entry.pid), now);
@@ -33,7 +33,7 @@ impl UnknownProcesses {
         self.looks = if is_beyond { self.looks.saturating_add(1) } else { 0 };
     }
 
-    /// Returns true if a process that publishes nothing surely uses the GPU.
+    /// Returns true if a process that publishes nothing certainly uses the GPU.
     #[must_use]
     pub const fn are_there(&self) -> bool {
         self.looks >= CONFIRMING_LOOKS
@@ -58,7 +58,7 @@ impl<Number: PartialEq> RecentItems<Number> {
                 None => self.0.push((number, now)),
             }
         }
-        // NVML names one process at a time, so a busy one may be unnamed for a second.
+        // NVML names one process at a time, so a busy process may be unnamed for a second.
         self.0.retain(|(_, last)| now.since(*last) < OLDEST_SAMPLE);
     }
 
@@ -104,7 +104,7 @@ mod tests {
     fn processes_that_follow_each_other_in_a_slice_are_no_strangers() {
         let process = |look: u64| u32::try_from(look / 3).unwrap_or(0) + 1;
         assert!(!seen(|look| vec![(process(look), 50)], |look| vec![process(look)]));
-        // NVML's answer is about the past.
+        // NVML's answer describes the past.
         assert!(!seen(|look| vec![(process(look.saturating_sub(1)), 50)], |look| vec![process(look)]));
     }
 

@@ -1,6 +1,7 @@
 //! Estimates of the cost of a launch, learned from measurements.
 //!
-//! Each function with its grid, block and dynamic shared memory has an estimate, and so has each executable graph. An
+//! Each function with its grid, block and dynamic shared memory has an estimate. So has each executable graph. An estimate
+//! has two figures:
 //! estimate has two figures:
 //!
 //! - *charged*: the GPU time that the slice is charged. A launch prepays it.
@@ -15,12 +16,12 @@ pub const MOST_PREPAID: GpuTime = GpuTime::from_millis(1_000);
 
 /// Weight of a new measurement of one launch: one part in eight.
 const LAUNCH_MEMORY: u64 = 8;
-/// Weight of the error of a batch: one part in four. A batch does not tell which of its keys caused the error.
+/// Weight of the error of a batch: one part in four. A batch does not show which of its keys caused the error.
 const BATCH_MEMORY: u64 = 4;
 /// Largest factor by which a single batch may change an estimate.
 const MOST_ESTIMATE_STEP: u64 = 4;
 
-/// The properties by which launches of a function are alike.
+/// The properties that all launches of one key share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct LaunchShape {
     /// The function's handle.
@@ -51,19 +52,19 @@ impl Key {
     pub const fn kernel(shape: &LaunchShape) -> Self {
         let [x, y, z] = shape.grid;
         let [bx, by, bz] = shape.block;
-        // Two halves without a data dependency, because every launch computes this.
+        // The two halves have no data dependency, because every launch computes them.
         let one = folded(shape.function, pair(x, y) ^ 0x9e37_79b9_7f4a_7c15);
         let other = folded(
             pair(z, shape.shared) ^ 0xbf58_476d_1ce4_e5b9,
             pair(bx, by) ^ (bz as u64).rotate_left(20) ^ 0x94d0_49bb_1331_11eb,
         );
         let id = folded(one ^ 0xd6e8_feb8_6659_fd93, other ^ 0x2545_f491_4f6c_dd1d);
-        // No product that overflows is one of a launch: the driver takes no more than 65535 blocks along y and z.
+        // A product that overflows belongs to no launch: the driver takes no more than 65535 blocks along y and z.
         let blocks = (x as u64).wrapping_mul(y as u64).wrapping_mul(z as u64);
         Self { id: if id == 0 { 1 } else { id }, family: shape.function, blocks }
     }
 
-    /// Returns a number of the code that the launch runs: of the function, or of the graph.
+    /// Returns a number of the code that the launch runs: the number of the function, or of the graph.
     #[must_use]
     pub const fn code(&self) -> u64 {
         if self.family == 0 { self.id } else { self.family }
@@ -96,14 +97,14 @@ const fn pair(low: u32, high: u32) -> u64 {
     low as u64 | (high as u64) << 32
 }
 
-/// Multiplies both, and combines the halves of the product by exclusive or (as in `wyhash`).
+/// Multiplies both, and combines the halves of the product by exclusive or, as `wyhash` does.
 #[allow(clippy::cast_possible_truncation, reason = "the lower half is what is meant")]
 const fn folded(left: u64, right: u64) -> u64 {
     let product = (left as u128).wrapping_mul(right as u128);
     product as u64 ^ (product >> u64::BITS) as u64
 }
 
-/// Spreads each bit of both over the result (multiplication and shift, as in `SplitMix64`).
+/// Spreads each bit of both over the result by multiplication and shift, as `SplitMix64` does.
 pub(super) const fn mixed(state: u64, word: u64) -> u64 {
     let sum = (state.rotate_left(23) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let half = (sum ^ (sum >> 32)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -117,23 +118,23 @@ pub struct Estimate {
     pub charged: GpuTime,
     /// Time between two events around one launch.
     pub duration: WallTime,
-    /// Measurements behind the estimate. The counter stops where one more makes no difference.
+    /// Number of measurements behind the estimate. The counter stops where one more makes no difference.
     pub(in crate::compute) samples: u8,
 }
 
 /// The part of one key in a batch.
 ///
-/// The prediction stays as it was at the launch. A dozen batches are in flight at a time. If each were compared with
-/// the present estimate, each would correct the same error again.
+/// The prediction stays as it was at the launch. A dozen batches are in flight at a time. If each of them were compared
+/// with the present estimate, each would correct the same error again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BatchPart {
     /// The key of the launches.
     pub key: Key,
     /// Number of launches.
     pub launches: u32,
-    /// Predicted charge of all of them.
+    /// Predicted charge of all these launches.
     pub charged: GpuTime,
-    /// Predicted durations of all of them.
+    /// Predicted duration of all these launches.
     pub duration: WallTime,
 }
 
@@ -154,7 +155,7 @@ impl Estimate {
     /// The estimate of no work.
     pub const NONE: Self = Self { charged: GpuTime::ZERO, duration: WallTime::ZERO, samples: 0 };
 
-    /// Returns true if the estimate comes from a measurement of the key's present meaning.
+    /// Returns true if the estimate comes from a measurement since the key last changed its meaning.
     #[inline]
     #[must_use]
     pub const fn is_certain(&self) -> bool {
@@ -164,8 +165,8 @@ impl Estimate {
     /// Returns the estimate after one measured launch. `own` is the part of `duration` in which no other process of the slice had
     /// the GPU.
     ///
-    /// Example: if 1 ms of 4 ms is own, the measurement counts a quarter of one that was alone. The part of the other
-    /// processes in a single measurement is known on average only.
+    /// Example: if 1 ms of 4 ms is own, the measurement counts a quarter of a measurement without other processes. The part
+    /// of the other processes in a single measurement is known only on average.
     pub(super) fn measured(self, charged: GpuTime, (own, duration): (WallTime, WallTime)) -> Self {
         let samples = u64::from(self.samples);
         let all = samples.saturating_add(1);
@@ -217,7 +218,7 @@ pub(super) fn by(value: u64, numerator: u64, denominator: u64) -> Option<u64> {
     u64::try_from(product.checked_div(u128::from(denominator))?).ok()
 }
 
-/// Moves `old` by `distance / of`, rounded away from zero, so that repeated steps arrive.
+/// Moves `old` by `distance / of`, rounded away from zero, so that repeated steps reach the target.
 fn stepped<T: Nanos>(old: T, distance: i128, of: u64) -> T {
     let of = i128::from(of.max(1));
     let rounding = of.saturating_sub(1).saturating_mul(distance.signum());
@@ -251,7 +252,7 @@ mod tests {
     fn keys_of_shapes_that_are_alike_are_spread_over_all_bits() {
         let base =
             LaunchShape { function: 0x7f00_1234_5600, grid: [64, 1, 1], block: [128, 1, 1], shared: 0 };
-        // As programs have them: one dimension grows, by one or by a power of two.
+        // The shapes are like those of programs: one dimension grows, by one or by a power of two.
         let families: [fn(LaunchShape, u32) -> LaunchShape; 8] = [
             |base, at| LaunchShape { grid: [at, 1, 1], ..base },
             |base, at| LaunchShape { grid: [64, at, 7], ..base },
@@ -316,7 +317,7 @@ mod tests {
             duration_predicted: ns(predicted),
         };
         let estimate = of(1000, 1000, 3);
-        // The part was the whole batch, half of it, and next to nothing of it.
+        // The part was the whole batch, half of the batch, and next to nothing of it.
         assert_eq!(estimate.in_batch(&part(10_000), &outcome(20_000, 10_000)), of(1250, 1250, 3));
         assert_eq!(estimate.in_batch(&part(10_000), &outcome(40_000, 20_000)), of(1125, 1125, 3));
         assert_eq!(estimate.in_batch(&part(10_000), &outcome(20_000_000, 10_000_000)), of(1001, 1001, 3));

@@ -3,12 +3,12 @@
 use super::estimate::{BatchPart, Estimate, Key, Outcome, bounded, by, mixed};
 use crate::time::{GpuTime, Nanos, WallTime};
 
-/// Prepayment for a launch of an unknown function: 20 us, a usual small kernel. A wrong value is
-/// settled after the first launch; at most two such launches are in flight before that.
+/// Prepayment for a launch of an unknown function: 20 us, as a usual small kernel takes. A wrong value is settled after the
+/// first launch. At most two such launches are in flight before that.
 pub const FIRST_PRIOR: GpuTime = GpuTime::from_micros(20);
 /// Largest factor by which the cost of one shape is scaled to another shape, by the number of blocks.
 const MOST_SCALE: u64 = 8;
-/// Estimates of one set that are searched for a key.
+/// Number of estimates in one set. A search for a key looks through them.
 const WAYS: usize = 4;
 
 /// The estimate of one key.
@@ -16,7 +16,7 @@ const WAYS: usize = 4;
 struct EstimateEntry {
     id: u64,
     estimate: Estimate,
-    /// The last measurement, as a count of all measurements of the table.
+    /// The table's count of measurements at the last measurement of this key.
     used: u64,
 }
 
@@ -69,10 +69,10 @@ impl EstimateTable {
         Estimate { charged: by_blocks(charged, blocks), duration: by_blocks(duration, blocks), samples: 0 }
     }
 
-    /// Learns from the measurement of a single launch. It took `duration`; in `own` of that no other process of the
-    /// slice had the GPU.
+    /// Learns from the measurement of a single launch. The launch took `duration`, and in `own` of that time no other
+    /// process of the slice had the GPU.
     ///
-    /// Returns the ids whose estimates have changed: the key's own, and that of an evicted key.
+    /// Returns the ids of the keys whose estimates have changed: the measured key, and a key that was evicted.
     pub fn measure(
         &mut self,
         key: &Key,
@@ -93,8 +93,8 @@ impl EstimateTable {
         [Some(key.id()).filter(|_| before != Some(estimate)), evicted]
     }
 
-    /// Learns from the measurement of a batch with this part. A key that was never measured alone learns nothing.
-    /// Returns the changed id; no key is evicted.
+    /// Learns from the measurement of a batch with this part. A key that was never measured alone learns nothing. Returns
+    /// the id of the changed estimate. The function evicts no key.
     pub fn measure_batch(&mut self, part: &BatchPart, outcome: &Outcome) -> [Option<u64>; 2] {
         self.clock = self.clock.saturating_add(1);
         let clock = self.clock;
@@ -107,7 +107,7 @@ impl EstimateTable {
         [Some(part.key.id()).filter(|_| before != estimate), None]
     }
 
-    /// Marks the estimate of a key as uncertain, because the key has another meaning now: a graph was updated.
+    /// Marks the estimate of a key as uncertain, because the meaning of the key has changed: a graph was updated.
     ///
     /// The estimate stays in use, since most updates change little and some programs update before each launch. The
     /// next launch is measured alone, and its measurement replaces the estimate.
@@ -117,7 +117,7 @@ impl EstimateTable {
         }
     }
 
-    /// Returns the slot of a key: its own, or the least recently measured one of its set.
+    /// Returns the slot of a key: its own slot, or the least recently measured slot of its set.
     fn slot(&mut self, id: u64) -> Option<&mut EstimateEntry> {
         let at = place(id, self.slots.len());
         self.slots
@@ -136,14 +136,14 @@ impl EstimateTable {
     }
 }
 
-/// Returns the cost of a shape of `blocks` blocks, where one of `known` blocks costs `cost`.
+/// Returns the cost of a shape of `blocks` blocks, if a shape of `known` blocks costs `cost`.
 fn by_blocks<T: Nanos>(cost: T, (blocks, known): (u64, u64)) -> T {
     let cost = cost.nanos();
     let scaled = by(cost, blocks, known.max(1)).unwrap_or(u64::MAX);
     bounded(T::from_nanos(scaled.clamp(cost / MOST_SCALE, cost.saturating_mul(MOST_SCALE))))
 }
 
-/// Returns the set of an id among `places` sets (a power of two).
+/// Returns the index of an id's set among `places` sets (a power of two).
 fn place(id: u64, places: usize) -> usize {
     usize::try_from(id >> 20).unwrap_or(0) & places.saturating_sub(1)
 }

@@ -1,17 +1,17 @@
 //! The cache of estimates that each thread keeps.
 //!
-//! The estimate table belongs to the process and is behind a lock. A thread copies the estimates that it uses. So the
-//! usual launch takes no lock and looks once into the thread's own table.
+//! The estimate table belongs to the process and is behind a lock. A thread copies the estimates that it uses. So the usual
+//! launch takes no lock, and does one look-up in the thread's own table.
 //!
-//! A copy is valid for one epoch of its key. The table's owner increments the epoch whenever the estimate has
-//! changed. All keys share [`EPOCHS`] epochs. Example: in a training step of hundreds of shapes one shape is measured
-//! every few launches. The thread then looks up only the keys of that epoch again.
+//! A copy is valid for one epoch of its key. The owner of the estimate table increments the epoch when the estimate has
+//! changed. All keys share [`EPOCHS`] epochs. Example: in a training step of hundreds of shapes, one shape is measured
+//! every few launches. The thread then looks up again only the keys of that epoch.
 
 use super::estimate::{Estimate, Key};
 
 /// Number of epochs.
 pub const EPOCHS: usize = 512;
-/// Copies of a new table: 2.5 KiB.
+/// Number of copies in a new table: 2.5 KiB.
 const FEW: usize = 64;
 /// Largest number of copies: 160 KiB, for the several hundred shapes of a training step.
 const MANY: usize = 4096;
@@ -29,7 +29,7 @@ pub fn epoch_of(id: u64) -> usize {
 #[derive(Debug, Clone, Default)]
 pub struct Recent {
     places: Vec<Copied>,
-    /// Copies that others have replaced.
+    /// Number of copies that other copies have replaced.
     lost: usize,
 }
 
@@ -58,10 +58,10 @@ impl Recent {
         (copied.epoch == epoch).then_some(&copied.estimate)
     }
 
-    /// Keeps a copy. The caller read `epoch` before it read the estimate.
+    /// Keeps a copy. The caller has read `epoch` before the estimate.
     pub fn keep(&mut self, key: &Key, epoch: u64, estimate: Estimate) {
         if self.places.is_empty() || (self.lost >= self.places.len() / CROWDED && self.places.len() < MANY) {
-            // The lost copies are looked up again.
+            // The thread looks the lost copies up again.
             let places = self.places.len().saturating_mul(2).clamp(FEW, MANY);
             *self = Self { places: vec![Copied::NONE; places], lost: 0 };
         }
@@ -101,13 +101,13 @@ mod tests {
     use super::super::estimate::LaunchShape;
     use super::*;
 
-    /// Returns the key of a kernel of a program whose functions lie one after the other.
+    /// Returns the key of a kernel. The functions of the program lie one after the other.
     fn function(number: u64) -> Key {
         let shape = LaunchShape { function: number * 96, grid: [64, 1, 1], block: [128, 1, 1], shared: 0 };
         Key::kernel(&shape)
     }
 
-    /// Returns how many of `keys` keys, used in turn, the table finds after it has grown.
+    /// Returns how many of `keys` keys a table finds after it has grown. The program uses the keys in turn.
     fn found(keys: u64) -> usize {
         let mut recent = Recent::NONE;
         let mut round = || {

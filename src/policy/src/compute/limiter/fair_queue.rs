@@ -1,24 +1,23 @@
 //! Orders the processes of a slice: start-time fair queueing of GPU time.
 //!
-//! Example: two processes ask equally often, one with kernels of 10 ms and one with leases of 0.2 ms. In order of
-//! arrival the first would get fifty times the time of the second. Here free time goes to the process that has been
-//! served least.
+//! Example: two processes ask equally often, one for kernels of 10 ms and one for leases of 0.2 ms. In order of arrival the
+//! first would get fifty times the time of the second. Here free time goes to the process that has had least.
 //!
-//! The virtual time of fair queueing is the GPU time served. Each process publishes the time that it asks for and the
-//! time that it was served. Every other process computes from these words when its own turn comes. No process hands a
-//! turn over, so no process waits for a dead one.
+//! The virtual time of fair queueing is the GPU time served. Each process publishes the time that it asks for and the time
+//! that it was served. From these words, every other process computes when its own turn comes. No process hands a turn
+//! over, so no process waits for a dead one.
 //!
-//! Risk: a process that publishes a request and stops would hold up all others. [`TURN_GRACE`] and
-//! [`STOPPED_AFTER`] bound that wait.
+//! Risk: a process that publishes a request and then stops would delay all others. [`TURN_GRACE`] and [`STOPPED_AFTER`]
+//! bound that wait.
 
 use super::lease;
 use super::token_bucket::RateLimit;
 use crate::time::{GpuTime, Monotonic, WallTime};
 
-/// Turns ([`super::lease::turn`]) by which all idle processes of a slice together may be behind: two.
+/// Number of turns ([`super::lease::turn`]) by which all idle processes of a slice together may be behind: two.
 const LAG_TURNS: u64 = 2;
-/// Time by which a process may be late for its turn before others are served: 0.5 ms. A late process overslept,
-/// was suspended, or was killed. It is due again at its next request.
+/// Time by which a process may be late for its turn before others are served: 0.5 ms. A late process overslept, was
+/// suspended, or was killed. Its turn comes at its next request.
 pub const TURN_GRACE: WallTime = WallTime::from_micros(500);
 /// Time after its deadline from which a process does not count as waiting: 10 ms. It is stopped or dead.
 pub const STOPPED_AFTER: WallTime = WallTime::from_millis(10);
@@ -28,16 +27,16 @@ pub const STOPPED_AFTER: WallTime = WallTime::from_millis(10);
 pub struct Ask {
     /// GPU time served to the process. It is the process's virtual time.
     pub virtual_service: GpuTime,
-    /// GPU time that the process waits for. None: it does not wait.
+    /// GPU time that the process waits for. Zero: it does not wait.
     pub requested: GpuTime,
 }
 
 impl Ask {
-    /// Returns the request as other processes count it at `now`. `looks` is the instant at which the process tries again; the
-    /// beginning of the clock while it tries.
+    /// Returns the request as other processes count it at `now`. `looks` is the instant at which the process tries again.
+    /// While the process tries, `looks` is the beginning of the clock.
     ///
     /// An overdue process counts as not waiting. Otherwise all processes behind it would become due together after
-    /// [`TURN_GRACE`]. The first to wake up would take the turn, whatever GPU time it had before.
+    /// [`TURN_GRACE`]. The first of them to wake up would take the turn, whatever GPU time it had before.
     #[must_use]
     pub fn of_one_that(self, looks: Monotonic, now: Monotonic) -> Self {
         let is_overdue = looks > Monotonic::BEGIN && looks.saturating_add(STOPPED_AFTER) <= now;
@@ -45,28 +44,27 @@ impl Ask {
     }
 }
 
-/// Returns the GPU time by which an idle process may start behind the others: its part of two turns, where `processes` divide
-/// the slice's time.
+/// Returns the GPU time by which an idle process may start behind the others. It is the process's part of two turns, if
+/// `processes` divide the slice's time.
 ///
-/// The process is served first until it has received this time. Time for which it did not ask earlier is lost.
+/// The process is served first until it has received this time. Earlier time for which it did not ask is lost.
 ///
-/// The bound follows: with `n` processes and turns of `t`, no launch waits for longer than two turns of each process,
-/// `2 n t`. Take a process that has just had its turn. Each of the `n - 1` others is at most `2 t / n` behind.
-/// It catches up in its turn, and passes by one more turn. The sum is `(n - 1) (2 t / n + 2 t)`, which is less than `2 n
-/// t`.
+/// This bound holds: with `n` processes and turns of `t`, no launch waits for longer than two turns of each process, `2 n
+/// t`. Take a process that has just had its turn. Each of the `n - 1` others is at most `2 t / n` behind. Each of them
+/// catches up in its turn, and passes the process by one more turn. The sum is `(n - 1) (2 t / n + 2 t)`, which is less
+/// than `2 n t`.
 #[must_use]
 pub fn lag(processes: usize, rate_limit: RateLimit) -> GpuTime {
     lease::turn(rate_limit).saturating_mul(LAG_TURNS).part(u64::try_from(processes).unwrap_or(u64::MAX))
 }
 
-/// Returns the virtual time at which a process starts to ask. `served` is the GPU time that it was served before.
+/// Returns the virtual time of a process at its first request. `served` is the GPU time that it was served before.
 ///
-/// A process that was active starts at its own value. An idle process starts at most one [`lag`] behind
-/// `virtual_time`. A new process starts behind the waiting ones among `asks`, if they are within two turns of
-/// `virtual_time`.
+/// A process that was active starts at its own value. An idle process starts at most one [`lag`] behind `virtual_time`. A
+/// new process starts behind those processes of `asks` that wait, if they are within two turns of `virtual_time`.
 ///
-/// Example for the last rule: fourteen new processes come each second at a share of 10 %. If each started in front, a
-/// process that stays would get a seventh of its part.
+/// Example for the last rule: fourteen new processes come each second at a share of 10 %. If each of them started in front,
+/// a process that stays would get a seventh of its part.
 #[must_use]
 pub fn start(
     served: GpuTime,
@@ -94,9 +92,9 @@ pub fn before(me: usize, served: GpuTime, asks: impl IntoIterator<Item = Ask>) -
 
 /// Returns the instant at which a waiting process must try again. `None`: it is its turn now.
 ///
-/// `free_since` is the instant at which the slice's time becomes or became free
-/// ([`super::token_bucket::free_since`]). `before` is the GPU time that others get first. If the time
-/// is free and the others have not taken theirs within [`TURN_GRACE`], it is the process's turn.
+/// `free_since` is the instant at which the slice's time becomes or became free ([`super::token_bucket::free_since`]).
+/// `before` is the GPU time that others get first. If the time is free and the others have not taken theirs within
+/// [`TURN_GRACE`], the process has its turn.
 #[must_use]
 pub fn wait(
     free_since: Monotonic,

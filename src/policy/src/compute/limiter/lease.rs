@@ -3,9 +3,9 @@
 //! A thread takes a small credit from the slice's word and spends it alone. So the usual launch reads neither the
 //! shared word nor a clock.
 //!
-//! A lease trades two costs. A larger lease means fewer waits, fewer timing events, and fewer switches of the GPU
-//! between processes. A smaller lease means that other processes wait for a shorter time, and that a killed thread
-//! keeps less from its slice. [`size_for`] decides. [`together`] is the payment for launches that overlap on several
+//! The size of a lease has two effects. A larger lease means fewer waits, fewer timing events, and fewer switches of the GPU
+//! between processes. A smaller lease means that other processes wait for a shorter time, and that a killed thread keeps less
+//! from its slice. [`size_for`] decides between them. [`together`] is the payment for launches that overlap on several
 //! streams.
 
 use super::super::cost::estimate::Estimate;
@@ -21,37 +21,37 @@ pub const MOST_LEASE: GpuTime = GpuTime::from_micros(200);
 
 /// Largest lease of a process that is alone in its slice: 1 ms.
 ///
-/// A thread closes its batch before each lease, and waits after it. Two events and the error at both ends of a batch
-/// are 2 to 4 us. That is 2 % of 0.2 ms; and 0.2 ms have room for one kernel of 0.1 ms only. A killed thread keeps
-/// the lease from its own process only.
+/// A thread closes its batch before each lease, and waits after it. Two events and the error at both ends of a batch are 2
+/// to 4 us. That is 2 % of 0.2 ms, and 0.2 ms have room for only one kernel of 0.1 ms. A killed thread keeps the lease only
+/// from its own process.
 pub const MOST_ALONE: GpuTime = GpuTime::from_millis(1);
-/// Wall time that a lease of a process alone may stand for: 12 ms.
+/// Wall time whose share a lease of a process alone may hold: 12 ms.
 const SPAN_ALONE: WallTime = WallTime::from_millis(12);
 
 /// Largest turn: 4 ms.
 pub const TURN: GpuTime = GpuTime::from_millis(4);
-/// Wall time that a turn may stand for: 60 ms.
+/// Wall time whose share a turn may hold: 60 ms.
 const TURN_SPAN: WallTime = WallTime::from_millis(60);
 
 /// Smallest lease: 20 us.
 pub const LEAST_LEASE: GpuTime = GpuTime::from_micros(20);
 
-/// Wall time that a lease may stand for: 4 ms. A killed thread keeps that much from its slice.
+/// Wall time whose share a lease may hold: 4 ms. A killed thread keeps that much from its slice.
 const LEASE_SPAN: WallTime = WallTime::from_millis(4);
 
-/// Number of threads that hold whole leases: 8. With more, each lease is smaller: the credit that the threads hold
-/// together must not make other processes wait.
+/// Number of threads that hold whole leases: 8. With more threads, each lease is smaller. Otherwise the credit that the
+/// threads hold together would make other processes wait.
 const WHOLE_LEASES: usize = 8;
 
-/// Conditions of a process on a device, from which the size of its leases follows.
+/// Conditions of a process on a device, which determine the size of its leases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Situation {
     /// Rate and burst of the slice.
     pub rate_limit: RateLimit,
-    /// True if the device is [coupled](super::super::coupling) with another one. A thread with credit left there would
-    /// launch, and then wait on the other device without credit.
+    /// True if the device is [coupled](super::super::coupling) with another one. A thread with credit left on the device
+    /// would launch there, and would then wait on the other device without credit.
     pub is_coupled: bool,
-    /// True if each lease costs a switch of the GPU, whatever its size: co-tenants use it.
+    /// True if each lease costs a switch of the GPU, whatever its size, because co-tenants use the GPU.
     pub has_cotenants: bool,
     /// Number of other processes of the slice that wait for time.
     pub waiting: usize,
@@ -59,8 +59,8 @@ pub struct Situation {
     pub is_alone: bool,
 }
 
-/// Returns the GPU time that a thread takes in advance. `threads`: threads of the process that launch. `room`: the queued work
-/// for which other slices leave room.
+/// Returns the GPU time that a thread takes in advance. `threads`: number of threads of the process that launch. `room`:
+/// the queued work for which other slices leave room.
 ///
 /// | situation | size |
 /// |---|---|
@@ -70,10 +70,10 @@ pub struct Situation {
 /// | no other process uses the slice | 1 ms, and less at shares below 8 % |
 /// | otherwise | 0.2 ms, and less at shares below 5 % |
 ///
-/// Up to 15 threads take the whole of it. Of 64 threads each takes an eighth, so they hold 8 leases together.
+/// Up to 15 threads take the whole size. Of 64 threads each takes an eighth, so they hold 8 leases together.
 ///
-/// If a slice of high priority leaves less `room` than usual, a lease is 1 ms at most. A thread may spend its credit after the
-/// other slice's work has arrived.
+/// If a slice of high priority leaves less `room` than usual, a lease is at most 1 ms. Otherwise a thread could spend its
+/// credit after the work of that slice has arrived.
 #[must_use]
 pub fn size_for(situation: &Situation, threads: usize, room: GpuTime) -> GpuTime {
     let Situation { rate_limit, is_coupled, has_cotenants, waiting, is_alone } = *situation;
@@ -94,7 +94,7 @@ fn usual(rate_limit: RateLimit) -> GpuTime {
     rate_limit.gpu(LEASE_SPAN).clamp(LEAST_LEASE, MOST_LEASE)
 }
 
-/// Returns the GPU time of a lease where no other process uses the slice: 1 ms, and less at shares below 8 %.
+/// Returns the GPU time of a lease if no other process uses the slice: 1 ms, and less at shares below 8 %.
 fn alone(rate_limit: RateLimit) -> GpuTime {
     rate_limit.gpu(SPAN_ALONE).clamp(LEAST_LEASE, MOST_ALONE)
 }
@@ -113,8 +113,8 @@ pub fn turn(rate_limit: RateLimit) -> GpuTime {
 /// One round of all processes that ask: 24 ms of GPU time. Each of eight processes gets 3 ms.
 const ROUND: GpuTime = GpuTime::from_millis(24);
 
-/// Returns the GPU time that a process takes in its turn where `processes` ask, itself included. It is a
-/// [`turn`], or the process's part of a round (`ROUND`). So a launch waits as long among many processes as among six.
+/// Returns the GPU time that a process takes in its turn if `processes` ask, itself included. It is a [`turn`], or the
+/// process's part of a round (`ROUND`). So a launch waits no longer among many processes than among six.
 ///
 /// With rounds of 16 ms, eight processes would take turns as long as one batch
 /// ([`FULL`](super::super::measuring::when_alone::FULL)). Each batch would then contain one switch of the GPU, and
@@ -124,30 +124,29 @@ fn turn_among(rate_limit: RateLimit, processes: usize) -> GpuTime {
     turn(rate_limit).min(part).max(usual(rate_limit))
 }
 
-/// Largest payment for launches that overlap: 16 ms. A window of one second moves by at
-/// most 1.6 points.
+/// Largest payment for launches that overlap: 16 ms. It moves the use in a window of one second by at most 1.6 points.
 const MOST_TOGETHER: GpuTime = GpuTime::from_millis(16);
 
-/// Launches of one stream that are admitted as a group. At both ends of a group some streams are empty while others
-/// are busy: 1 to 2 % of the group.
+/// Launches of one stream that are admitted as a group. At both ends of a group some streams are empty while others are
+/// busy. This costs 1 to 2 % of the group.
 const ROUNDS: u64 = 10;
 
-/// Returns true if launches with this estimate overlap with others: they are charged less than three quarters of their
+/// Returns true if launches with this estimate overlap with others: their charge is less than three quarters of their
 /// duration.
 #[must_use]
 pub(super) fn overlaps(estimate: &Estimate) -> bool {
     estimate.charged < estimate.duration.gpu_if_alone().saturating_mul(3).part(4)
 }
 
-/// Returns the GPU time to take for a group of launches like this one on several streams. `None`: the launches do not overlap.
-/// `is_try`: take a group anyway, to find out.
+/// Returns the GPU time to take for a group of launches like this one on several streams. `None`: the launches do not
+/// overlap. `is_try`: take a group even then, to find out whether they overlap.
 ///
-/// Example: eight small kernels fit on the GPU side by side. If each waited for its own GPU time, each would run
-/// alone and be charged as a kernel that runs alone. The eight would get an eighth of the work that their share
-/// allows. With a group they start together and each is charged an eighth.
+/// Example: eight small kernels fit on the GPU side by side. If each waited for its own GPU time, each would run alone and
+/// be charged as a kernel that runs alone. Together they would do an eighth of the work that their share allows. In a group
+/// they start together, and each is charged an eighth.
 #[must_use]
 pub fn together(estimate: &Estimate, is_try: bool) -> Option<GpuTime> {
-    // Whole rounds only, so that the last round leaves little of the GPU empty.
+    // The group consists of whole rounds, so that the last round leaves little of the GPU empty.
     let round = match (overlaps(estimate), is_try) {
         (true, _) => estimate.duration.gpu_if_alone(),
         (false, true) => estimate.charged,
@@ -186,7 +185,7 @@ impl Lease {
         }
     }
 
-    /// Returns the GPU time to take from the slice's word so that `cost` can be paid. It is at least a lease of `size`, or
+    /// Returns the GPU time to take from the slice, so that `cost` can be paid. It is at least a lease of `size`, or
     /// nothing if the credit suffices.
     #[must_use]
     pub fn shortfall(&self, cost: GpuTime, size: GpuTime) -> GpuTime {
@@ -201,13 +200,12 @@ impl Lease {
         part
     }
 
-    /// Adds `amount` that was taken from the slice's word.
+    /// Adds `amount` that the thread has taken from the slice.
     pub const fn fill(&mut self, amount: GpuTime) {
         self.credit = self.credit.saturating_add(amount);
     }
 
-    /// Ends the credit and returns the rest, which the caller refunds. The thread ends, or will not
-    /// launch for long.
+    /// Ends the credit and returns the rest, which the caller refunds. The thread ends, or will not launch for a long time.
     pub const fn end(&mut self) -> GpuTime {
         core::mem::replace(&mut self.credit, GpuTime::ZERO)
     }
@@ -252,7 +250,7 @@ mod tests {
         assert_eq!(turn_among(rate_limit(10), 8), ns(600_000), "less at small shares");
     }
 
-    /// A process that shares its slice with others, none of which waits.
+    /// A process that shares its slice with others, of which none waits.
     const USUAL: Situation = Situation {
         rate_limit: RateLimit::new(Permille::new(300).unwrap(), GpuTime::from_millis(20)),
         is_coupled: false,

@@ -1,4 +1,4 @@
-//! Keeps the share of a slice: the token bucket, turns, leases, and the bound of queued work.
+//! Keeps a slice to its share: the token bucket, turns, leases, and the bound of queued work.
 
 pub mod fair_queue;
 pub mod lease;

@@ -1,16 +1,16 @@
 //! Admits a launch although the slice has no GPU time left, or another process comes first: the overdraft.
 //!
-//! A launch may need that for one of three reasons:
+//! There are three reasons for such a launch:
 //!
-//! - It ends together with launches that run already ([`OverlapDebt`]). Example: launches on eight streams are
-//!   paid in groups. The credit runs out in the middle of a round, so three streams would idle until the other five
+//! - The launch ends together with launches that run already ([`OverlapDebt`]). Example: launches on eight streams are
+//!   paid in groups. The credit runs out in the middle of a round, so three streams would be idle until the other five
 //!   finish. A launch on one of the three adds nothing to the slice's busy time.
-//! - A kernel on another device may wait for it ([`peer_overdraft`](super::super::peer_overdraft)).
-//! - A kernel of its own process may wait for it.
+//! - A kernel on another device may wait for the launch ([`peer_overdraft`](super::super::peer_overdraft)).
+//! - A kernel of its own process may wait for the launch.
 //!
-//! Each reason is a guess, and each may be wrong. Therefore one budget pays for all of them ([`admit`]). The slice owes the time
-//! like any other. Half of the share pays for overdrafts, while the whole share pays the debt. So overdrafts never put a slice
-//! further into debt than [`MOST_OVERDRAFT`] and one launch.
+//! Each reason is a guess, and each may be wrong. Therefore one budget pays for all of them ([`admit`]). The slice owes the
+//! time like any other debt. Half of the share pays for overdrafts, while the whole share pays the debt. So overdrafts
+//! never put a slice further into debt than [`MOST_OVERDRAFT`] and one launch.
 
 use super::super::cost::estimate::Estimate;
 use super::lease;
@@ -18,22 +18,22 @@ use super::token_bucket::{self, RateLimit};
 use crate::time::{GpuTime, Monotonic, WallTime};
 use crate::units::Permille;
 
-/// GPU time of overdrafts that may be admitted at once: 20 ms, or the burst if that is less. It has
-/// room for a few launches before the one for which a kernel waits. A window of one second moves by at most 2 points.
+/// GPU time of overdrafts that may be admitted at once: 20 ms, or the burst if that is less. It has room for a few launches
+/// before the one for which a kernel waits. It moves the use in a window of one second by at most 2 points.
 pub const MOST_OVERDRAFT: GpuTime = GpuTime::from_millis(20);
-/// Longest wait for the budget, or for another device: 10 s. A kernel may wait for the launch, so the
-/// launch must not wait longer after one that was expensive, or by wrong evidence. Of launches that half of the share
-/// does not pay within that time, one is admitted each 10 s.
+/// Longest wait for the budget, or for another device: 10 s. A kernel may wait for the launch. So the launch must not wait
+/// longer, even after an expensive launch or because of wrong evidence. If half of the share does not pay for launches
+/// within that time, one launch is admitted each 10 s.
 pub const MOST_WAIT: WallTime = WallTime::from_millis(10_000);
-/// A launch may end later than the last admitted one by one part in eight of its own duration. Streams that are
-/// filled in turn end one after the other.
+/// A launch may end later than the last admitted launch by one part in eight of its own duration. Streams that are filled
+/// in turn end one after the other.
 const LATER: u64 = 8;
 
-/// Returns the word of paid overdrafts after one more of `amount`. `until` is the word before.
-/// `None`: the launch is not admitted.
+/// Returns the word of paid overdrafts after one more overdraft of `amount`. `until` is the word before. `None`: the launch
+/// is not admitted.
 ///
-/// Half of the share fills the budget. A launch that costs more than the budget has is admitted once. A word too far
-/// ahead belongs to another rate limit or is invalid.
+/// Half of the share fills the budget. A launch that costs more than the budget has is admitted once. A word too far in the
+/// future belongs to another rate limit or is invalid.
 #[must_use]
 pub fn admit(until: Monotonic, now: Monotonic, amount: GpuTime, rate_limit: RateLimit) -> Option<Monotonic> {
     let (rate, most) = (rate_limit.rate(), now.saturating_add(MOST_WAIT));
@@ -46,7 +46,7 @@ pub fn admit(until: Monotonic, now: Monotonic, amount: GpuTime, rate_limit: Rate
 }
 
 /// Returns the predicted instant at which a stream completes further work that takes `duration`. `until` is the prediction
-/// before, `now` the present.
+/// before that work, and `now` is the present instant.
 #[must_use]
 pub fn done(until: Monotonic, now: Monotonic, duration: WallTime) -> Monotonic {
     until.max(now).saturating_add(duration)
@@ -67,9 +67,9 @@ impl OverlapDebt {
 
     /// Returns the sum after a launch. `None`: the launch would not run beside other work.
     ///
-    /// `done` is the predicted end of the launch's stream, `last` that of the last stream. Launches of its kind overlap,
-    /// and it ends with the last stream. Because each such launch may move the end, they stay within one launch that runs
-    /// alone.
+    /// `done` is the predicted end of the launch's stream, and `last` is the end of the last stream. Launches of this kind
+    /// overlap, and this launch ends with the last stream. Each such launch may move the end. So together they stay within
+    /// one launch that runs alone.
     #[must_use]
     pub fn go(self, estimate: &Estimate, done: Monotonic, last: Monotonic) -> Option<GpuTime> {
         let owed = self.owed.saturating_add(estimate.charged);
@@ -127,7 +127,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whenever launches ask, a slice that is in debt owes no more for overdrafts than the budget and one launch.
+        /// Whenever launches ask, a slice in debt owes for overdrafts no more than the budget and one launch.
         #[test]
         fn overdrafts_owe_the_budget_and_one_launch(
             rate in 1..1000_u16,
@@ -137,7 +137,7 @@ mod tests {
             let rate_limit = rate_limit(rate, burst);
             // Half of the share pays this much within the longest wait.
             let most = rate_limit.gpu(MOST_WAIT.part(2)).saturating_sub(ns(100));
-            // In debt from the start, so that the share pays debt only.
+            // The slice is in debt from the start, so that the share pays only debt.
             let (mut now, mut until, mut owed, mut largest) = (NOW, Monotonic::BEGIN, GpuTime::ZERO, GpuTime::ZERO);
             for (pause, amount) in asks {
                 let (pause, amount) = (ns(pause), most.min(ns(amount)));

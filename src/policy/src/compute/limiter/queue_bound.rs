@@ -1,25 +1,25 @@
 //! Bounds the work in flight on the GPU.
 //!
-//! Queued work cannot be taken back. The bound of its predicted time has two uses. A new share or a higher priority takes effect
-//! soon. A wrong estimate is wrong for little work.
+//! The library cannot take queued work back. The bound of its predicted time has two uses. A new share or a higher priority
+//! takes effect soon. A wrong estimate is wrong for only little work.
 
 use super::super::cost::estimate::Key;
 use crate::time::{GpuTime, WallTime};
 
-/// Smallest bound of predicted GPU time: 20 ms. With it no host keeps the GPU waiting.
+/// Smallest bound of predicted GPU time: 20 ms. With it the GPU does not wait for any host.
 pub const LEAST_BOUND: GpuTime = GpuTime::from_millis(20);
 /// Smallest bound where other processes of the slice use the device: 4 ms of predicted GPU time, one
 /// turn ([`super::lease::turn`]).
 ///
-/// The GPU divides its time among contexts. If one process spends 20 ms of saved time at once, kernels of 0.4 ms of
-/// seven others take 3 ms and more. They are measured so; turns become too long, and a launch waits for up to three
-/// times its fair turn.
+/// The GPU divides its time among contexts. Example: one process spends 20 ms of saved time at once. Kernels of 0.4 ms of
+/// seven other processes then take 3 ms and more, and are measured so. Turns become too long, and a launch waits for up to
+/// three times its fair turn.
 pub const LEAST_BESIDE: GpuTime = GpuTime::from_millis(4);
 /// Largest bound of predicted GPU time: 50 ms.
 ///
 /// A stream on which no work has started for as long counts as blocked. It may wait for a host function, a word in memory,
-/// another device or a semaphore. The thread that would wait for the queue may be the one that must end the wait. So the blocked
-/// work does not count; the slice's paid time bounds later launches, as always.
+/// another device or a semaphore. If a thread waited for the queue, it might be the thread that must end the stream's wait.
+/// So blocked work does not count. The slice's paid time bounds later launches, as always.
 pub const MOST_BOUND: GpuTime = GpuTime::from_millis(50);
 /// Launches that may be in flight on a stream when a thread takes credit, if the driver's queues have the usual length.
 ///
@@ -31,7 +31,7 @@ const MOST_LAUNCHES: u32 = 512;
 const UNKNOWN_OF_KEY: u8 = 2;
 /// Launches of all unknown keys that may be in flight. A program meets thousands of shapes in its warm-up.
 const MOST_UNKNOWN: u8 = 8;
-/// Time that a launch waits for the measurement of an unknown one: 50 ms.
+/// Time for which a launch waits for the measurement of an unknown launch: 50 ms.
 pub const UNKNOWN_WAIT: WallTime = WallTime::from_millis(50);
 
 /// Time before the end of the queued work at which the next launch is admitted: 0.3 ms. A host takes that long
@@ -43,24 +43,24 @@ fn two(cost: GpuTime) -> GpuTime {
     cost.saturating_mul(2).saturating_add(cost.part(4)).min(MOST_BOUND)
 }
 
-/// Returns the smallest bound where other slices leave `room`. One launch may always be queued. `is_alone`: no
-/// other process of the slice uses the device.
+/// Returns the smallest bound if other slices leave `room`. One launch may always be queued. `is_alone`: no other process
+/// of the slice uses the device.
 #[must_use]
 pub fn least(room: GpuTime, is_alone: bool) -> GpuTime {
     room.min(if is_alone { LEAST_BOUND } else { LEAST_BESIDE })
 }
 
-/// Returns the bound of launches in flight on a stream. `scale`: thousandths of the usual length that the driver's queues
-/// have, from [`queue_scale`].
+/// Returns the bound of launches in flight on a stream. `scale` is the length of the driver's queues in thousandths of the
+/// usual length, from [`queue_scale`].
 #[must_use]
 pub fn launches(scale: u32) -> u32 {
     u32::try_from(u64::from(MOST_LAUNCHES).saturating_mul(scale.into()) / 1000).unwrap_or(u32::MAX)
 }
 
-/// Returns the launches in flight on a stream, of `queued` on the device that are not known to have ended. The stream is
-/// predicted to be busy for `left`, and its launches to take `each`.
+/// Returns the launches in flight on a stream. `queued` launches on the device are not known to have ended. The stream is
+/// predicted to be busy for `left`, and each of its launches is predicted to take `each`.
 ///
-/// The count alone is old by up to a millisecond, and the prediction alone may run ahead of the GPU without end.
+/// The count alone may be a millisecond old, and the prediction alone may run ahead of the GPU without end.
 #[must_use]
 pub fn launches_ahead(queued: u32, left: WallTime, each: WallTime) -> u32 {
     let predicted = left.nanos().checked_div(each.nanos()).and_then(|count| u32::try_from(count).ok());
@@ -99,15 +99,15 @@ impl QueuedWork {
         self.queued
     }
 
-    /// Returns true if a launch of this cost may follow. The bound is two such launches with a quarter to spare, within
-    /// 20 to 50 ms, because estimates vary from launch to launch. One launch is always admitted.
+    /// Returns true if a launch of this cost may follow. The bound is two such launches and a quarter, within 20 to 50 ms,
+    /// because estimates vary from launch to launch. One launch is always admitted.
     #[must_use]
     pub fn admits(&self, cost: GpuTime) -> bool {
         self.admits_within(cost, LEAST_BOUND)
     }
 
-    /// Decides as [`admits`](Self::admits), with another smallest bound, from [`least`]. If other slices must not wait for long,
-    /// only one long launch may be queued.
+    /// Decides like [`admits`](Self::admits), with another smallest bound, from [`least`]. If other slices must not wait
+    /// for long, only one long launch may be queued.
     #[inline]
     #[must_use]
     pub fn admits_within(&self, cost: GpuTime, least: GpuTime) -> bool {
@@ -120,8 +120,8 @@ impl QueuedWork {
         self.queued.is_zero() || (least >= LEAST_BOUND && self.queued.saturating_add(cost) <= two(cost))
     }
 
-    /// Returns true if a launch may follow because the queued work ends in `left`. Otherwise the GPU would
-    /// idle while the host wakes up. A third launch is never admitted, whatever the prediction.
+    /// Returns true if a launch may follow because the queued work ends in `left`. Otherwise the GPU would be idle while
+    /// the host wakes up. A third launch is never admitted, whatever the prediction.
     #[must_use]
     pub fn admits_at_end(&self, cost: GpuTime, left: WallTime) -> bool {
         left <= AT_END && self.queued.saturating_add(cost) <= two(cost)

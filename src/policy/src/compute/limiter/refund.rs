@@ -6,7 +6,7 @@ use crate::time::{GpuTime, GpuTimeChange, Monotonic};
 /// The work that a process had in flight when it died.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Work {
-    /// None: all launches are settled.
+    /// No work: all launches are settled.
     None,
     /// Launches whose cost was predicted and prepaid.
     Predicted,
@@ -14,16 +14,16 @@ pub enum Work {
     Unpredicted,
 }
 
-/// Returns the time that a dead process ran less its `outstanding` time, which is prepaid time that is neither measured nor
+/// Returns the time that a dead process ran, less its `outstanding` time. That is prepaid time that is neither measured nor
 /// refunded.
 ///
 /// Example: a process dies with 50 ms queued, in a slice at 5 %. Without a refund the slice could launch nothing for a
 /// second.
 ///
-/// The work ran for no longer than the time since the last settlement, and for no longer than was predicted. A launch
-/// of unknown cost counts as the largest bound of queued work. Otherwise a series of processes that each end behind
-/// their first launch would use the GPU for nothing. The true duration is unknown after the death: a driver may stop
-/// the kernel at that point.
+/// The work ran for no longer than the time since the last settlement, and for no longer than was predicted. A launch of
+/// unknown cost counts as the largest bound of queued work. Otherwise processes that each end after their first launch
+/// would use the GPU for nothing. The true duration stays unknown after the death, because a driver may stop the kernel at
+/// that point.
 #[must_use]
 pub fn on_death(outstanding: GpuTime, work: Work, last_settled: Monotonic, now: Monotonic) -> GpuTimeChange {
     let most = match work {

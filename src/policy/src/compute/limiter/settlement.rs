@@ -3,12 +3,12 @@
 use super::super::attribution::correction;
 use crate::time::{GpuTime, GpuTimeChange, Monotonic, WallTime};
 
-/// Returns the instant up to which running work is charged; `from` is the instant up to which it was charged before. `None`:
-/// there is too little to charge.
+/// Returns the instant up to which running work is charged. `from` is the instant up to which it was charged before.
+/// `None`: there is too little to charge.
 ///
-/// The result is at least 1 ms before `now`, and at most 4 ms after `from`. The worker looks every millisecond. A
-/// longer step means that a clock jumped or that the process was stopped. The end of the work refunds time that was
-/// charged too much ([`Settlement::refund`]).
+/// The result is at least 1 ms before `now`, and at most 4 ms after `from`. The worker looks every millisecond. A longer
+/// step means that a clock jumped or that the process was stopped. At the end of the work, the slice gets a refund if the
+/// charge was too high ([`Settlement::refund`]).
 #[must_use]
 pub fn running(from: Monotonic, now: Monotonic) -> Option<Monotonic> {
     let until = now.saturating_sub(CHARGE_DELAY);
@@ -16,8 +16,9 @@ pub fn running(from: Monotonic, now: Monotonic) -> Option<Monotonic> {
     (until >= from.saturating_add(CHARGE_DELAY)).then_some(until.min(most))
 }
 
-/// Returns the GPU time by which the charge exceeds the worth of the work. `charged` was charged for work that took `length`;
-/// `progress` of it was charged while it ran. `factor` is the slice's part of the time, in parts of [`correction::WHOLE_FACTOR`].
+/// Returns the GPU time by which the charge exceeds the true cost of the work. `charged` was charged for work that took
+/// `length`; `progress` of it was charged while it ran. `factor` is the slice's part of the time, in parts of
+/// [`correction::WHOLE_FACTOR`].
 ///
 /// `is_replayed`: the [replay](super::super::attribution::correction::Split) settles the errors of earlier factors. Then
 /// only time beyond the length is refunded here.
@@ -33,7 +34,7 @@ pub fn beyond(
     if is_replayed { beyond.min(excess) } else { beyond }
 }
 
-/// Time before the present up to which running work is charged: 1 ms. The two clocks are aligned no better.
+/// Time before the present up to which running work is charged: 1 ms. The two clocks are not compared more exactly.
 const CHARGE_DELAY: WallTime = WallTime::from_millis(1);
 /// Time of running work that is charged at once: 4 ms.
 const AT_A_TIME: WallTime = WallTime::from_millis(4);
@@ -46,7 +47,7 @@ pub struct Settlement {
 }
 
 impl Settlement {
-    /// Makes the bill of a batch for which `prepaid` was paid.
+    /// Makes the settlement of a batch for which `prepaid` was paid.
     #[must_use]
     pub const fn new(prepaid: GpuTime) -> Self {
         Self { prepaid, charged: GpuTime::ZERO }
@@ -72,8 +73,8 @@ impl Settlement {
         GpuTimeChange::charge(self.beyond().saturating_sub(before))
     }
 
-    /// Subtracts time that was charged while the work ran and was not measured in the end. Returns the
-    /// change that the caller must settle now: a refund, or none.
+    /// Subtracts time that was charged while the work ran and that the final measurement does not have. Returns the change
+    /// that the caller must settle now: a refund, or none.
     pub const fn refund(&mut self, amount: GpuTime) -> GpuTimeChange {
         let before = self.beyond();
         self.charged = self.charged.saturating_sub(amount);
@@ -119,7 +120,7 @@ mod tests {
 
     #[test]
     fn a_factor_that_fell_gives_back_only_where_no_replay_settles_it() {
-        // 10 were charged, of which 4 remain under the present factor; 2 of the time were too much.
+        // 10 were charged, of which the present factor leaves 4. Of the time, 2 were too much.
         let half = correction::WHOLE_FACTOR / 2;
         assert_eq!(beyond(ns(10), (ns(8), ns(10)), half, false), ns(6));
         assert_eq!(beyond(ns(10), (ns(8), ns(10)), half, true), ns(1));

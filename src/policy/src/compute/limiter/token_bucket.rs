@@ -6,24 +6,24 @@
 //! - Work is admitted while the word lies in the past. Work of `cost` moves the word by `cost / rate`.
 //! - A word that lies further back than the burst loses the rest. A word in the future is debt.
 //!
-//! The word holds a time instead of a count of tokens, because the clock then refills the bucket. No process has to refill it,
+//! The word holds a time and not a count of tokens, because the clock then refills the bucket. No process has to refill it,
 //! and a death needs no repair.
 //!
-//! All functions take the word and return its next value. The caller applies them by compare-and-swap. Wrong values
-//! from a shared file cannot overflow: all arithmetic saturates.
+//! All functions take the word and return its next value. The caller writes that value by compare-and-swap. Wrong values
+//! from a shared file cannot overflow, because all arithmetic saturates.
 
 use crate::time::{GpuTime, GpuTimeChange, MOST_GPU_TIME, Monotonic, WallTime};
 use crate::units::Permille;
 
 /// Largest debt of a slice: one minute.
 ///
-/// Debt is never forgiven. But a kernel that runs for longer is rarer than a wrong measurement.
+/// Debt is never forgiven up to this bound. A kernel that runs for longer is rarer than a wrong measurement.
 pub const MOST_DEBT: GpuTime = MOST_GPU_TIME;
 
 /// Time by which a sleeper may oversleep before a refund wakes it: 0.2 ms.
 ///
-/// That is a fifth of the millisecond by which no launch may wait longer than the ledger requires. A smaller value
-/// would wake sleepers for nothing.
+/// It is a fifth of the millisecond by which no launch may wait longer than the ledger requires. With a smaller value,
+/// refunds would wake sleepers in vain.
 pub const TOLERANCE: WallTime = WallTime::from_micros(200);
 
 /// Rate and burst of a slice: its share of the GPU's time, and the unused time that it may save up.
@@ -58,7 +58,7 @@ impl RateLimit {
         WallTime::from_nanos(gpu.saturating_mul(1000).nanos().div_ceil(self.thousandths()))
     }
 
-    /// Returns the GPU time that `wall` pays for: the share of it, rounded down to a nanosecond.
+    /// Returns the GPU time that `wall` pays for: the share of `wall`, rounded down to a nanosecond.
     #[must_use]
     pub fn gpu(self, wall: WallTime) -> GpuTime {
         wall.gpu_if_alone().scaled(self.thousandths(), 1000).unwrap_or(GpuTime::MAX)
@@ -86,8 +86,8 @@ pub fn prepay(paid_until: Monotonic, now: Monotonic, cost: GpuTime, rate_limit: 
 
 /// Returns the word after a charge for work that began at the earlier instant `since`.
 ///
-/// The clock has paid for the work since then, so the saved time is that of `since`. The largest debt is that of `now`:
-/// otherwise a debt that others have made meanwhile would be cut off.
+/// The share has paid for the work since then, so the saved time is that of `since`. The largest debt is that of `now`.
+/// Otherwise a debt that other launches have made meanwhile would be cut off.
 #[must_use]
 pub fn charge_since(
     paid_until: Monotonic,
@@ -119,7 +119,7 @@ pub fn settle(
 
 /// Returns the word after a change of the rate limit. The GPU time that is owed or saved stays the same.
 ///
-/// Otherwise a debt made at 5 % would be paid at the pace of 5 % after the share has become 80 %.
+/// Otherwise the slice would pay a debt made at 5 % at the pace of 5 % after the share has become 80 %.
 #[must_use]
 pub fn change(paid_until: Monotonic, now: Monotonic, old: RateLimit, new: RateLimit) -> Monotonic {
     if paid_until >= now {
@@ -132,9 +132,9 @@ pub fn change(paid_until: Monotonic, now: Monotonic, old: RateLimit, new: RateLi
 
 /// Returns the instant from which time is free, after the word changed to `paid_until`. `free_from` was that instant before.
 ///
-/// The word alone does not tell it. Example: a refund at 100 ms moves the word from 120 ms to 70 ms. The time is free
-/// from 100 ms on, because until then the process whose turn it is sleeps. A charge at 130 ms moves the word to 90
-/// ms: the time is still free since 100 ms.
+/// The word alone does not show this instant. Example: a refund at 100 ms moves the word from 120 ms to 70 ms. The time is
+/// free from 100 ms on, because the process whose turn it is sleeps until then. A charge at 130 ms moves the word to 90 ms,
+/// and the time is still free since 100 ms.
 #[must_use]
 pub fn free_from(free_from: Monotonic, paid_until: Monotonic, now: Monotonic) -> Monotonic {
     if paid_until > now {
@@ -146,14 +146,14 @@ pub fn free_from(free_from: Monotonic, paid_until: Monotonic, now: Monotonic) ->
     }
 }
 
-/// Returns the instant of [`free_from`] for a reader that finds both words. The writer changes one after the other; if they
-/// contradict each other, `paid_until` holds.
+/// Returns the instant of [`free_from`] for a reader that finds both words. The writer changes one after the other. If they
+/// contradict each other, the result follows `paid_until`.
 #[must_use]
 pub fn free_since(paid_until: Monotonic, free_from: Monotonic, now: Monotonic) -> Monotonic {
     if paid_until > now || free_from > now { paid_until } else { free_from }
 }
 
-/// Returns true if a refund must wake a sleeper with the deadline `sleeps_until`, because the sleeper is due earlier
+/// Returns true if a refund must wake a sleeper with the deadline `sleeps_until`, because the sleeper may launch earlier
 /// now.
 #[must_use]
 pub fn wakes(sleeps_until: Monotonic, paid_until: Monotonic, now: Monotonic) -> bool {

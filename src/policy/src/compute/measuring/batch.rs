@@ -1,10 +1,10 @@
 //! A batch: launches of one thread on one stream that are measured together between two timing events.
 //!
-//! A timing event occupies its stream for 1 to 5 us: its cost ([`EventCost`](super::event_clock::EventCost)). A long
-//! kernel gets two events of its own. Small kernels share two events around about 2 ms of predicted work. The thread
-//! closes its batch before each wait of the library; otherwise the wait would be charged as GPU time.
+//! A timing event occupies its stream for 1 to 5 us. That is its cost ([`EventCost`](super::event_clock::EventCost)). A
+//! long kernel gets two events of its own. Small kernels share two events around about 2 ms of predicted work. The thread
+//! closes its batch before each wait of the library. Otherwise the wait would be charged as GPU time.
 //!
-//! The stream may be idle inside a batch because the host was late. The batch records that time by its cause:
+//! The stream may be idle inside a batch because the host was late. The batch records that time by its causes:
 //!
 //! - `idle_before_first`: before the first kernel, until its launch returned.
 //! - `idle_between`: between launches, while the host was outside the driver.
@@ -21,15 +21,15 @@ use crate::time::{GpuTime, WallTime};
 /// Time after the end of GPU work in which a waiting host returns. It is 50 us for a host that sleeps, and a tenth of that for
 /// one that spins.
 ///
-/// This time of a batch with waits is left to the estimates. Otherwise a program that repeatedly launches 20 us and
-/// waits would be charged for its return: a tenth too much.
+/// In a batch with waits, the estimates decide about this time. Otherwise a program that repeatedly launches 20 us and
+/// waits would be charged for the host's return, which is a tenth too much.
 pub const HOST_RETURN: WallTime = WallTime::from_micros(50);
 
 /// Time for which a batch may stay open: 10 ms. Example: kernels become longer, and the host waits for
 /// each. Without this bound they would stay unmeasured until the predicted work fills a batch.
 pub const OLDEST_BATCH: WallTime = WallTime::from_millis(10);
 
-/// Keys of one batch that can learn from it. Launches of further keys are charged all the same.
+/// Number of keys of a batch that can learn from it. Launches of further keys are charged all the same.
 const BATCH_PARTS: usize = 8;
 
 /// A batch of launches between two events.
@@ -48,13 +48,13 @@ pub struct Batch {
     pub(super) awaited: WallTime,
     pub(super) idle_after_last: WallTime,
     pub(super) close_delay: WallTime,
-    /// True if all estimates that were prepaid rest on measurements.
+    /// True if all estimates of the launches come from measurements.
     pub(super) is_certain: bool,
     pub(super) parts: [Option<BatchPart>; BATCH_PARTS],
 }
 
 impl Batch {
-    /// Opens a batch whose opening event has just been recorded, where an event costs `event`.
+    /// Opens a batch after its opening event has been recorded. `event` is the cost of an event.
     #[must_use]
     pub fn open(timing: Timing, event: WallTime) -> Self {
         Self {
@@ -98,7 +98,7 @@ impl Batch {
         self.launches == 0
     }
 
-    /// Returns how the launches are measured.
+    /// Returns the way in which the launches are measured.
     #[must_use]
     pub const fn timing(&self) -> Timing {
         self.timing
@@ -116,18 +116,18 @@ impl Batch {
         self.predicted
     }
 
-    /// Records the return of the first launch from the driver: it came `idle` after the record of the opening event. If that
-    /// event had to wait for another event ([`delay`](super::when_alone::delay)), `idle` counts from the instant at which the GPU
+    /// Records the return of the first launch from the driver, `idle` after the record of the opening event. If that event
+    /// had to wait for another event ([`delay`](super::when_alone::delay)), `idle` counts from the instant at which the GPU
     /// passed that other event.
     pub const fn set_idle_before_first(&mut self, idle: WallTime) {
         self.idle_before_first = idle;
     }
 
-    /// Records that the host waited for the GPU. The host was inside the driver for `inside`: since the first
-    /// launch into the empty stream ([`Spell`]), or in the wait alone.
+    /// Records that the host waited for the GPU. The host was inside the driver for `inside`. That is the time since the
+    /// first launch into the empty stream ([`Spell`]), or the wait alone.
     ///
-    /// Time beyond the predicted work may have been idle, for two reasons. A launch may take longer than its kernel.
-    /// And the host returns some time after the GPU's end, on a busy machine much later.
+    /// The stream may have been idle for the time beyond the predicted work, for two reasons. A launch may take longer than
+    /// its kernel. And the host returns some time after the GPU's end, on a busy machine much later.
     #[inline]
     pub fn host_synchronised(&mut self, inside: WallTime) {
         let idle = inside.saturating_sub(self.unawaited());
@@ -140,9 +140,8 @@ impl Batch {
         self.predicted.saturating_sub(self.awaited)
     }
 
-    /// Records that the stream may have been idle for `time` because of the host. This is the time between the
-    /// return of one driver call and the entry of the next. After a wait for the stream it extends to the return of
-    /// the launch.
+    /// Records that the stream may have been idle for `time` because of the host. This is the time between the return of
+    /// one driver call and the entry of the next. After a wait for the stream, it extends to the return of the launch.
     #[inline]
     pub const fn add_idle_between(&mut self, time: WallTime) {
         self.idle_between = self.idle_between.saturating_add(time);
@@ -154,13 +153,13 @@ impl Batch {
         self.idle_after_last = idle;
     }
 
-    /// Records that the closing event reached the stream `delay` after the close, because of the host. A host
-    /// without a delay is late by less than [`HOST_RETURN`], which does not count.
+    /// Records that the closing event reached the stream `delay` after the close, because of the host. A host without a
+    /// delay is late by less than [`HOST_RETURN`], and this does not count.
     pub fn set_close_delay(&mut self, delay: WallTime) {
         self.close_delay = if delay > HOST_RETURN { delay } else { WallTime::ZERO };
     }
 
-    /// Adds a launch that was prepaid by this estimate. Returns whether the batch is full and must be closed.
+    /// Adds a launch that was prepaid by this estimate. Returns true if the batch is full and must be closed.
     #[inline]
     pub fn add(&mut self, key: &Key, estimate: &Estimate) -> bool {
         // A batch is closed long before its launches fill the counter.
@@ -200,21 +199,21 @@ impl Batch {
         self.parts.iter().flatten()
     }
 
-    /// Returns the outcome that the keys learn from, if the whole batch was measured.
+    /// Returns the outcome from which the keys learn, if the whole batch was measured.
     #[must_use]
     pub const fn outcome(&self, charged: GpuTime, duration: WallTime) -> Outcome {
         Outcome { charged, charged_predicted: self.prepaid, duration, duration_predicted: self.predicted }
     }
 }
 
-/// A busy spell: from the first launch into an empty stream to the next wait for the stream. Batches may be closed
-/// and opened in it.
+/// A busy spell: the time from the first launch into an empty stream to the next wait for the stream. The thread may close
+/// and open batches in it.
 ///
 /// Example: a launch of 10 us delays a kernel of 5 us. The stream is idle for half of the time although the host
 /// never leaves the driver. So all time inside the driver beyond the predicted work may have been idle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Spell {
-    /// Predicted duration of the batches that were closed in the spell, and the part that counts as idle in them.
+    /// Predicted duration of the batches that were closed in the spell. `counted` is the part that counts as idle in them.
     predicted: WallTime,
     counted: WallTime,
 }
@@ -227,8 +226,8 @@ impl Spell {
         inside.saturating_sub(self.predicted.saturating_add(self.counted))
     }
 
-    /// Returns true if the stream may have become empty `passed` after the spell began. It may if at most `last`
-    /// of predicted work is left. `open` is the open batch.
+    /// Returns true if the stream may have become empty `passed` after the spell began. It may have if at most `last` of
+    /// predicted work is left. `open` is the open batch.
     #[must_use]
     pub fn may_have_ended(&self, open: Option<&Batch>, passed: WallTime, last: WallTime) -> bool {
         let predicted = self.predicted.saturating_add(open.map_or(WallTime::ZERO, Batch::unawaited));

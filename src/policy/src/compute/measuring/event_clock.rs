@@ -1,7 +1,7 @@
 //! The clock of timing events: its position on the monotonic clock, and the cost of an event.
 //!
-//! The GPU dates events by a clock of its own. The driver tells the difference of two events as a float of
-//! milliseconds. Three types turn this into instants:
+//! The GPU dates events by a clock of its own. The driver returns the difference of two events as a float of milliseconds.
+//! Three types turn this into instants:
 //!
 //! - [`EventCost`]: the time that an event itself takes.
 //! - [`EventEpoch`]: the position of an event on the time line of its context.
@@ -24,25 +24,24 @@ impl EventTime {
         Self(nanoseconds)
     }
 
-    /// Returns the time since an earlier event; none if `earlier` is later.
+    /// Returns the time since an earlier event; zero if `earlier` is later.
     #[must_use]
     pub const fn since(self, earlier: Self) -> WallTime {
         WallTime::from_nanos(self.0.saturating_sub(earlier.0))
     }
 }
 
-/// Largest distance of two events with nothing in between: 2 us, two steps of the slowest clock of a
-/// driver.
+/// Largest distance of two events with no work in between: 2 us, two steps of the slowest clock of a driver.
 const MOST_ADJACENT: WallTime = WallTime::from_micros(2);
 
-/// Returns true if a stream was empty before an event. `before` and `event` are the times of the previous event and of
-/// this one, and `cost` is the cost of an event ([`EventCost`]).
+/// Returns true if a stream was empty before an event. `before` and `event` are the times of the previous event and of this
+/// event, and `cost` is the cost of an event ([`EventCost`]).
 #[must_use]
 pub fn was_idle(before: EventTime, event: EventTime, cost: WallTime) -> bool {
     event.since(before) > MOST_ADJACENT.saturating_add(cost)
 }
 
-/// The time for which a timing event occupies its stream, measured with events in a row.
+/// The time for which a timing event occupies its stream. It is measured with events in a row.
 ///
 /// A host that records the next event late makes the distance larger. Nothing makes it smaller. So the shortest
 /// distance is right up to a step of the event clock. The cost is the mean of all distances within one step of the
@@ -54,16 +53,16 @@ pub struct EventCost {
     count: u64,
 }
 
-/// Largest cost of an event: 20 us. A larger distance has other work in it.
+/// Largest cost of an event: 20 us. Two events at a larger distance have other work between them.
 const MOST_COST: WallTime = WallTime::from_micros(20);
 
-/// Events in a row that a thread records once for each context, behind its first work.
+/// Events in a row that a thread records once for each context, after its first work.
 pub const AT_FIRST: usize = 8;
 
 impl EventCost {
     /// Adds the distance of two events in a row.
     pub fn adjacent(&mut self, apart: WallTime) {
-        // One step of a clock of 1 us.
+        // One step of a clock whose steps are 1 us.
         let near = MOST_ADJACENT.part(2);
         if apart > MOST_COST {
             return;
@@ -76,7 +75,7 @@ impl EventCost {
         }
     }
 
-    /// Returns the cost; none while it is unknown.
+    /// Returns the cost; zero while it is unknown.
     #[must_use]
     pub const fn get(&self) -> WallTime {
         self.sum.part(self.count)
@@ -85,22 +84,21 @@ impl EventCost {
 
 /// Calibration of the event clock: the offset from event time to the monotonic clock.
 ///
-/// Each event gives two bounds, because the GPU passes it after the host records it and before the host sees it
+/// Each event gives two bounds. The GPU passes the event after the host records it, and before the host sees that it has
 /// passed:
 ///
 /// - lower bound: host time of the record minus event time;
 /// - upper bound: host time of the observation minus event time.
 ///
-/// The offset lies between the largest lower bound and the smallest upper bound. The lower bound is exact where a
-/// stream is idle at times. If no stream is ever idle, it is far too small. Then the upper bound is good to a
-/// fraction of the worker's millisecond.
+/// The offset lies between the largest lower bound and the smallest upper bound. The lower bound is exact if a stream is
+/// sometimes idle. If no stream is ever idle, the lower bound is far too small. The upper bound is then exact to a fraction
+/// of the worker's millisecond.
 ///
-/// Risk: the clocks drift, and the host's clock may jump. So a bound counts for 0.1 to 0.2 s only. The offset
-/// changes only when a bound requires it. Each time it falls, later intervals fall on time that is covered already, and are not
-/// charged.
+/// Risk: the clocks drift, and the host's clock may jump. So a bound counts only for 0.1 to 0.2 s. The offset changes only
+/// when a bound requires it. When it falls, later intervals fall on time that is covered already, and are not charged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ClockOffset {
-    /// The bounds of the present tenth of a second, and of the one before.
+    /// The bounds of the present tenth of a second, and of the tenth before.
     bounds: [Bounds; 2],
     since: Monotonic,
     offset: Option<i64>,
@@ -117,25 +115,25 @@ struct Bounds {
 /// Time for which observations are combined: 0.1 s, in which a busy stream gives a hundred.
 const TOGETHER: WallTime = WallTime::from_millis(100);
 
-/// Nanoseconds of drift between the clocks while observations count: 20 us, 1/10,000 of 0.2 s. Oscillators of
-/// computers are at least that exact.
+/// Nanoseconds by which the clocks may drift while observations count: 20 us, 1/10,000 of 0.2 s. Oscillators of computers
+/// are at least that exact.
 const DRIFT: i64 = 20_000;
 
-/// Nanoseconds by which the latest observation of all may be late. The worker looks every millisecond, and may be late
-/// itself.
+/// Nanoseconds by which the latest of all observations may be late. The worker looks every millisecond, and may itself be
+/// late.
 const MOST_POLL_DELAY: i64 = 2_000_000;
 
 /// Time for which the base event of a context is used: one second.
 const BASE_EVENT_LASTS: WallTime = WallTime::from_millis(1_000);
 
 impl ClockOffset {
-    /// Adds a record: the host recorded the event of time `event` at the instant `host`. The caller knows it once the
-    /// event has passed.
+    /// Adds a record: the host recorded the event of time `event` at the instant `host`. The caller knows the time of the
+    /// event only after the event has passed.
     pub fn recorded(&mut self, host: Monotonic, event: EventTime) {
         self.rotate_bounds(host);
         let offset = host.nanos().wrapping_sub(event.0).cast_signed();
         if self.below().is_some_and(|below| offset > below.saturating_add(DRIFT)) {
-            // Impossible, unless the host's clock has jumped.
+            // This is impossible, unless the host's clock has jumped.
             self.bounds = [Bounds::default(); 2];
         }
         let [current, _] = &mut self.bounds;
@@ -181,8 +179,8 @@ impl ClockOffset {
 
 /// The time line of a context.
 ///
-/// The driver tells the milliseconds between two events as a float with a mantissa of 24 bits. After ten seconds such
-/// a value is half a microsecond off. So the base event is replaced every second.
+/// The driver returns the milliseconds between two events as a float with a mantissa of 24 bits. After ten seconds such a
+/// value is half a microsecond off. So the base event is replaced every second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct EventEpoch {
     /// Time of the base event.
@@ -216,7 +214,7 @@ impl EventEpoch {
     }
 }
 
-/// Converts the driver's milliseconds to nanoseconds. `None` for values that are not finite or beyond 139 years.
+/// Converts the driver's milliseconds to nanoseconds. `None`: the value is not finite or is beyond 139 years.
 ///
 /// The conversion is exact: it uses the mantissa and the exponent of the float as integers.
 #[must_use]
@@ -321,8 +319,8 @@ mod tests {
     #[test]
     fn clocks_that_drift_apart_do_not_jump() {
         let mut offset = ClockOffset::default();
-        // Kernels of 20 ms on two streams, in which the event clock gains 500 ns. The second kernel has not been seen
-        // to end.
+        // Kernels of 20 ms run on two streams, and the event clock gains 500 ns meanwhile. The end of the second kernel has
+        // not been seen.
         recorded(&mut offset, SECOND, 0);
         passed(&mut offset, SECOND + 20_000_000, 20_000_500);
         recorded(&mut offset, SECOND + 6_000, 6_000);
@@ -337,7 +335,7 @@ mod tests {
         for event in (0..SECOND).step_by(1_000_000) {
             let host = SECOND + event + event / 100;
             passed(&mut offset, host, event);
-            // The part that two tenths of a second hide, and the delay of a late observation.
+            // The bound is the part that two tenths of a second hide, and the delay of a late observation.
             assert!(
                 instant(&offset, event).unwrap().abs_diff(host) <= 2_000_000 + MOST_POLL_DELAY.unsigned_abs(),
                 "{event}"

@@ -4,9 +4,9 @@ use crate::time::WallTime;
 
 /// The part of recent busy intervals that was newly covered, averaged over the slice.
 ///
-/// Of two intervals that overlap, the one that is measured first is charged. So a single charge is no
-/// measure: a process whose measurements always arrive second would learn that its kernels cost nothing. Therefore an
-/// estimate learns its own duration times this average. The sum of all learned times is the sum of all charges.
+/// Of two intervals that overlap, the one that is measured first is charged. So a single charge is no measure of a cost: a
+/// process that is always measured second would learn that its kernels cost nothing. Therefore an estimate learns its own
+/// duration times this average. The sum of all learned times is the sum of all charges.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Overlap {
     measured: WallTime,
@@ -20,20 +20,20 @@ impl Default for Overlap {
     }
 }
 
-/// Busy time of the average: 20 ms, ten batches. Processes that start together overlap in their first
-/// work only. A longer average would let them take too much for as long.
+/// Busy time of the average: 20 ms, ten batches. Processes that start together overlap only in their first work. With a
+/// longer average they would take too much for a longer time.
 const OVERLAP_WINDOW: WallTime = WallTime::from_millis(20);
 /// Bits of one sum in a word: a sum is at most [`OVERLAP_WINDOW`], in nanoseconds.
 const HALF: u32 = 32;
 
 impl Overlap {
-    /// Returns both sums in one word, so that processes that share it never read one without the other.
+    /// Returns both sums in one word, so that the processes that share the word always read both of one instant.
     #[must_use]
     pub const fn word(&self) -> u64 {
         self.measured.nanos() << HALF | self.covered.nanos()
     }
 
-    /// Reads a word. A word of 0 is unknown. Any other value gives a part of at most the whole.
+    /// Reads a word. A word of 0 stands for no observations. Any other value gives a part of at most the whole.
     #[must_use]
     pub fn from_word(word: u64) -> Self {
         if word == 0 {
@@ -61,7 +61,7 @@ impl Overlap {
         }
     }
 
-    /// Returns the newly covered part of `length` on average; all of it while nothing is known.
+    /// Returns the part of `length` that is newly covered on average. Without observations this is all of it.
     #[must_use]
     pub fn part(&self, length: WallTime) -> WallTime {
         length.scaled(self.covered.nanos(), self.measured.nanos()).unwrap_or(length)

@@ -1,10 +1,10 @@
 //! Busy intervals of the slice's other processes, read from a shared ring.
 //!
-//! The union of busy intervals covers all processes of a slice. Without it, two processes get two percentage points
-//! too little each, because an interval of one contains the time slices of the other.
+//! The union of busy intervals covers all processes of a slice. Without it, two processes get two percentage points too
+//! little each, because an interval of one process contains the time slices of the other.
 //!
-//! Each interval gets a place in a ring, in the order of arrival. A process charges only the part that lower places
-//! leave uncovered. So no two processes charge the same nanosecond, and no process waits for another.
+//! Each interval gets a place in a ring, in the order of arrival. A process charges only the part that the intervals at
+//! lower places leave uncovered. So no two processes charge the same nanosecond, and no process waits for another.
 //!
 //! These functions touch no shared memory. The caller takes a place by `fetch_add`, writes the times and then the
 //! ticket, and reads them back in the opposite order.
@@ -12,13 +12,13 @@
 use super::union::BusyUnion;
 use crate::time::{MOST_GPU_TIME, Monotonic, WallTime};
 
-/// Time for which a place may stay unwritten before a reader skips it: 2 ms. Its owner was killed or suspended
-/// between taking and writing it.
+/// Time for which a place may stay unwritten before a reader skips it: 2 ms. The process that took the place was killed or
+/// suspended before it wrote.
 pub const SKIP_UNWRITTEN_AFTER: WallTime = WallTime::from_millis(2);
-/// Time by which the end of an interval may lie in the future: 1 s. The clocks of processes differ by less.
+/// Time by which the end of an interval may lie in the future: 1 s. The clocks of processes differ by less than this.
 const PROCESS_CLOCK_SKEW: WallTime = WallTime::from_millis(1_000);
 
-/// Contexts of a process that have different numbers. The driver gives each context its own time slices.
+/// Number of contexts of a process that have different numbers. The driver gives each context its own time slices.
 const CONTEXT_NUMBERS: u64 = 64;
 
 /// An interval in which a context had work in flight.
@@ -26,7 +26,7 @@ const CONTEXT_NUMBERS: u64 = 64;
 pub struct Interval {
     /// The instant from which the GPU could run the work.
     pub start: Monotonic,
-    /// The end of the work, or the instant up to which it was seen to run.
+    /// The end of the work, or the latest instant at which it was seen to run.
     pub end: Monotonic,
     /// Number of the context in its slice: [`context`].
     pub context: u16,
@@ -35,7 +35,7 @@ pub struct Interval {
 }
 
 impl Interval {
-    /// Returns true if the interval may be true at the instant `now`. Another process may have written it.
+    /// Returns true if the interval is possible at the instant `now`. Another process may have written anything.
     #[must_use]
     pub fn is_sane(&self, now: Monotonic) -> bool {
         self.start <= self.end
@@ -49,7 +49,7 @@ impl Interval {
         self.end.since(self.start)
     }
 
-    /// Returns the number of the process in the slice: its slot, of which high bits are lost.
+    /// Returns the number of the process in the slice: its slot, without its high bits.
     #[must_use]
     pub fn process(&self) -> u32 {
         process_of(self.context)
@@ -91,8 +91,8 @@ impl IntervalEntry {
         Self { ticket: place.saturating_add(1), interval }
     }
 
-    /// Returns the interval at a place, if the ticket is that place's and the interval is valid: it ends at most a second after
-    /// `now`.
+    /// Returns the interval at a place, if the ticket belongs to this place and the interval is valid. A valid interval
+    /// ends at most a second after `now`.
     #[must_use]
     pub fn told_at(&self, place: u64, now: Monotonic) -> Option<Interval> {
         let is_there = self.ticket == place.saturating_add(1);
@@ -118,7 +118,7 @@ impl RingReader {
     /// Covers the intervals of all places below `to`, in a ring of `slots` places. `entry` reads the content of a
     /// slot.
     ///
-    /// Returns false if a place is not written yet. The caller tries again later and charges nothing until then.
+    /// Returns false if a place is not written yet. The caller then tries again later and charges nothing until then.
     /// Places that were overwritten a round later are lost. Invalid intervals are ignored.
     pub fn read(
         &mut self,
@@ -128,7 +128,7 @@ impl RingReader {
         mut entry: impl FnMut(u64) -> IntervalEntry,
     ) -> bool {
         if self.next.saturating_sub(to) > slots {
-            // No reader is ahead of the count by a whole round: another process has overwritten the count.
+            // No reader is a whole round ahead of the count. So another process has overwritten the count.
             *self = Self::new(to);
         }
         self.next = self.next.max(to.saturating_sub(slots));
@@ -146,7 +146,7 @@ impl RingReader {
         true
     }
 
-    /// Returns true if the wait is over. All places that were taken before the wait began share one wait.
+    /// Returns true if the wait has ended. All places that were taken before the wait began share one wait.
     fn poll_wait(&mut self, to: u64, now: Monotonic) -> bool {
         let (since, _) = *self.waits.get_or_insert((now, to));
         now.since(since) >= SKIP_UNWRITTEN_AFTER

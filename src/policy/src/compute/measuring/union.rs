@@ -2,14 +2,14 @@
 
 use crate::time::{Monotonic, WallTime};
 
-/// Intervals that are kept apart. Example: work of 1 ms between gaps, beside a kernel of 0.1 s that is seen to end
-/// later, needs a hundred.
+/// The most intervals that are kept apart. Example: work of 1 ms between gaps needs a hundred, if a kernel of 0.1 s beside
+/// it is seen to end later.
 const APART: usize = 128;
 
 /// A union of intervals in bounded memory.
 ///
-/// It is a set of disjoint intervals and no high-water mark. Measurements of several streams arrive out of order, and
-/// below a mark the later ones would not be charged.
+/// It is a set of disjoint intervals and not a high-water mark. Measurements of several streams arrive out of order. With a
+/// mark, intervals below it would not be charged.
 #[derive(Debug, Clone, Default)]
 pub struct BusyUnion {
     /// Disjoint intervals, in order, with gaps between them.

@@ -6,8 +6,8 @@ use crate::time::WallTime;
 
 /// Longest time that the GPU takes to switch from one process to another: 0.1 ms. Public reports say 20 to 100 us.
 ///
-/// No kernel runs in that time, so this part of the first batch of a time slice is left to the estimates. Otherwise the batches
-/// of two processes would be 1 % too long.
+/// No kernel runs in that time. So for this part of the first batch of a time slice the estimates decide. Otherwise the
+/// batches of two processes would be 1 % too long.
 pub const LONGEST_SWITCH: WallTime = WallTime::from_micros(100);
 
 /// State of the stream when a batch on it was opened.
@@ -17,20 +17,21 @@ pub enum Opening {
     Busy,
     /// Empty: the opening event passed at once, and the first kernel began when its launch returned.
     Idle,
-    /// Empty, and the GPU came from another process of the slice meanwhile. For launches of known cost only.
+    /// Empty, and the GPU meanwhile switched from another process of the slice. Only for launches of known cost.
     Switched,
 }
 
 /// The update of the estimates by a measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EstimateUpdate {
-    /// The duration of one launch.
+    /// The estimate learns the duration of one launch.
     Single,
-    /// The sum of several launches.
+    /// The estimates learn from the sum of several launches.
     Batch,
-    /// Nothing: the host left the stream idle. The caller calls [`Sampler::note_gaps`](super::when_alone::Sampler::note_gaps).
+    /// The estimates learn nothing, because the host left the stream idle. The caller calls
+    /// [`Sampler::note_gaps`](super::when_alone::Sampler::note_gaps).
     Gaps,
-    /// Nothing this time.
+    /// The estimates learn nothing this time.
     Nothing,
 }
 
@@ -39,31 +40,31 @@ pub enum EstimateUpdate {
 pub struct Verdict {
     /// Duration of the launches.
     pub length: WallTime,
-    /// Time for which the launches waited for timing events. On a busy stream these are the closing event of
-    /// the batch before and the opening event of this one. No other kernel of the stream can run meanwhile, so this
-    /// is the slice's time, but the estimates do not learn from it.
+    /// Time for which the launches waited for timing events. On a busy stream these are the closing event of the previous
+    /// batch and the opening event of this one. No other kernel of the stream can run meanwhile, so this is the slice's
+    /// time, but the estimates do not learn from it.
     pub events: WallTime,
     /// Time between the assumed end of the launches and the closing event.
     pub after: WallTime,
-    /// True if the host was delayed, so that the stream may have been empty when the closing event passed. The
-    /// opening event of the next batch then says nothing: it passed at once.
+    /// True if the host was delayed, so that the stream may have been empty when the closing event passed. The opening
+    /// event of the next batch then passed at once, and shows nothing.
     pub held: bool,
     /// The update of the estimates.
     pub update: EstimateUpdate,
 }
 
 impl Batch {
-    /// Judges a measurement of `measured` between the batch's events, where an event costs `event`.
+    /// Decides about a measurement of `measured` between the batch's events. `event` is the cost of an event.
     ///
-    /// The events bound the work from both sides. It took at most `measured`, and at least `measured` less the time
-    /// for which the stream may have been idle. Between the bounds the estimate decides.
+    /// The events bound the work from both sides. The work took at most `measured`. It took at least `measured` less the
+    /// time for which the stream may have been idle. Between the bounds the estimate decides.
     ///
-    /// Reason for the estimate: with a late host the upper bound charges the slice for idle time. The lower bound lets it run for
-    /// nothing.
+    /// The estimate is necessary if the host was late. The upper bound would charge the slice for idle time. The lower
+    /// bound would let its work run for nothing.
     ///
-    /// Risk: a wrong estimate between two distant bounds would confirm itself. So such a measurement
-    /// does not replace an uncertain estimate. The next launch is measured again, and this one is charged the upper
-    /// bound. Example: a batch of copies returns only when it has ended.
+    /// Risk: a wrong estimate between two distant bounds would confirm itself. So such a measurement does not replace an
+    /// uncertain estimate. The next launch is measured again, and this launch is charged the upper bound. Example: a launch
+    /// of a batch of copies returns only when the copies have ended.
     #[must_use]
     pub fn verdict(&self, measured: WallTime, opening: Opening, event: WallTime) -> Verdict {
         let (way, held) = self.before_first(measured, opening, event);
@@ -92,13 +93,13 @@ impl Batch {
         Verdict { length, events, after, held: !held.is_zero(), update }
     }
 
-    /// Returns two times. The first is from the opening event to the start of the first kernel. For the second, the stream may
-    /// have been idle beyond that.
+    /// Returns two times. The first is the time from the opening event to the start of the first kernel. The second is
+    /// further time for which the stream may have been idle.
     ///
-    /// On a busy stream the event delays the kernel by its cost. On an empty stream a launch takes a few
-    /// microseconds, and the kernel begins at the end of them. A longer launch was delayed. If the delay came before
-    /// the kernel began, the driver loaded code, for example. If it came while the kernel ran, the thread lost its
-    /// processor. A launch that returns after the kernel's end shows the latter.
+    /// On a busy stream the event delays the kernel by its cost. On an empty stream a launch takes a few microseconds, and
+    /// the kernel begins at the end of them. A longer launch was delayed. If the delay came before the kernel began, the
+    /// driver may have loaded code. If it came while the kernel ran, the thread lost its processor. The second case is
+    /// certain if the launch returned after the kernel's end.
     fn before_first(&self, measured: WallTime, opening: Opening, event: WallTime) -> (WallTime, WallTime) {
         let before_first = self.idle_before_first.max(event);
         match opening {
@@ -254,7 +255,7 @@ mod tests {
 
     #[test]
     fn a_launch_that_returns_after_its_kernel_has_ended_teaches_nothing_that_is_not_known() {
-        // A kernel of 400 us, of a thread that loses its processor for 3 ms after the launch.
+        // A kernel takes 400 us, and its thread loses the processor for 3 ms after the launch.
         let verdict_of = |certain| {
             let verdict = single(us(20), certain, us(3_004)).verdict(us(3_008), Opening::Idle, ns(0));
             (verdict.length, verdict.held, verdict.update)
@@ -326,12 +327,12 @@ mod tests {
             batch.set_idle_before_first(ns(0));
             batch
         };
-        // Ten launches of 50 us with kernels of 20 us, and a wait.
+        // Ten launches of 50 us with kernels of 20 us, and then a wait.
         let mut batch = launched(10);
         let spell = Spell::default();
         batch.host_synchronised(spell.left(us(500)));
         assert_eq!(batch.verdict(us(500), Opening::Busy, ns(0)).length, us(200));
-        // The batch is closed after six of them, and the wait comes in the next one.
+        // The batch is closed after six launches, and the wait falls into the next batch.
         let (mut first, mut second) = (launched(6), launched(4));
         let mut spell = Spell::default();
         spell.close(&mut first, us(300));
@@ -341,7 +342,7 @@ mod tests {
         assert!(spell.may_have_ended(None, us(101), us(20)));
         assert!(!spell.may_have_ended(None, us(100), us(20)));
         assert!(!spell.may_have_ended(Some(&launched(1)), us(120), us(20)));
-        // Launches of 5 us delay nothing.
+        // Launches of 5 us delay no kernel.
         let (mut batch, mut spell) = (launched(10), Spell::default());
         spell.close(&mut batch, us(50));
         assert_eq!(batch.verdict(us(210), Opening::Busy, ns(0)).length, us(210));

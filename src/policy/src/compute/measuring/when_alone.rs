@@ -1,16 +1,17 @@
-//! Decides which launches are measured alone, and which in a batch.
+//! Decides for each launch whether it is measured alone or in a batch.
 //!
-//! A long kernel is measured alone, because two events cost little of it. A kernel of unknown cost is measured alone,
-//! because a batch does not tell it apart. After a gap a launch is measured alone, because its events pass within the
-//! gap.
+//! A long kernel is measured alone, because two events cost little compared with it. A kernel of unknown cost is measured
+//! alone, because a batch does not show the cost of one kernel. After a gap a launch is measured alone, because its events
+//! pass within the gap.
 //!
-//! In a program whose batches have gaps, batches teach nothing. There the [`Sampler`] chooses single launches.
+//! In a program whose batches have gaps, the estimates learn nothing from batches. There the [`Sampler`] chooses single
+//! launches.
 
 use super::super::cost::estimate::Estimate;
 use crate::time::WallTime;
 
-/// Work that is measured because it is long takes at least 400 times the cost of one event. A pair costs 0.5 % of the
-/// throughput. [`long`] and [`full`] follow from it.
+/// Work that is measured because it is long takes at least 400 times the cost of one event. So a pair of events costs 0.5 %
+/// of the throughput. [`long`] and [`full`] use this factor.
 const EVENTS: u64 = 400;
 
 /// Duration from which a kernel is measured alone, however little an event costs: 0.5 ms.
@@ -23,51 +24,51 @@ pub const LONG_GRAPH: WallTime = WallTime::from_micros(300);
 /// Predicted duration of the work that fills a batch, however little an event costs: 2 ms.
 pub const FULL: WallTime = WallTime::from_millis(2);
 
-/// Length of a gap after which a launch is measured alone: 50 us. The GPU is idle in the gap, so two events delay nothing.
-/// A batch across such gaps tells little about its kernels.
+/// Length of a gap after which a launch is measured alone: 50 us. The GPU is idle in the gap, so two events delay no
+/// kernel. A batch across such gaps says little about its kernels.
 pub const SPARSE_GAP: WallTime = WallTime::from_micros(50);
 
 /// Gaps below one part in 20 of a batch do not count. A batch with longer gaps is a batch *with gaps*.
 pub(super) const GAPLESS: u64 = 20;
 
-/// One launch in 512 is measured alone where batches have gaps. The constants below follow from this one, except
+/// One launch in 512 is measured alone if batches have gaps. The constants below derive from this one, except
 /// [`CHECK_ONE_IN`].
 const SAMPLED: u32 = 512;
 
-/// Launches after which one is measured alone although its stream may be empty.
+/// Number of launches after which the next launch is measured alone, although its stream may be empty.
 const LATEST: u32 = 2 * SAMPLED;
 
-/// One in eleven waiting launches checks whether it can be measured. A check costs a fifth of a launch.
+/// One in eleven launches that wait checks whether it can be measured. A check costs a fifth of a launch.
 ///
-/// Eleven is a prime that few programs wait after. Example: in a program that waits after each 10 launches, one of
-/// ten can be measured. With 2, 4, 5 or 6 the checks miss it. With 31 they come too rarely before [`LATEST`], and
-/// shares are up to 2.6 points too small.
+/// Eleven is a prime, and few programs wait after each eleven launches. Example: in a program that waits after each 10
+/// launches, one of ten can be measured. With 2, 4, 5 or 6 the checks miss it. With 31 they come too rarely before
+/// [`LATEST`], and shares are up to 2.6 points too small.
 const CHECK_ONE_IN: u32 = 11;
 
-/// Launches that a batch with gaps counts for: eight such batches make one launch due.
+/// The number of launches for which a batch with gaps counts. After eight such batches a launch is measured alone.
 ///
-/// After such a batch, as many launches of [`AFTER_GAPS`] and more are measured alone. If a program has gaps only
-/// when its host is delayed, it soon returns to batches, whose events cost less.
+/// After such a batch, as many launches of [`AFTER_GAPS`] and more are measured alone. If a program has gaps only because
+/// its host is delayed, it soon returns to batches, whose events cost less.
 const GAPPY: u32 = SAMPLED / 8;
 
 /// Duration from which launches are measured alone after a batch with gaps: 0.1 ms.
 ///
-/// A full batch has at most [`GAPLESS`] launches of this duration. If it has gaps, they are 5 us long in the mean, and two
-/// events pass within one.
+/// A full batch has at most [`GAPLESS`] launches of this duration. If it has gaps, they are 5 us long on average, and two
+/// events pass within one gap.
 const AFTER_GAPS: WallTime = FULL.part(GAPLESS);
 
 /// The way to measure a launch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Timing {
-    /// Between two events of its own.
+    /// The launch is measured between two events of its own.
     Single,
-    /// In a batch with others on the same stream.
+    /// The launch is measured in a batch with others on the same stream.
     Batched,
 }
 
 impl Timing {
-    /// Decides how to measure a launch. `known` is its estimate, and kernels of its kind are [`long`] from `long` on.
-    /// Its stream may have been idle for `gap` because of the host.
+    /// Decides about the measurement of a launch. `known` is its estimate. Kernels of its kind are [`long`] from the
+    /// duration `long` on. Its stream may have been idle for `gap` because of the host.
     #[inline]
     #[must_use]
     pub fn of(known: Option<&Estimate>, long: WallTime, gap: WallTime) -> Self {
@@ -77,8 +78,8 @@ impl Timing {
         }
     }
 
-    /// Returns true if a launch with this estimate belongs in a batch, if its stream was idle for less than [`SPARSE_GAP`].
-    /// Kernels of its kind are [`long`] from `long` on.
+    /// Returns true if a launch with this estimate belongs in a batch when its stream was idle for less than
+    /// [`SPARSE_GAP`]. Kernels of its kind are [`long`] from the duration `long` on.
     #[inline]
     #[must_use]
     pub fn is_together(known: &Estimate, long: WallTime) -> bool {
@@ -86,35 +87,36 @@ impl Timing {
     }
 }
 
-/// Returns the duration from which a kernel or a graph is measured alone, where an event costs `event`.
+/// Returns the duration from which on a kernel or a graph is measured alone. `event` is the cost of an event.
 #[must_use]
 pub fn long(is_graph: bool, event: WallTime) -> WallTime {
     beside_events(if is_graph { LONG_GRAPH } else { LONG_KERNEL }, event)
 }
 
-/// Returns the predicted duration of the work that fills a batch, where an event costs `event`.
+/// Returns the predicted duration of the work that fills a batch. `event` is the cost of an event.
 #[must_use]
 pub fn full(event: WallTime) -> WallTime {
     beside_events(FULL, event)
 }
 
-/// Returns the length of work of which two events are a negligible part; at least `least`.
+/// Returns the length of work compared with which two events cost little. It is at least `least`.
 fn beside_events(least: WallTime, event: WallTime) -> WallTime {
     event.saturating_mul(EVENTS).max(least)
 }
 
-/// Returns the time from the record of an event to its passing, in an empty stream where another event was recorded `before`
+/// Returns the time from the record of an event to its passing, in an empty stream. Another event was recorded `before`
 /// ago. Each event costs `event`.
 #[must_use]
 pub const fn delay(before: WallTime, event: WallTime) -> WallTime {
     event.saturating_sub(before)
 }
 
-/// Chooses launches to be measured alone in a program whose batches have gaps and so teach nothing.
+/// Chooses launches to be measured alone, in a program whose batches have gaps, so that the estimates learn nothing from
+/// them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sampler {
     count: u32,
-    /// The count at which a launch is measured alone, or checks whether it can be.
+    /// The count at which a launch is measured alone, or checks whether it can be measured.
     due: u32,
     /// Number of next launches of [`AFTER_GAPS`] and more that are measured alone.
     left: u32,
@@ -127,7 +129,7 @@ impl Default for Sampler {
 }
 
 impl Sampler {
-    /// Counts a launch with this estimate that belongs in a batch. Returns whether it is measured alone instead.
+    /// Counts a launch with this estimate that belongs in a batch. Returns true if it is measured alone instead.
     ///
     /// `may_be_empty` tells whether the stream may have become empty
     /// ([`Spell::may_have_ended`](super::batch::Spell::may_have_ended)). The events around a launch of 10 us into an
@@ -149,7 +151,7 @@ impl Sampler {
         is_due
     }
 
-    /// Returns true if a next launch with this estimate is measured alone, or checks whether it can be.
+    /// Returns true if a next launch with this estimate is measured alone, or checks whether it can be measured.
     #[inline]
     #[must_use]
     pub fn is_due(&self, estimate: &Estimate) -> bool {

@@ -102,7 +102,7 @@ fn naming_the_fixed_file_changes_nothing_where_it_exists() {
     let env = variables(&[("GPUSLICE_CONFIG", FIXED_FILE)]);
     assert_eq!(operator_file(&env), Ok(Some(FIXED_FILE.into())));
     let read = FileRead::Contents(b"GPU_MEM_LIMIT=1g\nNONSENSE=1");
-    // The file is read once, so it is refused once.
+    // The file is read once, so there is one refusal.
     assert_eq!(lines(Config::from_sources(&env, &OperatorFiles { named: read, fixed: read })).len(), 1);
     assert_eq!(lines(Config::from_sources(&env, &NO_FILES)).len(), 1);
 }
@@ -201,7 +201,7 @@ fn numbers_in_a_file_are_the_buss_and_in_the_environment_cudas() {
     assert!(config.counts_on_bus());
     assert_eq!([0, 1].map(|place| config.limits_for(swapped(place)).cores.get()), [1000, 500]);
     assert!(!from_env(&[("GPU_MEM_LIMIT", "0=1g,1=2g")]).counts_on_bus());
-    // A device with an unknown bus number has no limit here; the library refuses before that matters.
+    // A device with an unknown bus number has no limit here. The library refuses GPU work before such a device is used.
     assert_eq!(config.limits_for(DeviceIdentity { bus: None, ..device(1) }).cores, Permille::FULL);
 }
 

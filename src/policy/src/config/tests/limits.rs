@@ -32,7 +32,7 @@ fn a_whole_share_under_the_fixed_policy_is_no_limit() {
         let config = from_env(list);
         assert!(config.is_unlimited(), "{list:?}");
     }
-    // A program that names a region joins its slice, whose share may be another one and may change.
+    // A program that names a region joins its slice. The share of that slice may be another one and may change.
     for share in ["GPU_CORE_PERCENT", "CUDA_DEVICE_SM_LIMIT"] {
         assert!(!from_env(&[(share, "100"), ("GPUSLICE_REGION", "/dev/shm/a")]).is_unlimited(), "{share}");
     }
