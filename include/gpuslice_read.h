@@ -42,7 +42,7 @@ extern "C" {
 #endif
 
 /* The version of this header. Later versions add to it; a change that would break programs needs another soname. */
-#define GPUSLICE_API_VERSION 2u
+#define GPUSLICE_API_VERSION 3u
 
 /* `memory_limit` of a device without a memory limit. */
 #define GPUSLICE_NO_LIMIT UINT64_MAX
@@ -81,7 +81,9 @@ enum gpuslice_meter {
     GPUSLICE_METER_EVENTS = 1,          /* by timing events, without a correction */
     GPUSLICE_METER_EVENTS_AND_NVML = 2, /* by timing events; the time of programs that publish nothing counts too */
     GPUSLICE_METER_NVML = 3,            /* by NVML alone */
-    GPUSLICE_METER_ESTIMATES = 4        /* events fail: by estimates */
+    GPUSLICE_METER_ESTIMATES = 4,       /* events fail: by estimates */
+    GPUSLICE_METER_EVENTS_REPLAYED = 5, /* by timing events, corrected by the intervals of the other slices */
+    GPUSLICE_METER_EVENTS_REPLAYED_AND_NVML = 6 /* the same; the time of programs that publish nothing counts too */
 };
 
 /* An open slice. */

@@ -3,6 +3,7 @@
 //! New fields come at the end of a structure, eight bytes at a time. So older callers find the fields that they know.
 
 use crate::boundary::Plain;
+use gpuslice_policy::compute::attribution::source::Measured;
 use gpuslice_policy::config::{CorePolicy, Priority};
 use gpuslice_region::ProcessView;
 
@@ -108,7 +109,8 @@ impl DeviceFigures {
             },
             weight: limits.sharing.weight,
             oversubscribe: limits.oversubscribe.into(),
-            meter: read.measure_source,
+            // The word has a reason beside the source. The figure has the source alone.
+            meter: Measured::by(Measured::of_word(read.measure_source).source).word(),
             factor_millionths: read.correction,
             held_by_contexts: read.contexts,
         }

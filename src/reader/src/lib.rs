@@ -28,7 +28,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
 /// The version of the interface. Each addition increases it. A change that would break programs needs another soname.
-const API_VERSION: u32 = 2;
+const API_VERSION: u32 = 3;
 
 /// An open slice.
 #[derive(Debug)]

@@ -28,7 +28,18 @@ fn numbers() -> Vec<(String, u64)> {
     let of_enumerations = [
         ("POLICY", &["FIXED", "EQUAL", "BEST_EFFORT"] as &[&str]),
         ("PRIORITY", &["NORMAL", "HIGH", "LOW"]),
-        ("METER", &["NONE", "EVENTS", "EVENTS_AND_NVML", "NVML", "ESTIMATES"]),
+        (
+            "METER",
+            &[
+                "NONE",
+                "EVENTS",
+                "EVENTS_AND_NVML",
+                "NVML",
+                "ESTIMATES",
+                "EVENTS_REPLAYED",
+                "EVENTS_REPLAYED_AND_NVML",
+            ],
+        ),
     ];
     for (kind, names) in of_enumerations {
         numbers.extend((0..).zip(names).map(|(value, name)| (format!("GPUSLICE_{kind}_{name}"), value)));

@@ -11,6 +11,7 @@ use crate::{
 use core::ffi::{CStr, c_char, c_int};
 use core::mem::{MaybeUninit, size_of};
 use core::ptr;
+use gpuslice_policy::compute::attribution::source::{Measured, Source, Why};
 use gpuslice_policy::config::{CorePolicy, Priority};
 use gpuslice_policy::time::{GpuTime, WallTime};
 use gpuslice_region::layout::{FIGURES, VERSION};
@@ -132,6 +133,9 @@ impl Handle {
     }
 }
 
+/// The last source, and a reason beside it in the same word.
+const WITH_REASON: Measured = Measured { source: Source::ReplayedWhole, why: Some(Why::Mig) };
+
 #[test]
 fn all_figures_of_a_device_come_through() {
     let bench = Bench::new();
@@ -144,7 +148,7 @@ fn all_figures_of_a_device_come_through() {
     bench.member.set_queued(bench.device, GpuTime::from_nanos(13));
     bench.member.count_copied(bench.device, GpuTime::from_nanos(14));
     bench.member.count_launches(bench.device, 15);
-    bench.member.set_measure_source(bench.device, 2);
+    bench.member.set_measure_source(bench.device, WITH_REASON.word());
     bench.member.set_correction(bench.device, 500_000);
     // The test writes these words itself, because no member writes them here.
     let at = |name: &str| FIGURES.iter().find(|(known, _)| *known == name).unwrap().1 as u64;
@@ -170,7 +174,7 @@ fn all_figures_of_a_device_come_through() {
     assert_eq!(time, [9, 11, 12, 13, 14, 15]);
     let settings = [read.share_permille, read.policy, read.priority, read.weight, read.oversubscribe];
     assert_eq!(settings, [250, 2, 2, 7, 1]);
-    assert_eq!((read.uuid, read.number, read.meter, read.factor_millionths), (UUID.0, 0, 2, 500_000));
+    assert_eq!((read.uuid, read.number, read.meter, read.factor_millionths), (UUID.0, 0, 6, 500_000));
     assert_eq!(read.paid_until_ns, bench.member.paid_until(bench.device).nanos());
     let later = bench.open().device(0).unwrap();
     assert!(read.read_at_ns > 0 && later.read_at_ns >= read.read_at_ns);
