@@ -1,6 +1,6 @@
 //! Tests a process that has no measurement but NVML's samples.
 
-use gpuslice_policy::compute::attribution::nvml_only::{Learned, NvmlCostModel, PrepaymentHistory};
+use gpuslice_policy::compute::attribution::nvml_only::{Learned, NvmlCostModel};
 use gpuslice_policy::compute::attribution::nvml_windows::Sample;
 use gpuslice_policy::compute::cost::estimate::Estimate;
 use gpuslice_policy::time::{GpuTime, GpuTimeChange, Monotonic};
@@ -8,6 +8,7 @@ use gpuslice_policy::time::{GpuTime, GpuTimeChange, Monotonic};
 use crate::shim::{Paid, Shim, Wait};
 use crate::slice::Slice;
 use crate::world::World;
+use gpuslice_policy::compute::attribution::prepayments::PrepaymentHistory;
 
 /// The state of such a process.
 #[derive(Debug)]

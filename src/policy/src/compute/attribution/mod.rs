@@ -3,6 +3,7 @@
 pub mod correction;
 pub mod nvml_only;
 pub mod nvml_windows;
+pub mod prepayments;
 mod replay;
 pub mod slicing;
 pub mod source;

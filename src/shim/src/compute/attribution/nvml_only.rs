@@ -15,10 +15,9 @@ use crate::os::clock::now as clock_now;
 use crate::os::time_word::TimeWord;
 use crate::slice::device::SliceDevice;
 use crate::slice::handle::Slice;
-use gpuslice_policy::compute::attribution::nvml_only::{
-    FIRST_COST, Learned, NvmlCostModel, PrepaymentHistory,
-};
+use gpuslice_policy::compute::attribution::nvml_only::{FIRST_COST, Learned, NvmlCostModel};
 use gpuslice_policy::compute::attribution::nvml_windows::{self, Use, Window};
+use gpuslice_policy::compute::attribution::prepayments::PrepaymentHistory;
 use gpuslice_policy::compute::attribution::source::{Measured, Source, Why};
 use gpuslice_policy::compute::cost::estimate::Estimate;
 use gpuslice_policy::compute::measuring::batch::Batch;
