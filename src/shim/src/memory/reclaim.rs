@@ -1,14 +1,18 @@
-//! Memory that is given back before a request is refused.
+//! Memory that the library gets back before it refuses a request.
 
 use super::state::Memory;
 use super::{leaving, measurement};
 use gpuslice_region::Device;
 
 impl Memory {
-    /// Makes room for `bytes` bytes before they are refused. The thread brings the pools of this process up to date. The driver
-    /// may have taken memory out of one in a call that is not hooked. Charges that had no exact measurement are reconciled.
-    /// Memory that ended graphs left in their pools is given back. Then the thread waits for memory that streams are about to
-    /// free, and for memory of dead processes, if the bytes fit with it. Returns false if nothing can have changed.
+    /// Tries to make room for `bytes` bytes before the caller refuses them, in this order:
+    ///
+    /// 1. The thread reconciles charges that had no exact measurement.
+    /// 2. It makes the driver release memory that ended graphs left in their pools.
+    /// 3. It reads the driver's counters of pools, because the driver may have released memory in a call that is not hooked.
+    /// 4. It waits for memory that streams are about to free, and for memory of dead processes, if `bytes` then fit.
+    ///
+    /// Returns false if nothing can have changed.
     pub(crate) fn reclaim(&'static self, device: Device, bytes: u64) -> bool {
         let reconciled = measurement::reconcile(self, device, 1);
         let graphs = self.graphs.reclaim(self, device);
