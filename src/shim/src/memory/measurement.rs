@@ -1,15 +1,13 @@
 //! Device memory that a call of the driver took.
 //!
-//! Example: the load of a module takes memory for code and variables, and the driver does not report how much. There are two
-//! sources. *Free memory* of the device costs a few microseconds, and the library reads it before and after a call. But all
-//! processes change it: a change that this process's ledger does not explain may be a neighbour's. *NVML* reports the memory of
-//! this process and takes milliseconds. The library asks it only after a call in which free memory changed in a way that the
-//! ledger does not explain. It compares the answer with the *baseline*: NVML's figure and the ledger at the last instant at which
-//! they agreed.
+//! There are two sources. *Free memory* of the device costs a few microseconds, and the library reads it before and after a call.
+//! But all processes change it: a change that this process's ledger does not explain may be a neighbour's. *NVML* reports the
+//! memory of this process, and takes milliseconds. The library asks it only after a call with such a change. It compares the
+//! answer with the *baseline*: NVML's figure and the ledger at the last instant at which they agreed.
 //!
 //! While other threads of this process take or give back memory, neither source is exact: the ledger is ahead of the driver. Then
 //! the library charges the larger of the two figures. It repeats the comparison as soon as no memory call is under way
-//! ([`reconcile`]). Look-ups of code that have spent their time for measuring ([`LookUpBudget`]) are not measured one by one. A
+//! ([`reconcile`]). Look-ups of code that have spent their time for measuring (`look_up_budget`) are not measured one by one. A
 //! later comparison settles hundreds of them together. The same is true of loads whose memory the image shows.
 //!
 //! If NVML does not know this process, the change of free memory counts, provided that such a call can have taken as much.
@@ -167,13 +165,9 @@ impl CallMeasurement {
         Some(Self { memory, place, context, free, charged, round, calls, kind })
     }
 
-    /// Returns the bytes that the call took of the device. The call has ended. `reserved` bytes are reserved for the call, so the
-    /// ledger has them although they do not count as held yet.
-    ///
-    /// `window` is the change of free memory that the ledger does not explain. If it is zero, the call took nothing, unless its
-    /// bounds exclude that. Otherwise the function asks NVML, if the device has a quota and the budget allows it. `still` is true
-    /// if no other thread took or gave back memory during the call. Only then are both figures exact. If NVML gives no answer,
-    /// the bounds decide which change counts, and the change is noted as an estimate.
+    /// Returns the bytes that the call took of the device. The call has ended. `reserved`: bytes in the ledger that are reserved
+    /// for the call. If free memory changed by more than the ledger explains (`window`), asks NVML. Without an answer the bounds
+    /// decide. `still`: no other thread took or gave back memory during the call, so both figures are exact.
     pub(crate) fn change(&self, reserved: u64, likely: ChangeBounds) -> i64 {
         let (memory, device) = (self.memory, self.place.device);
         let Some(free) = self.kind.device_free(memory) else { return 0 };
@@ -226,12 +220,9 @@ impl CallMeasurement {
     }
 
     /// Compares NVML's figure with the baseline, and returns the bytes that the call took. `since` is the growth since the
-    /// baseline that the ledger does not explain.
-    ///
-    /// If other threads took or gave back memory, or another thread changed the baseline during the call, the comparison is left
-    /// to a later call. The larger of both changes counts until then. Otherwise `since` counts, within the bounds of the call.
-    /// Earlier charges may have been too high. Then `since` is smaller than the bytes of this call. The baseline keeps the
-    /// difference as unsure, and the next comparison refunds it.
+    /// baseline that the ledger does not explain. It counts within the bounds of the call. If other threads took memory meanwhile
+    /// or changed the baseline, a later call compares, and the larger of both changes counts until then. If earlier charges were
+    /// too high, `since` is smaller than this call's bytes. The baseline keeps the difference as unsure, for a later refund.
     fn compare(
         &self,
         baseline: &mut Baseline,
@@ -262,9 +253,8 @@ impl CallMeasurement {
     }
 }
 
-/// Reconciles on the device of the current context, as [`reconcile`] does, with one difference. If the budget of NVML is spent,
-/// and free memory and ledger changed by the same bytes, unsure bytes stay unsure. `own`: number of memory calls of the caller
-/// that are under way.
+/// Reconciles on the device of the current context, as [`reconcile`] does. But if NVML's budget is spent, and free memory and
+/// ledger changed by the same bytes, unsure bytes stay unsure. `own`: number of memory calls of the caller under way.
 #[cold]
 pub(crate) fn reconcile_here(memory: &'static Memory, own: u64) -> bool {
     if !memory.has_any_quota() {
@@ -326,10 +316,8 @@ enum Asking {
 
 /// Compares the ledger with NVML's figure, and charges or refunds the difference. Returns true if it did.
 ///
-/// A comparison needs an instant at which ledger and driver agree. So the thread reads the count of memory calls before the
-/// figures and again after them. If another call began or was under way, or the charge changed, it gives up, and a later call
-/// tries again. If another thread has changed the baseline meanwhile (`round`), the figures do not fit it, and this thread gives
-/// up as well.
+/// A comparison needs an instant at which ledger and driver agree. So the thread gives up if another memory call was under way,
+/// the charge changed, or another thread changed the baseline (`round`). A later call tries again.
 #[cold]
 fn reconcile_by(memory: &'static Memory, device: Device, own: u64, asking: Asking) -> bool {
     let Some(baseline) = memory.baselines.of(device).filter(|_| memory.has_quota(device)) else {
