@@ -1,8 +1,8 @@
 //! Exported entries: the table of symbols, expanded.
 //!
 //! A row without a hook becomes a jump to its target in `slot::JUMP_TARGETS`. A row with a hook becomes a function that finds the
-//! real function and passes it to the hook together with the arguments. All exported names but `dlsym`, `dlvsym` and `dlopen` are
-//! made here.
+//! real function and passes it to the hook together with the arguments. This file makes all exported names but `dlsym`, `dlvsym`
+//! and `dlopen`.
 #![allow(
     non_snake_case,
     clippy::wildcard_imports,
@@ -69,7 +69,7 @@ macro_rules! entry {
             if const { is_nvml(Symbol::$name) } && initialization::is_hidden_from(Symbol::$name) {
                 return status::NVML_UNINITIALIZED;
             }
-            // SAFETY: the hook and the driver's function have one contract for these arguments, and the calling program keeps it.
+            // SAFETY: the hook requires arguments that keep the contract of the driver's function: the calling program keeps it.
             unsafe { $module::$hook(real, $($arg),*) }
         }
     };
@@ -78,7 +78,7 @@ macro_rules! entry {
 /// Address of a function, known when the library is linked.
 struct EntryAddress(*const c_void);
 
-// SAFETY: no code reads or writes through the address.
+// SAFETY: `Sync` requires that threads may share the address: no code reads or writes through it.
 unsafe impl Sync for EntryAddress {}
 
 gpuslice_driver::for_each_symbol! { [entries] }
@@ -100,8 +100,8 @@ mod lookup {
         version: c_int,
         flags: u64,
     ) -> Status {
-        // SAFETY: `lookup::proc_address` needs arguments that keep the driver's contract: they are the calling program's for this
-        // function.
+        // SAFETY: `lookup::proc_address` requires arguments that keep the contract of `cuGetProcAddress`: they are the calling
+        // program's.
         unsafe { lookup::proc_address((real, entry), symbol, output, version, flags) }
     }
 
@@ -113,8 +113,8 @@ mod lookup {
         flags: u64,
         found: *mut CUdriverProcAddressQueryResult,
     ) -> Status {
-        // SAFETY: `lookup::proc_address_v2` needs arguments that keep the driver's contract: they are the calling program's for
-        // this function.
+        // SAFETY: `lookup::proc_address_v2` requires arguments that keep the contract of `cuGetProcAddress_v2`: they are the
+        // calling program's.
         unsafe { lookup::proc_address_v2((real, entry), symbol, output, version, flags, found) }
     }
 }
@@ -184,8 +184,8 @@ const fn is_nvml(symbol: Symbol) -> bool {
     matches!(symbol.api(), Api::Nvml)
 }
 
-/// Returns a function that answers for a missing one. Without a driver it answers as on a machine without one. If the driver is
-/// older than the caller, it answers as for an unknown function.
+/// Returns a function that answers in place of a missing function. If no driver is loaded, its status is that of a machine
+/// without a driver. If the driver is loaded but too old, its status is that of an unknown function.
 fn absent(symbol: Symbol) -> *const c_void {
     if symbol == Symbol::nvmlErrorString {
         return no_text as *const c_void;
