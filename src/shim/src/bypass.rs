@@ -116,8 +116,8 @@ fn warn(name: &CStr) {
     }
 }
 
-/// Warns once if the driver has returned the private table that can launch kernels, and the process has loaded a CUDA runtime
-/// that may launch by it. `id`: the table that the driver has returned.
+/// Warns once if the driver has returned the private table that can launch kernels. It warns only if the process has loaded a
+/// CUDA runtime that may use the table so. `id`: the table that the driver has returned.
 pub(crate) fn table_handed_out(id: [u8; 16]) {
     static LOOKED: AtomicBool = AtomicBool::new(false);
     if id != LAUNCHING_TABLE || settings::settings().is_none() || LOOKED.swap(true, Ordering::Relaxed) {

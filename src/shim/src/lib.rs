@@ -17,7 +17,7 @@
 //! 8. `hooks`: code around each function of the driver.
 //! 9. `entry`: how a program reaches the hooks.
 //!
-//! Rules. The library is a guest in the program:
+//! Rules, because the library runs in a process that belongs to the program:
 //!
 //! 1. Nothing runs at load time: no constructor, no thread, no file, no change of the environment.
 //! 2. Any entry may be called before `cuInit`, from another library's constructor, in a forked child, or after `exit`.

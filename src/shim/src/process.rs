@@ -124,6 +124,11 @@ fn join() -> Enforcement {
     joined
 }
 
+/// Joins the slice under the lock `joining`, so that threads that come at once join only once.
+///
+/// Before `cuInit` there are no devices: the function then returns [`Enforcement::Off`], and a later call tries again. Every
+/// other failure refuses GPU work for the life of the process. The checks come before the join, so a process that fails them
+/// never becomes a member. The pointer to the state is stored last, when other threads may use the state.
 fn join_now() -> Enforcement {
     let (Some(settings), Some(own)) = (settings::known(), own()) else {
         // If the kernel gave no page, `map_page` has refused all GPU work.

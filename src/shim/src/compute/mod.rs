@@ -5,7 +5,7 @@
 //! belongs to a batch between two timing events. The library's own thread (`worker`) polls the events, charges the
 //! measured time and settles the difference (`measuring`). `gpuslice_policy::compute` has all the arithmetic.
 //!
-//! Three kinds of threads meet here:
+//! Three kinds of threads run this code:
 //!
 //! - A thread that launches has its own state, behind a lock that costs the thread almost nothing (`threads::slot`). It never
 //!   waits for the worker's lock, because the driver may block the worker for long.

@@ -2,8 +2,8 @@
 //!
 //! With `RTLD_DEEPBIND` the loader searches the opened library's own scope before the global scope. So that library would find
 //! the C library's `dlsym` and the driver's functions before the entries of gpuslice. If a limit is set, the hook removes the
-//! flag. Every call is a tail jump to the next `dlopen`, so that `dlopen` sees the program as its caller: the loader
-//! uses the caller's `RUNPATH`, `$ORIGIN` and namespace.
+//! flag. Every call is a tail jump to the next `dlopen`, so that `dlopen` sees the program as its caller. The loader uses the
+//! caller's `RUNPATH`, `$ORIGIN` and namespace.
 
 use super::dlsym::known_driver;
 use crate::os::messages;

@@ -274,7 +274,7 @@ pub(crate) fn known_driver(address: *const c_void) -> bool {
 }
 
 /// Returns true if an address lies in a driver library. Records and pins the driver library when it is first found. From then on
-/// entries call its functions, so it must not be unloaded.
+/// entries call its functions, so it must not be unloaded. Two threads may find it at once. Each of the steps may run twice.
 #[cold]
 fn record_driver(address: *const c_void, symbol: Symbol) -> bool {
     if address.is_null() {

@@ -1,9 +1,9 @@
 //! Measures the device memory of a context while a call of the driver makes it.
 //!
 //! Before the call there may be no context in which the library could ask the driver for free memory. So it asks NVML before and
-//! after the call. The growth of NVML's figure for this process is the size of the context. One case is an exception: a context
-//! cannot have this size, but free memory shows another size, and a context can have that one. Then NVML's figure is that of
-//! another process, whose number on the host is the number of this process in its container.
+//! after the call. The growth of NVML's figure for this process is the size of the context. There is one exception: a context
+//! cannot have this size, but it can have the different size that free memory shows. Then NVML's figure is that of another
+//! process, whose number on the host is the number of this process in its container.
 //!
 //! If NVML gives no figure, the loss of the device's free memory is the size. Neighbours change free memory too. So the library
 //! subtracts the change of the ledgers of this slice and of the other slices in the folder. It does not use free memory if

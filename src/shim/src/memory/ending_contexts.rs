@@ -74,7 +74,8 @@ impl EndingContexts {
         number
     }
 
-    /// Ends a call: the driver has returned, and the context has ended or lives on.
+    /// Ends a call, after the driver has returned. If the last call for a context ends, `release` gets the contents if the
+    /// context has ended, and `put_back` gets them otherwise.
     pub(super) fn end(
         &self,
         number: u64,

@@ -30,7 +30,7 @@ pub(crate) struct Libraries {
     /// True if there ever was a library with large variables. Each look-up of a kernel reads it.
     any: AtomicBool,
     known: Mutex<HashMap<usize, KnownLibrary>>,
-    /// Library of each module and kernel that came out of one.
+    /// Library of each module and kernel that the driver gave out for a library.
     origins: Mutex<HashMap<usize, usize>>,
 }
 
@@ -105,17 +105,17 @@ impl Libraries {
         }
     }
 
-    /// Notes that a module or a kernel came out of a library.
+    /// Notes that the driver gave out a module or a kernel of a library.
     pub(crate) fn note_origin(&self, handle: usize, library: usize) {
         self.origins.lock().insert(handle, library);
     }
 
-    /// Returns the library that a module or a kernel came out of.
+    /// Returns the library of a module or a kernel.
     pub(crate) fn of(&self, handle: usize) -> Option<usize> {
         self.origins.lock().get(&handle).copied()
     }
 
-    /// Forgets a library that has ended, and all handles that came out of it.
+    /// Forgets a library that has ended, and the handles of all its modules and kernels.
     pub(crate) fn forget(&self, library: usize) {
         self.known.lock().remove(&library);
         self.origins.lock().retain(|_, of| *of != library);

@@ -27,7 +27,7 @@ impl Drop for MemoryCall {
 }
 
 /// Wait within a memory call. The region does not count the call during the wait. Otherwise each of two waiting threads would see
-/// the call of the other one and never find an instant without calls.
+/// the call of the other thread and never find an instant without calls.
 #[derive(Debug)]
 pub(crate) struct Waiting<'a>(&'a Member);
 

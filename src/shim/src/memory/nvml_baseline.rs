@@ -30,7 +30,7 @@ pub(crate) struct Baseline {
     pub(crate) charged: u64,
     /// Free bytes of the device at that instant, if the library read them.
     pub(crate) free: Option<u64>,
-    /// Number of the measurement. If two measurements overlap, the one that ends later sees that the number has changed.
+    /// Number of the measurement. If two measurements overlap, the thread that ends later sees that the number has changed.
     pub(crate) round: u64,
     /// Context in which calls may have taken memory since then without a measurement.
     pub(crate) unmeasured: Option<usize>,
@@ -169,7 +169,7 @@ impl Baselines {
         self.incomplete.load(Ordering::Relaxed)
     }
 
-    /// Changes the figures of a device, if any are known.
+    /// Changes the baseline of a device, if there is one.
     pub(crate) fn update<T>(&self, device: Device, change: impl FnOnce(&mut Baseline) -> T) -> Option<T> {
         let mut all = self.all.lock();
         let changed = all.iter_mut().find(|baseline| baseline.device == device).map(change);

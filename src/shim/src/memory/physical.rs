@@ -41,7 +41,7 @@ pub(crate) struct Bound {
 pub(crate) struct AllocationTable {
     next: AllocationId,
     pieces: HashMap<AllocationId, Allocation>,
-    /// Piece that each handle names, and how often the handle was given out.
+    /// Piece that each handle names, and the number of times that the driver gave the handle out.
     handles: HashMap<CUmemGenericAllocationHandle, (AllocationId, u64)>,
     /// Size and piece of each mapping, by address.
     mappings: BTreeMap<CUdeviceptr, (u64, AllocationId)>,

@@ -49,7 +49,7 @@ enum Gauge {
 
 impl Ledgers {
     /// Reads the ledgers. `reserved` bytes are reserved by this process and not held yet. Returns `None` if there are more slices
-    /// than the library reads, or if another process is just reaping a dead one.
+    /// than the library reads, or if another process is reaping a dead process at that moment.
     fn read(slice: &Slice, place: SliceDevice, reserved: u64) -> Option<Self> {
         let (region, device) = (slice.region(), place.device);
         if !is_cleared(region) {

@@ -24,7 +24,7 @@ pub(crate) struct ExportedMemory {
     lives_on: bool,
 }
 
-/// Memory of another process at an address of this one.
+/// Memory of another process at an address of this process.
 #[derive(Debug)]
 pub(crate) struct OpenedMemory {
     used: Option<SharedUse>,

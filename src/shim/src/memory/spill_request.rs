@@ -37,7 +37,7 @@ pub(crate) enum Failure {
 }
 
 impl HostReservation {
-    /// Returns the bytes that were asked for.
+    /// Returns the bytes that the program asks for.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }

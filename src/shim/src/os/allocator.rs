@@ -57,7 +57,7 @@ unsafe impl Sync for ZeroedMemory {}
 
 static MEMORY: ZeroedMemory = ZeroedMemory(core::cell::UnsafeCell::new([0; FIRST_BYTES]));
 static ALL: [ReservePart; RESERVE_PARTS] = [const { ReservePart::new() }; RESERVE_PARTS];
-/// Number of parts, the first one included.
+/// Number of parts, including the first part, which is [`MEMORY`].
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 /// True once the reserve has given out a block. Each free reads it.
 static IS_USED: AtomicBool = AtomicBool::new(false);
@@ -284,7 +284,7 @@ unsafe impl GlobalAlloc for LibraryAllocator {
         // SAFETY: `alloc` requires a layout that is not empty: by the contract of `realloc`, `bytes` is not 0.
         let moved = if is_ours { unsafe { self.alloc(larger) } } else { block(larger) };
         if !moved.is_null() {
-            // SAFETY: `copy_nonoverlapping` requires two ranges that are valid and do not overlap: they are two blocks, and each
+            // SAFETY: `copy_nonoverlapping` requires two ranges that are valid and do not overlap. They are two blocks, and each
             // has room for the smaller of the two sizes.
             unsafe { ptr::copy_nonoverlapping(address, moved, layout.size().min(bytes)) };
             // SAFETY: `dealloc` requires a block that was allocated with `layout`: by the contract of `realloc`, `address` is

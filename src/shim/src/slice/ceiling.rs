@@ -28,7 +28,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
-/// Ceilings of all devices of this process; none without a file.
+/// Ceilings of all devices of this process. The list is empty without a file.
 #[derive(Debug)]
 pub(crate) struct SliceCeilings {
     devices: Vec<DeviceCeiling>,
@@ -143,7 +143,7 @@ impl DeviceCeiling {
         Self { device, identity, memory, all }
     }
 
-    /// Replaces the ceiling by the one for this device in `ceilings`.
+    /// Replaces the ceiling by the device's ceiling in `ceilings`.
     fn learn(&self, ceilings: &Ceilings) {
         let mut all = self.all.lock();
         *all = ceilings.of(self.identity);
@@ -168,7 +168,7 @@ impl DeviceCeiling {
     }
 }
 
-/// Returns the state of the file now.
+/// Returns the current state of the file.
 fn file_now() -> Option<FileState> {
     let found = fs::metadata(FIXED_FILE).ok()?;
     Some((found.dev(), found.ino(), found.size(), found.ctime(), found.ctime_nsec()))

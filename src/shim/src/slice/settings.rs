@@ -97,6 +97,8 @@ fn environment() -> Vec<(String, Vec<u8>)> {
     variables.filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_vec()))).collect()
 }
 
+/// Puts the settings in force. The stage is set last: a thread that sees a limit then finds the settings, and the allocator has
+/// its reserve.
 fn apply(config: Config, ceilings: Option<Ceilings>) {
     messages::set(config.log.clone());
     // Without a limit no copy of the library charges, so the order of the copies does not matter.

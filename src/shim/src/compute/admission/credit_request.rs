@@ -44,7 +44,7 @@ pub(super) struct CreditRequest {
     limiter: &'static DeviceLimiter,
     /// Place of the device among the limiters.
     device: usize,
-    /// Place of the launch's stream among those of the thread.
+    /// Place of the launch's stream among the streams of the thread.
     stream: usize,
     /// Time for which the thread has waited for the share.
     throttled: WallTime,

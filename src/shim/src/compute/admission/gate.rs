@@ -25,7 +25,7 @@ use gpuslice_policy::time::WallTime;
 /// make the processor wait for words that it has just written.
 #[derive(Debug)]
 struct LaunchTicket {
-    /// Place of the launch's stream among those of the thread.
+    /// Place of the launch's stream among the streams of the thread.
     stream: usize,
     /// Place of the launch's device among the limiters.
     device: usize,

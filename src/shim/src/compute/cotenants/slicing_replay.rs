@@ -43,7 +43,7 @@ pub(crate) struct SlicingReplay {
     next: Monotonic,
     /// True if co-tenants have published intervals lately.
     has_cotenants: bool,
-    /// True if another slice, or the node agent, asks NVML for this one.
+    /// True if another slice, or the node agent, asks NVML for this slice too.
     listens: bool,
     /// True if NVML has told this slice that programs which publish nothing use the GPU.
     has_found_programs: bool,

@@ -101,12 +101,12 @@ impl DeviceLimiter {
         slice.region().is_paced(self.gpu.device)
     }
 
-    /// Returns true if other slices have a part in the time that this one may use.
+    /// Returns true if this slice divides the device's time with other slices.
     pub(crate) fn is_divided(&self, slice: &Slice) -> bool {
         slice.region().limits(self.gpu.device).sharing.divides()
     }
 
-    /// Returns true if other slices yield to this one.
+    /// Returns true if other slices yield to this slice.
     pub(crate) fn has_priority(&self, slice: &Slice) -> bool {
         let sharing = slice.region().limits(self.gpu.device).sharing;
         sharing.divides() && sharing.priority == Priority::High

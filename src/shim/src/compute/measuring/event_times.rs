@@ -55,7 +55,7 @@ impl EventTimes {
     }
 }
 
-/// Reads those events of a batch that the GPU has passed. Returns true if the batch has ended.
+/// Reads the events of a batch that the GPU has passed. Returns true if the batch has ended.
 pub(crate) fn read_events(
     batch: &mut PendingBatch,
     pools: &Events,

@@ -49,7 +49,7 @@ pub(crate) struct PendingBatch {
     /// batch was given up.
     pub(crate) ended: Option<EventTime>,
     is_given_up: bool,
-    /// True if the region was told that the batch runs for far longer than predicted.
+    /// True if this process has noted in the region that the batch runs for far longer than predicted.
     pub(crate) is_overrun: bool,
     pub(crate) settlement: Settlement,
     /// Instant up to which the batch has been charged while it ran. The next charge begins there.

@@ -23,7 +23,7 @@ impl WorkerStatus {
         self.0.load(Ordering::Acquire) == NOT_STARTED
     }
 
-    /// Returns true if the thread runs, or is about to.
+    /// Returns true if the thread runs, or is about to run.
     pub(crate) fn is_running(&self) -> bool {
         self.0.load(Ordering::Acquire) == STARTED
     }

@@ -121,7 +121,7 @@ fn watch_end(slot: &'static ThreadSlot) {
         NonZeroUsize::new(if code == 0 { key } else { usize::MAX }).unwrap_or(NonZeroUsize::MAX)
     });
     if let Ok(key) = libc::pthread_key_t::try_from(key.get().wrapping_sub(1)) {
-        // SAFETY: `pthread_setspecific` requires a key that exists: the one that `KEY` holds. It stores the pointer only.
+        // SAFETY: `pthread_setspecific` requires an existing key: `KEY` holds it. The function only stores the pointer.
         unsafe { libc::pthread_setspecific(key, ptr::from_ref(slot).cast()) };
     }
 }

@@ -57,7 +57,7 @@ pub(crate) struct ThreadSlot {
     /// the state.
     clean_epoch: AtomicU64,
     pub(crate) occupancy: Occupancy,
-    /// State of GPU time to which the slot belongs. A forked child has another one.
+    /// State of GPU time to which the slot belongs. A forked child has another state.
     pub(super) measuring: &'static MeasuringState,
     state: UnsafeCell<ThreadState>,
 }

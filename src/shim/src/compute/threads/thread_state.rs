@@ -65,7 +65,7 @@ impl ThreadState {
         self.left = now;
     }
 
-    /// Returns the place of a stream among those of this thread, if the thread has launched on it.
+    /// Returns the place of a stream among the streams of this thread, if the thread has launched on it.
     ///
     /// A default stream is another stream in each context, under the same handle. So if the program has had several contexts, the
     /// current context counts too. With one context this function does not ask the driver, because that costs a tenth of a
@@ -120,8 +120,8 @@ impl ThreadState {
         self.ends_seen = ends;
     }
 
-    /// Forgets the notes of launches that never returned. When a caller calls this, the thread is in no launch, or at the
-    /// beginning of one.
+    /// Forgets the notes of launches that never returned. When a caller calls this, the thread is in no launch, or has just begun
+    /// a launch.
     ///
     /// Otherwise no thread would poll the events of these contexts until this thread makes another launch of unknown cost.
     pub(crate) fn forget_code_loads(&mut self) {
