@@ -199,7 +199,7 @@ fn own() -> Option<&'static Own> {
 fn map_page() -> Option<NonZeroUsize> {
     const SIZE: usize = 4096;
     const { assert!(size_of::<Own>() <= SIZE) };
-    // SAFETY: `mmap` without `MAP_FIXED` touches no existing mapping: the kernel chooses the address.
+    // SAFETY: `mmap` requires that it replaces no mapping in use: without `MAP_FIXED` the kernel chooses a free range.
     let page = unsafe {
         libc::mmap(
             ptr::null_mut(),

@@ -52,7 +52,8 @@ pub(crate) fn allocations(graph: CUgraph) -> Option<Vec<GraphAllocation>> {
 fn nodes(graph: CUgraph) -> Option<Vec<CUgraphNode>> {
     let list = slot::real::<real::cuGraphGetNodes>(Symbol::cuGraphGetNodes)?;
     let mut count = 0_usize;
-    // SAFETY: if the place for the nodes is null, the function writes only their number; the driver checks the handle.
+    // SAFETY: `list` requires room for the nodes, unless the pointer to them is null. Then it writes only their number, to the
+    // local `count`. The driver checks the handle.
     if unsafe { list(graph, ptr::null_mut(), &raw mut count) } != status::SUCCESS {
         return None;
     }

@@ -18,6 +18,9 @@ use gpuslice_policy::config::LogLevel;
 use once_cell::race::OnceNonZeroUsize;
 
 /// `void *dlopen(const char *file, int flags)`.
+///
+/// It passes its return address to [`decide`] as the third argument. Then it restores the file, replaces the flags, and jumps. So
+/// the next `dlopen` returns to the program directly.
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
 unsafe extern "C" fn dlopen() {
@@ -41,6 +44,7 @@ struct JumpTarget {
     flags: usize,
 }
 
+/// Returns the next `dlopen`, and the flags without `RTLD_DEEPBIND` if the hook removes it. `caller`: the return address.
 extern "C" fn decide(file: *const c_char, flags: c_int, caller: *const c_void) -> JumpTarget {
     let taken =
         if flags & libc::RTLD_DEEPBIND != 0 && takes_off(file, caller) { libc::RTLD_DEEPBIND } else { 0 };

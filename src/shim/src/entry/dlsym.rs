@@ -18,6 +18,9 @@ use gpuslice_driver::slot;
 use once_cell::race::{OnceBox, OnceNonZeroUsize};
 
 /// `void *dlsym(void *handle, const char *name)`.
+///
+/// It calls [`decide`] with null as the version and with its return address as the fourth argument. Then it jumps to the next
+/// `dlsym` with the program's arguments, or returns the answer. After a jump the next `dlsym` returns to the program directly.
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
 unsafe extern "C" fn dlsym() {
@@ -42,7 +45,7 @@ unsafe extern "C" fn dlsym() {
     )
 }
 
-/// `void *dlvsym(void *handle, const char *name, const char *version)`.
+/// `void *dlvsym(void *handle, const char *name, const char *version)`. It does the same as `dlsym`, with the program's version.
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
 unsafe extern "C" fn dlvsym() {
@@ -91,6 +94,8 @@ struct Request {
     caller: *const c_void,
 }
 
+/// Decides whether the library answers a look-up. If it does not, the entry jumps to the next `dlsym` or `dlvsym`. That happens
+/// also for a look-up within the library's own work on this thread.
 extern "C" fn decide(
     handle: *mut c_void,
     name: *const c_char,

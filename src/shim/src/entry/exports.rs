@@ -28,6 +28,7 @@ use gpuslice_driver::{Api, Symbol, functions};
 /// Size of a jump target in bytes.
 const WORD: usize = size_of::<usize>();
 
+/// Expands the table of symbols: an entry function for each row, and the list of their addresses.
 macro_rules! entries {
     ($( $family:ident: $reason:literal { $(
         $treatment:ident $name:ident $(@ $since:literal)? ( $($arg:ident: $ty:ty),* )
@@ -40,6 +41,8 @@ macro_rules! entries {
     };
 }
 
+/// Expands one row. The entry of a row without a hook jumps to its target, or to [`first_call`] while it has no target. The entry
+/// of a row with a hook passes the real function and the arguments to the hook.
 macro_rules! entry {
     ($name:ident ( $($arg:ident: $ty:ty),* )) => {
         #[unsafe(no_mangle)]
@@ -124,8 +127,9 @@ pub(crate) fn entry(symbol: Symbol) -> *const c_void {
     ENTRIES.get(symbol.index()).map_or(ptr::null(), |entry| entry.0)
 }
 
-/// Finds the real function of an entry without a jump target, then jumps to it with the caller's unchanged arguments. The
-/// symbol's index comes in `r11`, which a call may destroy.
+/// Finds the real function of an entry without a jump target, then jumps to it with the caller's unchanged arguments. The entry
+/// passes the symbol's index in `r11`, which carries no argument. The function saves all registers that carry arguments: six for
+/// integers, and `xmm0` to `xmm7`.
 #[unsafe(naked)]
 unsafe extern "C" fn first_call() {
     naked_asm!(

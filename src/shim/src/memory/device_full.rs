@@ -57,7 +57,8 @@ impl fmt::Display for Message {
             write!(f, ", and {} of the device's {} are free", bytes(free), bytes(self.total))?;
         }
         f.write_str(".")?;
-        // The driver keeps some memory of every device for itself, so an eighth may be missing although no one else holds memory.
+        // The driver keeps some memory of every device for itself. So up to an eighth may be missing although no other program
+        // holds memory.
         match self.free {
             Some(free) if free.saturating_add(self.held) >= self.total / 8 * 7 => Ok(()),
             _ => f.write_str(" Others hold the rest."),

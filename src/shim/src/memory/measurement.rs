@@ -24,7 +24,7 @@ use crate::driver_calls::devices;
 use crate::slice::device::SliceDevice;
 use gpuslice_region::{Calls, Device};
 
-/// Bounds of the change that a call can cause. They apply if free memory is the only source.
+/// Bounds of the change of memory that a call can cause.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ChangeBounds {
     /// Smallest and largest change in bytes; negative for memory that is given back.

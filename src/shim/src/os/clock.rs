@@ -135,7 +135,7 @@ pub(crate) fn compare(past: ClockPair) {
     }
 }
 
-/// Learns the duration of a cycle roughly, within 20 microseconds, unless it is known.
+/// Learns the duration of a cycle roughly, unless it is known. This takes 20 microseconds.
 pub(crate) fn compare_first() {
     /// Duration of the comparison. To read either clock takes some tens of nanoseconds, so the error is below 1 %.
     const TAKES: WallTime = WallTime::from_micros(20);

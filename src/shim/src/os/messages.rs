@@ -59,7 +59,7 @@ fn write(descriptor: i32, line: &[u8]) {
         return;
     }
     without_signals_of_writes(|| {
-        // SAFETY: `write` reads `line.len()` bytes from `line`, which has as many.
+        // SAFETY: `write` requires `line.len()` readable bytes: `line` has as many.
         unsafe { libc::write(descriptor, line.as_ptr().cast(), line.len()) };
     });
 }
