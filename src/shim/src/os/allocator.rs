@@ -133,7 +133,8 @@ pub(crate) fn take(when_low: &'static fn()) -> bool {
     grow_to(RESERVE_BYTES)
 }
 
-/// Maps a part of `bytes` bytes unless a part is that large.
+/// Maps a part of `bytes` bytes unless a part is that large. Returns false if there is no address space, if there are too many
+/// parts, or if another thread does not release the lock.
 fn grow_to(bytes: usize) -> bool {
     let has = |part: &ReservePart| part.bytes.load(Ordering::Acquire) >= bytes;
     if parts().iter().any(has) {
@@ -280,6 +281,8 @@ unsafe impl GlobalAlloc for LibraryAllocator {
                 return moved;
             }
         }
+        // The block moves. A block of the system's allocator that cannot grow moves to the reserve. A block of the reserve moves
+        // to any new block.
         let Ok(larger) = Layout::from_size_align(bytes, layout.align()) else { return ptr::null_mut() };
         // SAFETY: `alloc` requires a layout that is not empty: by the contract of `realloc`, `bytes` is not 0.
         let moved = if is_ours { unsafe { self.alloc(larger) } } else { block(larger) };

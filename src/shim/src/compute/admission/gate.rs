@@ -260,7 +260,9 @@ fn leave(
     }
 }
 
-/// Finishes a launch that failed, whose cost was unknown, or whose batch was closed meanwhile.
+/// Finishes a launch that failed, whose cost was unknown, or whose batch was closed meanwhile. If it failed, the thread gets its
+/// credit back. If its cost was unknown, the limiter counts it, and it fills its batch. If its batch is gone, it stays
+/// unmeasured.
 #[cold]
 #[inline(never)]
 fn leave_slowly(

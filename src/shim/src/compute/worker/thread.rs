@@ -71,7 +71,8 @@ extern "C" fn prepare_fence(_: *mut c_void) -> *mut c_void {
     ptr::null_mut()
 }
 
-/// Ticks until the process ends.
+/// Ticks until the process ends. After [`IDLE_TICKS`] ticks without work it gives its arbiter leases back, and sleeps until a
+/// thread wakes it.
 fn run(compute: &'static Compute) {
     let worker = &compute.worker;
     // The worker always keeps the relaxed mode. In another mode its calls would invalidate a capture that a thread of the program
