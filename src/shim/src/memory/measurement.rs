@@ -11,10 +11,9 @@
 //! later comparison settles hundreds of them together. The same is true of loads whose memory the image shows.
 //!
 //! If NVML does not know this process, the change of free memory counts, provided that such a call can have taken as much.
-//! Otherwise an estimate counts. If the device shares the host's memory, estimates count. They also count on a device without a
-//! quota: the library does not ask NVML there, because its answer is not worth the wait. When the device gets a quota, the
-//! library asks NVML once and corrects the estimates by its answer ([`complete_figures`]). If NVML does not answer, the library
-//! does not ask again for a while, and uses the estimates meanwhile.
+//! Otherwise an estimate counts, also if the device shares the host's memory. On a device without a quota estimates count,
+//! because the answer of NVML is not worth the wait. When the device gets a quota, the library asks NVML once and corrects the
+//! estimates ([`complete_figures`]). After a question without an answer it does not ask for a while.
 
 use super::nvml_baseline::{Baseline, Figures, difference, in_both, signed};
 use super::overheads::OverheadOwner;
@@ -126,9 +125,8 @@ impl CallMeasurement {
     }
 
     /// Reads the figures before a call that is rarer than a look-up and may take more. First reconciles earlier memory that was
-    /// not measured. If free memory has changed since the baseline in a way that the ledger does not explain, it reconciles all
-    /// memory of the process. A neighbour may have caused that change. Or this process loaded code while a neighbour gave back as
-    /// many bytes, so that free memory did not show the load.
+    /// not measured. If the ledger does not explain the change of free memory since the baseline, it reconciles all memory. The
+    /// cause may be a neighbour, or a load of code that free memory did not show because a neighbour gave back as many bytes.
     pub(crate) fn begin_exactly(memory: &'static Memory) -> Option<Self> {
         Self::begin(memory, CallKind::Other)
     }
@@ -219,10 +217,9 @@ impl CallMeasurement {
         took
     }
 
-    /// Compares NVML's figure with the baseline, and returns the bytes that the call took. `since` is the growth since the
-    /// baseline that the ledger does not explain. It counts within the bounds of the call. If other threads took memory meanwhile
-    /// or changed the baseline, a later call compares, and the larger of both changes counts until then. If earlier charges were
-    /// too high, `since` is smaller than this call's bytes. The baseline keeps the difference as unsure, for a later refund.
+    /// Returns the bytes that the call took, by NVML: the growth that the ledger does not explain, within the bounds of the call.
+    /// If other threads took memory meanwhile or changed the baseline, a later call compares. The larger change counts until
+    /// then. Earlier charges that were too high stay unsure, for a later refund.
     fn compare(
         &self,
         baseline: &mut Baseline,
@@ -314,10 +311,9 @@ enum Asking {
     InBudget,
 }
 
-/// Compares the ledger with NVML's figure, and charges or refunds the difference. Returns true if it did.
-///
-/// A comparison needs an instant at which ledger and driver agree. So the thread gives up if another memory call was under way,
-/// the charge changed, or another thread changed the baseline (`round`). A later call tries again.
+/// Compares the ledger with NVML's figure, and charges or refunds the difference. Returns true if it did. A comparison needs an
+/// instant at which ledger and driver agree. So the thread gives up if another memory call was under way, the charge changed, or
+/// another thread changed the baseline (`round`). A later call tries again.
 #[cold]
 fn reconcile_by(memory: &'static Memory, device: Device, own: u64, asking: Asking) -> bool {
     let Some(baseline) = memory.baselines.of(device).filter(|_| memory.has_quota(device)) else {
