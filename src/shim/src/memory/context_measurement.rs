@@ -65,8 +65,8 @@ impl ContextMeasurement {
     /// Returns the bytes that the context took. The ledger already has `reserved` bytes for it.
     ///
     /// `grown` is the growth of NVML's figure, and `lost` is the loss of free memory. Both are without the bytes that the
-    /// ledgers explain. If such a thread took or gave back memory, the size that the slice knows counts
-    /// first. A size is learned for later contexts only without such a thread, and for a context of the usual kind.
+    /// ledgers explain. If another thread of the process took or gave back memory meanwhile (`still` is false), the size that the
+    /// slice knows comes first. The slice learns a size only if `still` is true, and for a context of the usual kind.
     pub(crate) fn took(&self, reserved: u64, estimate: u64) -> u64 {
         let (memory, device) = (self.memory, self.place.device);
         let known = memory.context_bytes(device).filter(|_| self.is_usual);

@@ -192,8 +192,8 @@ impl Memory {
         let _lent = there().or_else(|| self.ending_contexts.find(here, there));
     }
 
-    /// Takes out the uses of an address that is about to end, or about to be closed once. A use is either one of this process's
-    /// memory by another process, or one of another process's memory by this process.
+    /// Takes out the uses of an address that is about to end, or about to be closed once. These are uses of this process's memory
+    /// by other processes, and uses of their memory by this process.
     #[cold]
     #[inline(never)]
     pub(crate) fn take_shared(&self, address: u64) -> shared::EndingUse {

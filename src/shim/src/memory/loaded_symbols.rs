@@ -33,7 +33,7 @@ impl LookUpKey {
         Self::of_numbers(handle as u64, scope as u64)
     }
 
-    /// Returns the key of code in a context. Each has a number.
+    /// Returns the key of code in a context, by the number of the code and the number of the context.
     pub(crate) fn of_numbers(code: u64, context: u64) -> Self {
         Self(0xcbf2_9ce4_8422_2325).with(code).with(context)
     }

@@ -88,7 +88,7 @@ impl HostReservation {
             };
             (failure, "the driver gives no managed memory", code)
         })?;
-        // `prefer_host` prevents that accesses of the device move pages to it. `let_access` prevents that atomic operations do.
+        // Without `prefer_host`, accesses of the device move pages to it. Without `let_access`, its atomic operations do.
         let kept = memory::prefer_host(address, self.bytes)
             .and_then(|()| memory::let_access(address, self.bytes, self.handle));
         kept.map(|()| address).map_err(|code| {

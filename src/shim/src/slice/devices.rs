@@ -83,8 +83,8 @@ impl fmt::Display for UnknownDevice {
     }
 }
 
-/// Returns the limits that the settings give each device, and logs the warnings about them. If the settings have limits but none
-/// of them applies to a device of this process, logs that instead of the devices that are absent.
+/// Returns the limits that the settings give each device, and logs the warnings about them. Also logs if none of the limits
+/// applies to a device of this process. Otherwise logs the named devices that are absent.
 pub(crate) fn limits(found: &[FoundDevice], config: &Config) -> Vec<DeviceRequest> {
     let requests: Vec<DeviceRequest> = found
         .iter()

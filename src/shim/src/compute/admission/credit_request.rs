@@ -26,7 +26,7 @@ use gpuslice_policy::compute::limiter::overdraft::{self, OverlapDebt};
 use gpuslice_policy::time::{GpuTime, Monotonic, WallTime};
 
 /// Interval at which a waiting thread looks for changes that wake no thread: 0.1 s. Examples: another process dies, the
-/// thread that requests for both never returns, or the region is gone. A check of the region takes half a microsecond.
+/// thread that holds the lock never returns, or the region is gone. A check of the region takes half a microsecond.
 const RECHECK: WallTime = WallTime::from_millis(100);
 /// Longest sleep of a throttled thread if work on another device may delay it: 2 ms.
 const RECHECK_COUPLED: WallTime = WallTime::from_millis(2);
@@ -94,7 +94,7 @@ impl CreditRequest {
     /// in the process's credit, for the other threads.
     ///
     /// The debt for overlap comes before the wait for the lock. Example: eight threads launch side by side. One of them holds the
-    /// lock and waits for the share. The others can still launch as debt. Otherwise their streams would idle.
+    /// lock and waits for the share. The others can still launch as debt. Otherwise their streams would be idle.
     pub(super) fn acquire_credit(
         &mut self,
         held: &mut OwnerGuard,

@@ -1,9 +1,9 @@
 //! Cost of launches if only NVML measures: with `GPU_CORE_METER=nvml`, and while timing events fail.
 //!
 //! All launches of a process on a device have one cost. Kernels that events measured before they failed are the exception. NVML
-//! reports, for each window, the time for which the slice used the GPU. The slice has prepaid another time. The process owes its
-//! part of the difference, and its next launches pay it. Each process that launches asks NVML itself, because no other process
-//! knows the prepaid time of a window.
+//! reports, for each window, the time for which the slice used the GPU. The process owes its part of the difference to the
+//! prepaid time, and its next launches pay this debt. Each process that launches asks NVML itself, because no other process knows
+//! the prepaid time of a window.
 #![allow(
     clippy::disallowed_types,
     reason = "words of this process alone: `region::sync` is for words shared between processes"

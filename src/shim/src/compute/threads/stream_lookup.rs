@@ -20,7 +20,7 @@ pub(crate) fn stream_for(
     measuring: &'static MeasuringState,
     stream: Stream,
 ) -> Option<usize> {
-    // No ordering is needed. If the program does not order the begin of a capture with this call, both outcomes are correct.
+    // No ordering is needed. If the program does not order the start of a capture with this call, both outcomes are correct.
     let is_rare = capture_mode::is_open() || measuring.contexts.ends() != held.ends_seen;
     if is_rare && !handle_capture_or_end(held, measuring, stream) {
         return None;

@@ -199,7 +199,7 @@ impl StreamState {
             opened,
             // The driver submits an event, and a kernel, at about the same point of its call. So the time between the two is
             // the time from return to return. If a call took long, the delay may have been before or after that point. Then the
-            // time from the begin of the call counts.
+            // time from the beginning of the call counts.
             since: if after.since(before).is_less_than(HOST_RETURN) { after } else { before },
             delay: if known_idle { when_alone::delay(delay, cost) } else { WallTime::ZERO },
             gaps: Cycles::default(),
