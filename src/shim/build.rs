@@ -1,7 +1,7 @@
 //! Arguments of the linker for the preload library.
 
 fn main() {
-    // The library's own references to its exports stay its own, whichever library comes first in the process.
+    // The library's references to its own exports are bound to the library, whichever library comes first in the process.
     println!("cargo:rustc-cdylib-link-arg=-Wl,-Bsymbolic");
     println!("cargo:rerun-if-changed=build.rs");
 }

@@ -1,8 +1,9 @@
 //! Calls that could reach the driver past the library's entries.
 //!
-//! The library knows a function that `cuGetProcAddress` returns by its address, and returns its own entry instead. An address of
-//! the driver's that no export has would pass untouched. Five names are tried before the process joins its slice. If one of them
-//! would pass, GPU work is refused. The library warns when a program looks up another name that takes memory or submits work.
+//! The library recognises a function that `cuGetProcAddress` returns by its address, and returns its own entry instead. But the
+//! driver could return an address that it does not export. The library would not recognise that address, and calls of it would
+//! not be limited. So before the process joins its slice, the library tries five names. If one of them has such an address, it
+//! refuses GPU work. It also warns if a program looks up an unknown name that takes memory or submits work.
 #![allow(
     clippy::disallowed_types,
     reason = "words of this process alone: `region::sync` is for words shared between processes"
@@ -21,17 +22,17 @@ use gpuslice_driver::families::{STREAMS, TRIED, is_of_family};
 use gpuslice_driver::{Api, Symbol, slot};
 use gpuslice_policy::config::LogLevel;
 
-/// The private table whose entries load modules and launch kernels.
+/// Identifier of the private table whose entries load modules and launch kernels.
 const LAUNCHING_TABLE: [u8; 16] = 0x6bd5_fb6c_5bf4_e74a_8987_d939_12fd_9df9_u128.to_be_bytes();
 /// Start of the file names of CUDA runtimes.
 const RUNTIME: &[u8] = b"libcudart.so.";
 /// Versions of the CUDA runtime that submit work by exported functions only.
 const TRIED_RUNTIMES: [&[u8]; 2] = [b"12", b"13"];
 
-/// Most names of which the library warns.
+/// Largest number of names about which the library warns.
 const MOST_NAMES: usize = 16;
 
-/// A name for which `cuGetProcAddress` returns an address of the driver's that the driver does not export.
+/// A name for which `cuGetProcAddress` returns an address in the driver that the driver does not export.
 #[derive(Debug)]
 pub(crate) struct Hidden {
     name: &'static CStr,
@@ -51,14 +52,15 @@ impl fmt::Display for Hidden {
     }
 }
 
-/// Returns the first of the tried names that leads past the library's entries.
+/// Returns the first of the tried names whose calls would not reach the library's entries.
 pub(crate) fn hidden() -> Option<Hidden> {
     let version = devices::version()?;
     let leads_past = |name: &CStr, forms: &[Symbol], flags: u64| {
         let address = code::proc_address(name, version, flags)?;
         let is_exported =
             |form: &Symbol| slot::address(*form).is_some_and(|real| real.as_ptr().cast_const() == address);
-        // The address may be another row's: that of a newer form, or of a library between the driver and this one.
+        // The address may be in the table although it is none of `forms`. It may be that of a newer form, or it may be in a
+        // library that stands between the driver and this library.
         let is_known = || symbol_at(address).is_some_and(|symbol| symbol.is_some());
         (!forms.iter().any(is_exported) && !is_known() && is_drivers(address)).then_some(())
     };
@@ -72,8 +74,8 @@ fn is_drivers(address: *const c_void) -> bool {
     slot::driver_at(address).is_some_and(|(api, _)| api == Api::Cuda)
 }
 
-/// Warns of `name` if a look-up returned the driver's `address` for it, for which the library has no entry. Warns only of names
-/// that take memory or submit work.
+/// Warns about `name` if a look-up returned the driver's `address` for it, and the library has no entry for that address. Warns
+/// only about names that take memory or submit work.
 pub(crate) fn handed_out(name: &CStr, address: *const c_void) {
     let is_tried = || TRIED.iter().any(|(tried, _)| *tried == name);
     if is_of_family(name.to_bytes()) && !is_tried() && is_drivers(address) {
@@ -81,7 +83,7 @@ pub(crate) fn handed_out(name: &CStr, address: *const c_void) {
     }
 }
 
-/// Warns of `name`, for which a program asked `dlsym` and the table has no row, if the driver exports it.
+/// Warns about `name` if the driver exports it. A program has looked the name up by `dlsym`, and the table has no row for it.
 pub(crate) fn looked_up(name: &CStr) {
     let of_driver = || {
         let init = slot::address(Symbol::cuInit)?;
@@ -93,7 +95,7 @@ pub(crate) fn looked_up(name: &CStr) {
     }
 }
 
-/// Warns once of `name`: nothing limits a call of it.
+/// Warns once about `name`, because the library does not limit calls of it.
 fn warn(name: &CStr) {
     static SAID: [AtomicU64; MOST_NAMES] = [const { AtomicU64::new(0) }; MOST_NAMES];
     if settings::settings().is_none() {
@@ -114,7 +116,8 @@ fn warn(name: &CStr) {
     }
 }
 
-/// Warns once if the driver hands out the table `id` that can launch kernels, and a CUDA runtime is loaded that may use it so.
+/// Warns once if the driver has returned the private table that can launch kernels. It warns only if the process has loaded a
+/// CUDA runtime that may use the table so. `id`: the table that the driver has returned.
 pub(crate) fn table_handed_out(id: [u8; 16]) {
     static LOOKED: AtomicBool = AtomicBool::new(false);
     if id != LAUNCHING_TABLE || settings::settings().is_none() || LOOKED.swap(true, Ordering::Relaxed) {

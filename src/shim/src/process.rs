@@ -1,7 +1,7 @@
 //! The state of this process, and how it joins its slice.
 //!
-//! The process joins its slice as soon as the driver is initialised. A child that it forks has to join again. The state that
-//! belongs to one process lives on a page that the kernel empties at a fork.
+//! The process joins its slice as soon as the driver is initialised. A child that it forks has to join again. So the state that
+//! belongs to one process is on a page that the kernel empties in the child at a fork.
 #![allow(
     clippy::disallowed_types,
     reason = "words of this process alone: `region::sync` is for words shared between processes"
@@ -26,7 +26,7 @@ use once_cell::race::OnceNonZeroUsize;
 use parking_lot::Mutex;
 use std::num::NonZeroUsize;
 
-/// The state of a process that is a member of a slice. Made once per process and never ended.
+/// The state of a process that is a member of a slice. It is made once per process and never dropped.
 #[derive(Debug)]
 pub(crate) struct Process {
     memory: &'static Memory,
@@ -51,7 +51,7 @@ impl Deref for Process {
     }
 }
 
-/// Whether the library enforces limits in this process.
+/// Tells whether the library enforces limits in this process.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Enforcement {
     /// No limit was set, or the driver is not initialised: the library forwards calls unchanged.
@@ -62,14 +62,14 @@ pub(crate) enum Enforcement {
     Failed,
 }
 
-/// State that belongs to one process and not to its forked children. It is valid when it is all zeroes, as a child finds it.
+/// State that belongs to one process and not to its forked children. All zeroes are a valid value: a child finds the page so.
 struct Own {
     process: AtomicPtr<Process>,
     joining: Mutex<()>,
 }
 
-/// Returns whether the library enforces limits in this process, and joins its slice if the driver has been initialised. Cheap
-/// once the process has joined.
+/// Tells whether the library enforces limits in this process. Joins the slice first, if the driver is initialised and the process
+/// has not joined. After that it costs a few loads.
 #[inline]
 pub(crate) fn enforcement() -> Enforcement {
     // Relaxed: the settings themselves are published by `SETTINGS`.
@@ -109,8 +109,8 @@ pub(crate) fn joined() -> Option<&'static Process> {
 
 /// Makes the process a member of its slice, if the driver is initialised.
 ///
-/// The library allocates while it holds the lock on joining. If the program's allocator calls the driver then, that call goes to
-/// the driver as it is.
+/// The library allocates while it holds the lock `joining`. If the program's allocator calls the driver meanwhile, `IS_JOINING`
+/// is set, and the call goes to the driver unchanged. Otherwise the thread would wait for itself.
 #[cold]
 fn join() -> Enforcement {
     std::thread_local! {
@@ -124,9 +124,14 @@ fn join() -> Enforcement {
     joined
 }
 
+/// Joins the slice under the lock `joining`, so that threads that come at once join only once.
+///
+/// Before `cuInit` there are no devices: the function then returns [`Enforcement::Off`], and a later call tries again. Every
+/// other failure refuses GPU work for the life of the process. The checks come before the join, so a process that fails them
+/// never becomes a member. The pointer to the state is stored last, when other threads may use the state.
 fn join_now() -> Enforcement {
     let (Some(settings), Some(own)) = (settings::known(), own()) else {
-        // Without a page of its own the process has refused all GPU work.
+        // If the kernel gave no page, `map_page` has refused all GPU work.
         return if stage() == Stage::REFUSED { Enforcement::Failed } else { Enforcement::Off };
     };
     let _one_at_a_time = own.joining.lock();
@@ -185,17 +190,16 @@ fn own() -> Option<&'static Own> {
     if page == NonZeroUsize::MIN {
         return None;
     }
-    // SAFETY: `as_ref` requires a valid `Own`. The page is this library's own and never unmapped, and all zeroes is a valid
-    // `Own`.
+    // SAFETY: `as_ref` requires a valid `Own`. `map_page` made the page, nothing unmaps it, and all zeroes are a valid `Own`.
     unsafe { ptr::with_exposed_provenance::<Own>(page.get()).as_ref() }
 }
 
-/// Maps a page that a forked child finds empty, whichever call forked the child.
+/// Maps a page that a forked child finds empty. The kernel empties it, so that holds for every call that forks.
 #[cold]
 fn map_page() -> Option<NonZeroUsize> {
     const SIZE: usize = 4096;
     const { assert!(size_of::<Own>() <= SIZE) };
-    // SAFETY: `mmap` without `MAP_FIXED` touches no existing mapping: the kernel chooses the address.
+    // SAFETY: `mmap` requires that it replaces no mapping in use: without `MAP_FIXED` the kernel chooses a free range.
     let page = unsafe {
         libc::mmap(
             ptr::null_mut(),

@@ -19,8 +19,8 @@ pub(crate) struct Launch {
 pub(crate) enum LaunchKind {
     /// A kernel.
     Kernel,
-    /// A kernel that may begin before the kernel ahead of it in the stream has ended, or that lets the next one do so. An event
-    /// between the two would delay the second.
+    /// A kernel that may begin before the previous kernel in the stream has ended, or that lets the next kernel do so. An event
+    /// between the two kernels would delay the second.
     Chained,
     /// An executable graph.
     Graph,

@@ -1,14 +1,14 @@
 //! GPU time: the admission of launches, and the measurement of their cost.
 //!
-//! A launch comes in through [`gate`](admission::gate::gate). It is paid from its thread's credit (`threads`). When the
-//! credit runs out, the thread takes more from the slice's words in the region (`admission::slow_path`). The launch
+//! A launch enters through [`gate`](admission::gate::gate). Its thread pays for it from its credit (`threads`). If the
+//! credit is spent, the thread takes more from the slice's words in the region (`admission::slow_path`). The launch
 //! belongs to a batch between two timing events. The library's own thread (`worker`) polls the events, charges the
 //! measured time and settles the difference (`measuring`). `gpuslice_policy::compute` has all the arithmetic.
 //!
-//! Three kinds of threads meet here:
+//! Three kinds of threads run this code:
 //!
-//! - A thread that launches has its own state, behind a lock that costs it next to nothing (`threads::slot`). It never waits for
-//!   the worker's lock, because the driver may block the worker for long.
+//! - A thread that launches has its own state, behind a lock that costs the thread almost nothing (`threads::slot`). It never
+//!   waits for the worker's lock, because the driver may block the worker for long.
 //! - The worker takes the state of a thread that has stopped launching, and closes its batches.
 //! - A thread that ends a stream or a context takes the states of other threads, one after the other, and closes batches there.
 //!
@@ -21,7 +21,7 @@
 //! 4. `measuring`: batches under way, their timing events, and their charges.
 //! 5. `threads`: the state of each thread: its credit, its streams and its open batches.
 //! 6. `cotenants`: other slices and other programs on the same GPUs.
-//! 7. `state`: all of these in one place.
+//! 7. `state`: one value that holds the state of the folders above.
 //! 8. `worker`: the library's own thread, and how launches wait for it.
 //! 9. `admission`: the gate of a launch, and notices of other calls.
 

@@ -11,7 +11,7 @@ use crate::slice::settings;
 use core::ops::Deref;
 use gpuslice_policy::config::CoreMeter;
 
-/// State of the GPU time that a process uses. Made once; never dropped.
+/// State of the GPU time that a process uses. It is made once.
 ///
 /// It is never dropped because the worker, the C library's destructors and the slots of threads keep references to it. A forked
 /// child makes its own: the parent's other threads do not exist in the child, and locks that they held stay locked there.
@@ -22,7 +22,7 @@ pub(crate) struct Compute {
     pub(super) cotenants: CotenantState,
     /// True if copies are paced: `GPU_CORE_COPIES`.
     pub(super) paces_copies: bool,
-    /// Code that was launched before, by context: the driver has loaded it.
+    /// Code that was launched before, by context. The driver has loaded it.
     pub(super) launched: LoadedSymbols,
 }
 
@@ -55,8 +55,8 @@ impl Compute {
         &self.measuring
     }
 
-    /// Acquires the calling thread's state. None inside a launch that is under way already. The caller then forwards the call to
-    /// the driver and changes nothing.
+    /// Acquires the calling thread's state. Returns `None` inside a launch of this thread that is under way. The caller then
+    /// forwards the call to the driver and changes nothing.
     #[inline]
     pub(super) fn acquire_own(&'static self) -> Option<OwnerGuard> {
         self.threads.acquire_own(&self.measuring)

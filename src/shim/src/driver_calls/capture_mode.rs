@@ -1,8 +1,8 @@
 //! Stream captures of this process, and calls that leave them intact.
 //!
-//! While a thread captures in global mode, the driver refuses some calls of every thread that is not in relaxed mode. Such a call
-//! invalidates the capture. The program must not lose its capture to a call of the library's own. So the library makes calls that
-//! the driver may refuse within [`relaxed_if_capturing`].
+//! While a thread captures in global mode, the driver refuses some calls of each thread that is not in relaxed mode. Such a call
+//! also invalidates the capture. A call of the library must not invalidate the program's capture. So the library makes such calls
+//! within [`relaxed_if_capturing`].
 #![allow(
     clippy::disallowed_types,
     reason = "a word of this process alone: `region::sync` is for words shared between processes"
@@ -14,28 +14,28 @@ use gpuslice_driver::functions as real;
 use gpuslice_driver::types::status;
 use gpuslice_driver::{Symbol, slot};
 
-/// Open captures. The count may be too high, never too low (`hooks::capture`).
+/// Number of open captures. The count may be too high, but never too low (`hooks::capture`).
 static OPEN: AtomicU32 = AtomicU32::new(0);
 
-/// Counts a capture that is about to begin. Called before the driver begins it.
+/// Counts a capture that is about to begin. The hook calls this before the call of the driver.
 pub(crate) fn note_begin() {
     OPEN.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Counts a capture that has ended or did not begin. Called after the driver ended it.
+/// Stops counting a capture that has ended or did not begin. The hook calls this after the call of the driver.
 pub(crate) fn note_end() {
     let less = |count: u32| count.checked_sub(1);
     let _before = OPEN.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
 }
 
-/// Returns true if a capture may be open. Cheap.
+/// Returns true if a capture may be open. It is one relaxed load.
 #[inline(always)]
 pub(crate) fn is_open() -> bool {
-    // Relaxed: if the program does not order the beginning of a capture before this call, either answer is correct.
+    // Relaxed: if the program does not order the beginning of a capture before this call, both results are correct.
     OPEN.load(Ordering::Relaxed) != 0
 }
 
-/// Makes calls that leave captures intact: in relaxed mode while a capture is open. The mode is the calling thread's alone.
+/// Makes calls that must not invalidate captures: in relaxed mode while a capture is open. The mode concerns only this thread.
 #[inline]
 pub(crate) fn relaxed_if_capturing<T>(calls: impl FnOnce() -> T) -> T {
     if is_open() { with_relaxed_capture_mode(calls) } else { calls() }
@@ -54,7 +54,7 @@ pub(crate) fn exchange_capture_mode(mode: c_uint) -> Option<c_uint> {
     (code == status::SUCCESS).then_some(mode)
 }
 
-/// Makes calls in relaxed mode. Frequent calls use [`relaxed_if_capturing`], which looks first whether a capture is open.
+/// Makes calls in relaxed mode. Frequent calls use [`relaxed_if_capturing`], which changes the mode only if a capture is open.
 pub(crate) fn with_relaxed_capture_mode<T>(calls: impl FnOnce() -> T) -> T {
     let before = exchange_capture_mode(RELAXED);
     let done = calls();

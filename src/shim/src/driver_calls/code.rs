@@ -1,4 +1,4 @@
-//! Functions of the driver, and the libraries and modules of kernels.
+//! Addresses of the driver's functions, the libraries and modules of kernels, and the time at which the driver loads code.
 
 use super::capture_mode::with_relaxed_capture_mode;
 use core::ffi::{CStr, c_int, c_uint, c_void};
@@ -8,7 +8,7 @@ use gpuslice_driver::functions as real;
 use gpuslice_driver::slot;
 use gpuslice_driver::types::{CUfunction, CUkernel, CUlibrary, CUmodule, status};
 
-/// Returns the address that `cuGetProcAddress` finds; none if it finds none. Uses the oldest form, which every driver has.
+/// Returns the address that `cuGetProcAddress` finds, if there is one. Uses the oldest form, which every driver has.
 pub(crate) fn proc_address(name: &CStr, version: c_int, flags: u64) -> Option<*const c_void> {
     let function = slot::real::<real::cuGetProcAddress>(Symbol::cuGetProcAddress)?;
     let mut found = ptr::null_mut();
@@ -29,14 +29,14 @@ pub(crate) fn module_of_function(function: CUfunction) -> Option<usize> {
     Some(module.addr())
 }
 
-/// Returns true if libraries are loaded into all contexts at once.
+/// Returns true if the driver loads libraries into all contexts at once.
 pub(crate) fn loads_eagerly() -> bool {
     /// `CU_MODULE_EAGER_LOADING`.
     const EAGER: c_uint = 1;
     loading_mode() == Some(EAGER)
 }
 
-/// Returns true if the driver loads code at its first use, and says so. Drivers that do not tell load it at once.
+/// Returns true if the driver reports that it loads code at the first use. Drivers that do not report a mode load code at once.
 pub(crate) fn loads_lazily() -> bool {
     /// `CU_MODULE_LAZY_LOADING`.
     const LAZY: c_uint = 2;

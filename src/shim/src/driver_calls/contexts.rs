@@ -1,4 +1,4 @@
-//! Contexts: the current context, and calls within another one.
+//! Contexts: the current context, and calls within another context.
 
 use super::capture_mode::{relaxed_if_capturing, with_relaxed_capture_mode};
 use core::ffi::{c_int, c_uint};
@@ -8,7 +8,7 @@ use gpuslice_driver::functions as real;
 use gpuslice_driver::slot;
 use gpuslice_driver::types::{CUcontext, CUdevice, CUgreenCtx, status};
 
-/// Returns the context that is current on this thread, as a number; none if no context is current.
+/// Returns the context that is current on this thread, as a number; `None` if no context is current.
 pub(crate) fn current_context() -> Option<usize> {
     let context: CUcontext = ask!(cuCtxGetCurrent, CUcontext)?;
     (!context.is_null()).then(|| context.expose_provenance())
@@ -24,7 +24,7 @@ pub(crate) fn context_limit(limit: c_uint) -> Option<usize> {
     with_relaxed_capture_mode(|| ask!(cuCtxGetLimit, usize, limit))
 }
 
-/// Returns whether a device's primary context is alive.
+/// Returns true if a device's primary context exists; `None` if the driver does not answer.
 pub(crate) fn primary_context_is_active(device: CUdevice) -> Option<bool> {
     let function = slot::real::<real::cuDevicePrimaryCtxGetState>(Symbol::cuDevicePrimaryCtxGetState)?;
     let (mut flags, mut active): (c_uint, c_int) = (0, 0);
@@ -33,7 +33,7 @@ pub(crate) fn primary_context_is_active(device: CUdevice) -> Option<bool> {
     (code == status::SUCCESS).then_some(active != 0)
 }
 
-/// Returns true if a context is still alive.
+/// Returns true if a context still exists.
 pub(crate) fn context_is_alive(context: CUcontext) -> bool {
     let mut version: c_uint = 0;
     let function = slot::real::<real::cuCtxGetApiVersion>(Symbol::cuCtxGetApiVersion);
@@ -56,7 +56,7 @@ pub(crate) fn context_device(context: usize) -> Option<CUdevice> {
     within(context, current_device)?
 }
 
-/// Makes `context` current, runs `calls`, and restores the former context. None if the context cannot be made current.
+/// Makes `context` current, runs `calls`, and restores the former context. Returns `None` if the context cannot be made current.
 pub(crate) fn within<T>(context: usize, calls: impl FnOnce() -> T) -> Option<T> {
     if current_context() == Some(context) {
         return Some(calls());

@@ -1,4 +1,4 @@
-//! Devices, and figures of them.
+//! Devices of CUDA, with their names, sizes and attributes.
 
 use super::capture_mode::with_relaxed_capture_mode;
 use core::ffi::{c_int, c_uint};
@@ -13,7 +13,7 @@ pub(crate) fn version() -> Option<c_int> {
     ask!(cuDriverGetVersion, c_int)
 }
 
-/// Returns the number of devices that CUDA shows; none before a successful `cuInit`.
+/// Returns the number of devices that CUDA shows; `None` before a successful `cuInit`.
 pub(crate) fn device_count() -> Option<c_int> {
     ask!(cuDeviceGetCount, c_int)
 }
@@ -23,12 +23,12 @@ pub(crate) fn device(ordinal: c_int) -> Option<CUdevice> {
     ask!(cuDeviceGet, CUdevice, ordinal)
 }
 
-/// Returns the UUID of a device, or of the instance that the device is.
+/// Returns the UUID of a device. If the device is an instance of a divided GPU, it is the UUID of the instance.
 pub(crate) fn device_uuid(device: CUdevice) -> Option<[u8; 16]> {
     newest_uuid(device).or_else(|| ask!(cuDeviceGetUuid, [u8; 16], device))
 }
 
-/// Asks the form that knows instances, from CUDA 11.4 on.
+/// Calls the form that returns UUIDs of instances. CUDA has it since 11.4.
 fn newest_uuid(device: CUdevice) -> Option<[u8; 16]> {
     ask!(cuDeviceGetUuid_v2, [u8; 16], device)
 }

@@ -6,7 +6,8 @@ use gpuslice_driver::table::ALL;
 use gpuslice_driver::{Api, Symbol};
 use once_cell::race::OnceBox;
 
-/// Returns the symbol at an address of the driver. `Some(None)` if the table has none there, and `None` for an address elsewhere.
+/// Returns the symbol at an address of the driver. `Some(None)`: the table has no symbol at that address of the driver. `None`:
+/// the address is not in the driver.
 pub(crate) fn symbol_at(address: *const c_void) -> Option<Option<Symbol>> {
     Some(Directory::of(address)?.symbol(address))
 }
@@ -21,8 +22,8 @@ struct Directory {
 impl Directory {
     /// Returns the directory of the driver whose code contains an address. The first call makes it.
     ///
-    /// A program may load a second driver in a link namespace of its own. It has no directory, so the library does not hook its
-    /// functions.
+    /// A program may load a second copy of the driver in a link namespace of its own. There is no directory for that copy, so the
+    /// library does not hook its functions.
     fn of(address: *const c_void) -> Option<&'static Self> {
         static DIRECTORY: OnceBox<Directory> = OnceBox::new();
         let directory = match DIRECTORY.get() {

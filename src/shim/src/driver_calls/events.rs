@@ -1,7 +1,7 @@
-//! Timing events: pools of them for each context, recording and reading.
+//! Timing events: a pool of events for each context, and calls that record and read events.
 //!
-//! A caller makes these calls within [`relaxed_if_capturing`](super::capture_mode::relaxed_if_capturing), which leaves the
-//! program's captures intact.
+//! A caller makes these calls within [`relaxed_if_capturing`](super::capture_mode::relaxed_if_capturing), so that they do not
+//! invalidate the program's captures.
 
 use super::contexts::within;
 use super::streams::Stream;
@@ -14,8 +14,8 @@ use gpuslice_driver::types::{CUevent, Status, status};
 use gpuslice_policy::compute::measuring::event_clock::nanoseconds;
 use parking_lot::Mutex;
 
-/// Events of a context that are kept ready while work is under way: those of 32 runs. Because a program opens fewer runs between
-/// two polls of the worker, its threads create no events.
+/// Number of events that a context has ready while work is under way: enough for 32 batches. A program opens fewer batches
+/// between two polls of the worker, so its threads need not create events.
 const READY_EVENTS: usize = 64;
 
 /// A timing event of the library.
@@ -36,7 +36,8 @@ pub(crate) struct Events {
 
 #[derive(Debug, Default)]
 struct EventPools {
-    /// Latest number. Each number is used once: a context at the address of an ended one has another number.
+    /// Last number that was given to a context. Each number is used once. So a context that gets the handle of an ended context
+    /// has another number.
     last: u64,
     all: Vec<EventPool>,
 }
@@ -46,12 +47,12 @@ struct EventPool {
     number: u64,
     context: usize,
     free: Vec<Event>,
-    /// True if a thread was chosen to measure the duration of an event in the context.
+    /// True if a caller of [`is_first`](Events::is_first) measures the duration of an event in the context.
     is_calibrated: bool,
 }
 
 impl Events {
-    /// Returns the number of a context. A context without one gets one.
+    /// Returns the number of a context. A context without a number gets a new one.
     pub(crate) fn number_of(&self, context: usize) -> u64 {
         let mut pools = self.pools.lock();
         if let Some(pool) = pools.all.iter().find(|pool| pool.context == context) {
@@ -63,7 +64,7 @@ impl Events {
         number
     }
 
-    /// Returns the context of a number, while the context lives.
+    /// Returns the context of a number, as long as the context exists.
     pub(crate) fn context_of(&self, number: u64) -> Option<usize> {
         self.pools.lock().all.iter().find(|pool| pool.number == number).map(|pool| pool.context)
     }
@@ -79,8 +80,8 @@ impl Events {
         kept.map_or_else(|| within(context, create).unwrap_or(Err(status::INVALID_CONTEXT)), Ok)
     }
 
-    /// Creates events until [`READY_EVENTS`] are kept ready for a context, which is current. Errors are ignored: a launch that
-    /// finds no event meets them.
+    /// Creates events until [`READY_EVENTS`] are ready for a context, which must be current. Errors are ignored, because a launch
+    /// that finds no ready event creates one and handles the error.
     pub(crate) fn refill(&self, number: u64) {
         let lacks = |pools: &EventPools| {
             let pool = pools.all.iter().find(|pool| pool.number == number);
@@ -90,7 +91,7 @@ impl Events {
         (0..lacking).map_while(|_| create().ok()).for_each(|event| self.put(number, event));
     }
 
-    /// Returns true at the first call for a context. That caller measures the duration of an event in it.
+    /// Returns true at the first call for a context. The caller then measures the duration of an event in that context.
     pub(crate) fn is_first(&self, number: u64) -> bool {
         let mut pools = self.pools.lock();
         let pool = pools.all.iter_mut().find(|pool| pool.number == number);
@@ -104,7 +105,7 @@ impl Events {
         }
     }
 
-    /// Forgets a context that ends, with its events.
+    /// Forgets a context that ends, and its events.
     pub(crate) fn end(&self, number: u64) {
         self.pools.lock().all.retain(|pool| pool.number != number);
     }
@@ -133,27 +134,28 @@ pub(crate) fn record(event: Event, stream: Stream) -> Result<(), Status> {
         slot::real::<real::cuEventRecord>(Symbol::cuEventRecord)
     };
     let function = function.ok_or(status::NOT_SUPPORTED)?;
-    // SAFETY: the function needs an event and a stream that live. The event is the library's. The stream is the program's, during
-    // its own call.
+    // SAFETY: the function requires an event and a stream that exist. The event is the library's. The stream is the program's:
+    // before it ends, the library closes or gives up all batches on it.
     ok(unsafe { function(event.handle(), stream.handle) })
 }
 
 /// Returns true if the GPU has passed an event.
 pub(crate) fn has_passed(event: Event) -> Result<bool, Status> {
     let function = slot::real::<real::cuEventQuery>(Symbol::cuEventQuery).ok_or(status::NOT_SUPPORTED)?;
-    // SAFETY: the function needs an event that lives: it is the library's.
+    // SAFETY: the function requires an event that exists: it is the library's.
     match unsafe { function(event.handle()) } {
         status::NOT_READY => Ok(false),
         code => ok(code).map(|()| true),
     }
 }
 
-/// Returns the nanoseconds from one event to another; the GPU has passed both.
+/// Returns the nanoseconds from one event to another. The GPU must have passed both.
 pub(crate) fn elapsed(from: Event, to: Event) -> Result<i64, Status> {
     let function =
         slot::real::<real::cuEventElapsedTime>(Symbol::cuEventElapsedTime).ok_or(status::NOT_SUPPORTED)?;
     let mut milliseconds = 0.0_f32;
-    // SAFETY: the function needs events that live, which are the library's, and an output that is valid for writes.
+    // SAFETY: the function requires events that exist, and an output that is valid for writes. The events are the library's, and
+    // the output is the local `milliseconds`.
     let code = unsafe { function(&raw mut milliseconds, from.handle(), to.handle()) };
     ok(code).and_then(|()| nanoseconds(milliseconds).ok_or(status::UNKNOWN))
 }

@@ -20,18 +20,18 @@ const GRAPH_RESERVED_CURRENT: c_uint = 2;
 /// An allocation node of a graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct GraphAllocation {
-    /// CUDA's handle of the device whose memory is taken.
+    /// CUDA's handle of the device whose memory the node takes.
     pub(crate) device: c_int,
-    /// The address, which the node has from the start.
+    /// The address of the allocation, which the driver chooses when the node is made.
     pub(crate) address: u64,
     /// Bytes of the allocation.
     pub(crate) bytes: u64,
 }
 
-/// Returns the allocations on devices of a graph and its child graphs. Empty for a handle that is no graph. None if the driver
-/// does not tell them.
+/// Returns the allocations of device memory in a graph and its child graphs. The list is empty for a handle that is no graph.
+/// `None`: the driver does not report them.
 ///
-/// The bodies of conditional nodes are left out: the driver allows no allocations in them.
+/// The function does not search the bodies of conditional nodes, because the driver allows no allocations in them.
 pub(crate) fn allocations(graph: CUgraph) -> Option<Vec<GraphAllocation>> {
     let mut found = Vec::new();
     // A driver without this function has no graphs with memory.
@@ -52,7 +52,8 @@ pub(crate) fn allocations(graph: CUgraph) -> Option<Vec<GraphAllocation>> {
 fn nodes(graph: CUgraph) -> Option<Vec<CUgraphNode>> {
     let list = slot::real::<real::cuGraphGetNodes>(Symbol::cuGraphGetNodes)?;
     let mut count = 0_usize;
-    // SAFETY: if the place for the nodes is null, the function writes only their number; the driver checks the handle.
+    // SAFETY: `list` requires room for the nodes, unless the pointer to them is null. Then it writes only their number, to the
+    // local `count`. The driver checks the handle.
     if unsafe { list(graph, ptr::null_mut(), &raw mut count) } != status::SUCCESS {
         return None;
     }
@@ -86,13 +87,14 @@ fn child(node: CUgraphNode) -> Option<CUgraph> {
     (code == status::SUCCESS && !graph.is_null()).then_some(graph)
 }
 
-/// Returns the allocation of a node. `Some(None)` if its memory is the host's, and `None` if the driver does not tell.
+/// Returns the allocation of a node. `Some(None)`: its memory is the host's. `None`: the driver does not report it.
 fn allocation(node: CUgraphNode) -> Option<Option<GraphAllocation>> {
     let ask = slot::real::<real::cuGraphMemAllocNodeGetParams>(Symbol::cuGraphMemAllocNodeGetParams)?;
     let mut told = MaybeUninit::<AllocationNode>::zeroed();
-    // SAFETY: the output is valid for writes; the driver gave the node out.
+    // SAFETY: the function requires an existing node, and an output that is valid for writes. The driver gave the node out, and
+    // the output is the local `told`.
     let code = unsafe { ask(node, told.as_mut_ptr().cast()) };
-    // SAFETY: `told` is zeroed plain data, so it is initialised whether or not the driver wrote it.
+    // SAFETY: `assume_init` requires initialised bytes: they were zeroed first, and the type is plain data.
     let told = unsafe { told.assume_init() };
     if code != status::SUCCESS {
         return None;

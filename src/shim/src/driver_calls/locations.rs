@@ -5,10 +5,10 @@ use gpuslice_driver::types::CUmemLocation;
 
 /// `CU_MEM_LOCATION_TYPE_DEVICE`.
 const ON_DEVICE: u32 = 1;
-/// `CU_MEM_LOCATION_TYPE_DEVICE_LOCALITY_DOMAIN`: a part of a device, whose number is the low byte.
+/// `CU_MEM_LOCATION_TYPE_DEVICE_LOCALITY_DOMAIN`: a part of a device. The low byte is the number of the device.
 const ON_PART_OF_DEVICE: u32 = 6;
 
-/// Returns CUDA's handle of the device at a location; none for the host.
+/// Returns CUDA's handle of the device at a location; `None` for the host.
 pub(crate) fn device_of(location: CUmemLocation) -> Option<c_int> {
     match location.kind {
         ON_DEVICE => Some(location.id),

@@ -31,17 +31,17 @@ pub(crate) fn allocate_managed(bytes: u64, flags: c_uint) -> Result<u64, Status>
     Ok(address)
 }
 
-/// Makes managed memory stay in host memory, on whichever device a kernel uses it.
+/// Advises the driver to keep managed memory in host memory, whichever device uses it.
 pub(crate) fn prefer_host(address: u64, bytes: u64) -> Result<(), Status> {
     advise(address, bytes, PREFER, HOST)
 }
 
-/// Makes the driver map managed memory for a device wherever the memory is, so that no use by the device moves it.
+/// Advises the driver to map managed memory for a device wherever the memory is, so that accesses of the device do not move it.
 pub(crate) fn let_access(address: u64, bytes: u64, device: CUdevice) -> Result<(), Status> {
     advise(address, bytes, LET_ACCESS, device)
 }
 
-/// Advises by the first form, or by the second if the driver lacks the first.
+/// Gives an advice by the first form of the function, or by the second form if the driver does not have the first.
 fn advise(address: u64, bytes: u64, advice: c_uint, device: CUdevice) -> Result<(), Status> {
     let bytes = usize::try_from(bytes).map_err(|_| status::INVALID_VALUE)?;
     if let Some(function) = slot::real::<real::cuMemAdvise>(Symbol::cuMemAdvise) {
@@ -54,10 +54,11 @@ fn advise(address: u64, bytes: u64, advice: c_uint, device: CUdevice) -> Result<
     done(unsafe { function(address, bytes, advice, place) })
 }
 
-/// Frees memory that the program never saw, or whose release the program left to the library. The driver waits for all its uses.
+/// Frees memory that the program never saw, or that the program has asked to free. The driver waits for all uses of the memory.
 pub(crate) fn free(address: u64) -> Status {
     slot::real::<real::cuMemFree_v2>(Symbol::cuMemFree_v2).map_or(status::NOT_SUPPORTED, |free| {
-        // SAFETY: the driver checks the address, which it gave out and which the program does not use any more.
+        // SAFETY: the function requires memory that no code uses any more, by this function's contract. The driver checks the
+        // address.
         with_relaxed_capture_mode(|| unsafe { free(address) })
     })
 }
@@ -66,7 +67,7 @@ fn done(code: Status) -> Result<(), Status> {
     if code == status::SUCCESS { Ok(()) } else { Err(code) }
 }
 
-/// Returns true if the driver tells that an address is in a device's memory.
+/// Returns true if the driver reports that an address is in a device's memory.
 pub(crate) fn is_on_device(address: u64) -> bool {
     /// `CU_POINTER_ATTRIBUTE_MEMORY_TYPE`.
     const MEMORY_TYPE: c_uint = 2;

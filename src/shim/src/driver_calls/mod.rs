@@ -1,5 +1,5 @@
-//! Calls of the library's own into the driver and NVML. They use the real functions, never the library's own entries. This
-//! folder knows no limits.
+//! The library's own calls of the driver and NVML. They use the real functions, never the library's entries. This folder does not
+//! use limits or settings.
 
 use gpuslice_driver::elf::Image;
 use gpuslice_driver::{Symbol, slot};
@@ -12,9 +12,9 @@ macro_rules! ask {
     ($name:ident, $output:ty $(, $argument:expr)*) => {{
         let mut output = core::mem::MaybeUninit::<$output>::zeroed();
         let function = slot::real::<real::$name>(Symbol::$name)?;
-        // SAFETY: the output is valid for writes, the other arguments are values.
+        // SAFETY: the function requires an output that is valid for writes: the local `output`. The other arguments are values.
         let code = unsafe { function(output.as_mut_ptr().cast() $(, $argument)*) };
-        // SAFETY: `output` is zeroed plain data, so it is initialised whether or not the driver wrote it.
+        // SAFETY: `assume_init` requires initialised bytes: they were zeroed first, and the type is plain data.
         (code == status::SUCCESS).then(|| unsafe { output.assume_init() })
     }};
 }
@@ -34,8 +34,8 @@ pub(crate) mod streams;
 
 /// Returns the paths of the driver's libraries: of NVML, if it is there, and of CUDA.
 ///
-/// NVML comes first, because a container runtime mounts it from the node. An image may have a CUDA library of its own, as CUDA's
-/// compatibility packages bring it.
+/// NVML comes first, because a container runtime mounts it from the node. The CUDA library may be the image's own, for example
+/// from one of CUDA's compatibility packages.
 pub(crate) fn libraries() -> impl Iterator<Item = &'static Path> {
     nvml::initialization::load();
     [Symbol::nvmlInit_v2, Symbol::cuInit].into_iter().filter_map(|symbol| {

@@ -20,7 +20,7 @@ pub(crate) fn current_pool(device: CUdevice) -> Option<usize> {
     Some(pool.expose_provenance())
 }
 
-/// Returns the pool that a device has from the start.
+/// Returns the default pool of a device.
 pub(crate) fn default_pool(device: CUdevice) -> Option<usize> {
     let pool = relaxed_if_capturing(|| ask!(cuDeviceGetDefaultMemPool, CUmemoryPool, device))?;
     Some(pool.expose_provenance())

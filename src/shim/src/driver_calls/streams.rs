@@ -12,7 +12,7 @@ use gpuslice_driver::types::{CUcontext, CUstream, Status, status};
 /// `CU_STREAM_CAPTURE_STATUS_NONE`.
 const NOT_CAPTURING: c_uint = 0;
 
-/// A stream, as the arguments of a call name it.
+/// A stream, as a call names it by its arguments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Stream {
     /// Handle; null is a default stream.
@@ -21,12 +21,13 @@ pub(crate) struct Stream {
     pub(crate) per_thread: bool,
 }
 
-// SAFETY: this library never reads or writes through the handle, and the driver accepts it from any thread.
+// SAFETY: `Send` requires that another thread may use the handle. The library never reads or writes through it, and the driver
+// accepts it from any thread.
 unsafe impl Send for Stream {}
 
 impl Stream {
-    /// Returns the stream of a handle. With `per_thread`, null is the thread's own default stream. All names of one stream give
-    /// equal values.
+    /// Returns the stream of a handle. `per_thread`: null names the thread's own default stream. Different names of the same
+    /// stream give equal values.
     #[inline]
     pub(crate) fn named(handle: CUstream, per_thread: bool) -> Self {
         match handle.addr() {
@@ -37,7 +38,7 @@ impl Stream {
         }
     }
 
-    /// Returns true if it is a default stream.
+    /// Returns true if the stream is a default stream.
     #[inline]
     pub(crate) fn is_default(self) -> bool {
         self.handle.is_null()
@@ -48,13 +49,13 @@ impl Stream {
         self == Self::named(handle, false) || self == Self::named(handle, true)
     }
 
-    /// Returns true if it is the legacy default stream. It and the streams of its context wait for each other, unless a
-    /// stream was made non-blocking.
+    /// Returns true if the stream is the legacy default stream. That stream and the other streams of its context wait for each
+    /// other, except streams that were made non-blocking.
     pub(crate) fn is_legacy(self) -> bool {
         self.handle.is_null() && !self.per_thread
     }
 
-    /// Returns true if it may record its calls instead of running them.
+    /// Returns true if the stream may capture: it then records its calls instead of running them.
     pub(crate) fn may_capture(self) -> bool {
         may_capture(self.handle, self.per_thread)
     }
@@ -65,23 +66,23 @@ pub(crate) fn wait_for(stream: CUstream) -> Status {
     slot::real::<real::cuStreamSynchronize>(Symbol::cuStreamSynchronize).map_or(
         status::NOT_SUPPORTED,
         |wait| {
-            // SAFETY: `cuStreamSynchronize` needs a living stream: the program passes `stream` to the call that waits, so it
+            // SAFETY: `cuStreamSynchronize` requires an existing stream: the program passes `stream` to the hooked call, so it
             // keeps the stream until that call returns.
             unsafe { wait(stream) }
         },
     )
 }
 
-/// Has a thread of the driver call `function` with `number` when a stream has ended the work that was queued until now. Returns
-/// false if the driver refuses.
+/// Asks the driver to call `function` with `number`, on a thread of the driver, when a stream has ended the work that is queued
+/// now. Returns false if the driver refuses.
 pub(crate) fn call_when_reached(
     stream: CUstream,
     function: unsafe extern "C" fn(*mut c_void),
     number: usize,
 ) -> bool {
     let Some(launch) = slot::real::<real::cuLaunchHostFunc>(Symbol::cuLaunchHostFunc) else { return false };
-    // SAFETY: `cuLaunchHostFunc` needs a living stream: the program passes `stream` to the call that this one belongs to. The
-    // function takes any number.
+    // SAFETY: `cuLaunchHostFunc` requires an existing stream: the program passes `stream` to the hooked call. `function` takes
+    // any number.
     let code = unsafe { launch(stream, Some(function), ptr::without_provenance_mut(number)) };
     code == status::SUCCESS
 }
@@ -99,7 +100,7 @@ pub(crate) fn stream_context(stream: CUstream) -> Option<usize> {
     (code == status::SUCCESS && !context.is_null()).then(|| context.expose_provenance())
 }
 
-/// Returns true if a stream and the legacy default stream wait for each other, or if the driver does not tell.
+/// Returns true if a stream and the legacy default stream wait for each other, or if the driver does not report it.
 pub(crate) fn waits_for_legacy(stream: CUstream) -> bool {
     const NON_BLOCKING: u32 = 1;
     let Some(function) = slot::real::<real::cuStreamGetFlags>(Symbol::cuStreamGetFlags) else { return true };
@@ -109,14 +110,14 @@ pub(crate) fn waits_for_legacy(stream: CUstream) -> bool {
     code != status::SUCCESS || flags & NON_BLOCKING == 0
 }
 
-/// Returns true if a stream records its calls instead of running them.
+/// Returns true if a stream captures: it records its calls instead of running them.
 pub(crate) fn is_capturing(stream: CUstream) -> bool {
     slot::real::<real::cuStreamIsCapturing>(Symbol::cuStreamIsCapturing)
         .is_some_and(|function| capture_state(function, stream).is_some_and(|state| state != NOT_CAPTURING))
 }
 
-/// Returns true if a stream may record its calls instead of running them. Also true if the driver does not tell: then a capture
-/// elsewhere forbids the question.
+/// Returns true if a stream may capture. It also returns true if the driver does not answer, because then another capture forbids
+/// the question.
 pub(crate) fn may_capture(stream: CUstream, per_thread: bool) -> bool {
     let function = if per_thread {
         slot::real::<real::cuStreamIsCapturing_ptsz>(Symbol::cuStreamIsCapturing_ptsz)

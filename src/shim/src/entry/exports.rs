@@ -1,8 +1,8 @@
 //! Exported entries: the table of symbols, expanded.
 //!
 //! A row without a hook becomes a jump to its target in `slot::JUMP_TARGETS`. A row with a hook becomes a function that finds the
-//! real function and passes it to the hook together with the arguments. All exported names but `dlsym`, `dlvsym` and `dlopen` are
-//! made here.
+//! real function and passes it to the hook together with the arguments. This file makes all exported names but `dlsym`, `dlvsym`
+//! and `dlopen`.
 #![allow(
     non_snake_case,
     clippy::wildcard_imports,
@@ -28,6 +28,7 @@ use gpuslice_driver::{Api, Symbol, functions};
 /// Size of a jump target in bytes.
 const WORD: usize = size_of::<usize>();
 
+/// Expands the table of symbols: an entry function for each row, and the list of their addresses.
 macro_rules! entries {
     ($( $family:ident: $reason:literal { $(
         $treatment:ident $name:ident $(@ $since:literal)? ( $($arg:ident: $ty:ty),* )
@@ -40,6 +41,8 @@ macro_rules! entries {
     };
 }
 
+/// Expands one row. The entry of a row without a hook jumps to its target, or to [`first_call`] while it has no target. The entry
+/// of a row with a hook passes the real function and the arguments to the hook.
 macro_rules! entry {
     ($name:ident ( $($arg:ident: $ty:ty),* )) => {
         #[unsafe(no_mangle)]
@@ -69,7 +72,7 @@ macro_rules! entry {
             if const { is_nvml(Symbol::$name) } && initialization::is_hidden_from(Symbol::$name) {
                 return status::NVML_UNINITIALIZED;
             }
-            // SAFETY: the hook and the driver's function have one contract for these arguments, and the calling program keeps it.
+            // SAFETY: the hook requires arguments that keep the contract of the driver's function: the calling program keeps it.
             unsafe { $module::$hook(real, $($arg),*) }
         }
     };
@@ -78,7 +81,7 @@ macro_rules! entry {
 /// Address of a function, known when the library is linked.
 struct EntryAddress(*const c_void);
 
-// SAFETY: no code reads or writes through the address.
+// SAFETY: `Sync` requires that threads may share the address: no code reads or writes through it.
 unsafe impl Sync for EntryAddress {}
 
 gpuslice_driver::for_each_symbol! { [entries] }
@@ -100,8 +103,8 @@ mod lookup {
         version: c_int,
         flags: u64,
     ) -> Status {
-        // SAFETY: `lookup::proc_address` needs arguments that keep the driver's contract: they are the calling program's for this
-        // function.
+        // SAFETY: `lookup::proc_address` requires arguments that keep the contract of `cuGetProcAddress`: they are the calling
+        // program's.
         unsafe { lookup::proc_address((real, entry), symbol, output, version, flags) }
     }
 
@@ -113,8 +116,8 @@ mod lookup {
         flags: u64,
         found: *mut CUdriverProcAddressQueryResult,
     ) -> Status {
-        // SAFETY: `lookup::proc_address_v2` needs arguments that keep the driver's contract: they are the calling program's for
-        // this function.
+        // SAFETY: `lookup::proc_address_v2` requires arguments that keep the contract of `cuGetProcAddress_v2`: they are the
+        // calling program's.
         unsafe { lookup::proc_address_v2((real, entry), symbol, output, version, flags, found) }
     }
 }
@@ -124,8 +127,9 @@ pub(crate) fn entry(symbol: Symbol) -> *const c_void {
     ENTRIES.get(symbol.index()).map_or(ptr::null(), |entry| entry.0)
 }
 
-/// Finds the real function of an entry without a jump target, then jumps to it with the caller's unchanged arguments. The
-/// symbol's index comes in `r11`, which a call may destroy.
+/// Finds the real function of an entry without a jump target, then jumps to it with the caller's unchanged arguments. The entry
+/// passes the symbol's index in `r11`, which carries no argument. The function saves all registers that carry arguments: six for
+/// integers, and `xmm0` to `xmm7`.
 #[unsafe(naked)]
 unsafe extern "C" fn first_call() {
     naked_asm!(
@@ -184,8 +188,8 @@ const fn is_nvml(symbol: Symbol) -> bool {
     matches!(symbol.api(), Api::Nvml)
 }
 
-/// Returns a function that answers for a missing one. Without a driver it answers as on a machine without one. If the driver is
-/// older than the caller, it answers as for an unknown function.
+/// Returns a function that answers in place of a missing function. If no driver is loaded, its status is that of a machine
+/// without a driver. If the driver is loaded but too old, its status is that of an unknown function.
 fn absent(symbol: Symbol) -> *const c_void {
     if symbol == Symbol::nvmlErrorString {
         return no_text as *const c_void;

@@ -1,7 +1,7 @@
 //! Hook of `cuGetProcAddress`: the driver chooses the symbol, and the library replaces its address by the entry.
 //!
-//! The hook asks the driver with the caller's own arguments, so names, versions, flags and statuses are its own. The
-//! library looks the result up by address, never by the requested name.
+//! The hook passes the caller's own arguments to the driver. So names, versions, flags and statuses have the driver's
+//! meaning. The library looks the result up by address, never by the requested name.
 
 use crate::bypass;
 use crate::driver_calls::directory::symbol_at;
@@ -23,9 +23,9 @@ pub(crate) unsafe fn proc_address(
     version: c_int,
     flags: u64,
 ) -> Status {
-    // SAFETY: `real` needs arguments that keep the driver's contract: they are the calling program's for this function.
+    // SAFETY: `real` requires arguments that keep the driver's contract: the calling program passes these to the same function.
     let code = unsafe { real(symbol, output, version, flags) };
-    // SAFETY: after a success the driver has accepted the caller's name and output.
+    // SAFETY: `translate` requires a valid name and output after a success: the driver has accepted the caller's.
     unsafe { translate(code, symbol, output, entry) };
     code
 }
@@ -39,9 +39,9 @@ pub(crate) unsafe fn proc_address_v2(
     flags: u64,
     found: *mut CUdriverProcAddressQueryResult,
 ) -> Status {
-    // SAFETY: `real` needs arguments that keep the driver's contract: they are the calling program's for this function.
+    // SAFETY: `real` requires arguments that keep the driver's contract: the calling program passes these to the same function.
     let code = unsafe { real(symbol, output, version, flags, found) };
-    // SAFETY: after a success the driver has accepted the caller's name and output.
+    // SAFETY: `translate` requires a valid name and output after a success: the driver has accepted the caller's.
     unsafe { translate(code, symbol, output, entry) };
     code
 }
@@ -52,12 +52,12 @@ pub(crate) unsafe fn export_table(
     table: *mut *const c_void,
     id: *const CUuuid,
 ) -> Status {
-    // SAFETY: `real` needs arguments that keep the driver's contract: they are the calling program's for this function.
+    // SAFETY: `real` requires arguments that keep the driver's contract: the calling program passes these to the same function.
     let code = unsafe { real(table, id) };
     if code != status::SUCCESS {
         return code;
     }
-    // SAFETY: `read_in` needs an address that is null or valid: the driver has accepted the caller's identifier.
+    // SAFETY: `read_in` requires an address that is null or valid: the driver has accepted the caller's identifier.
     if let Some(id) = unsafe { read_in(id.cast::<[u8; 16]>()) } {
         reentrancy::enter_or(|| bypass::table_handed_out(id), ());
     }
@@ -72,13 +72,13 @@ unsafe fn translate(code: Status, name: *const c_char, output: *mut *mut c_void,
     if code != status::SUCCESS {
         return;
     }
-    // SAFETY: `read_in` needs an address that is null or valid: `output`, by this function's contract.
+    // SAFETY: `read_in` requires an address that is null or valid: `output`, by this function's contract.
     let Some(address) = unsafe { read_in(output) }.filter(|address| !address.is_null()) else { return };
     match reentrancy::enter_or(|| symbol_at(address), None) {
-        // SAFETY: `write_out` needs an address that is null or valid: `output`, by this function's contract.
+        // SAFETY: `write_out` requires an address that is null or valid: `output`, by this function's contract.
         Some(Some(symbol)) => unsafe { write_out(output, entry(symbol).cast_mut()) },
         Some(None) => {
-            // SAFETY: `CStr::from_ptr` needs a zero-terminated text: `name`, by this function's contract.
+            // SAFETY: `CStr::from_ptr` requires a zero-terminated text: `name`, by this function's contract.
             let name = unsafe { CStr::from_ptr(name) };
             reentrancy::enter_or(|| bypass::handed_out(name, address), ());
         }

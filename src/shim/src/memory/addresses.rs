@@ -1,7 +1,7 @@
 //! Addresses of this process, and the charge of each.
 //!
-//! The map is cut into shards. Each has a lock that is held for one look-up and never across a call of the driver. A charge costs
-//! the same among one live allocation and a million.
+//! The map is divided into shards. A thread holds the lock of a shard for one look-up, and never across a call of the driver. A
+//! charge costs the same time whether the process has one live allocation or a million.
 
 use crate::os::spin_lock::SpinLocked;
 use crate::slice::enforcement;
@@ -22,7 +22,8 @@ pub(crate) struct Charge {
 }
 
 impl Charge {
-    /// Returns true if the memory lives on with its users when this process frees it. Blocks of pools do not.
+    /// Returns true if the memory still exists after this process frees it, as long as other processes use it. An allocation from
+    /// a pool does not.
     pub(crate) fn outlives_free(&self) -> bool {
         matches!(self.owner, Owner::Context(_) | Owner::Block(_))
     }
@@ -36,15 +37,15 @@ impl Charge {
 /// Object that an allocation lives in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Owner {
-    /// A context, by its handle. The bytes were charged for the address.
+    /// A context, by its handle. The charge is for this address alone.
     Context(usize),
-    /// A context, by its handle. A block was charged that the address shares with others.
+    /// A context, by its handle. The charge is for a block that the address shares with others.
     Block(usize),
-    /// A pool, by the library's number for it. The pool was charged, not the address.
+    /// A pool, by the library's number for it. The charge is for the pool, not for the address.
     Pool(u64),
 }
 
-/// Number of shards. With a million addresses, one of them grows within some microseconds.
+/// Number of shards. With a million addresses, the table of one shard grows within a few microseconds.
 const SHARDS: usize = 1 << SHARD_BITS;
 const SHARD_BITS: u32 = 10;
 
@@ -54,7 +55,7 @@ pub(crate) struct Addresses {
     shards: Box<[Shard]>,
 }
 
-/// Shard in one cache line: the lock, the newest address, and the reference to the table of the others.
+/// Shard in one cache line: the lock, the newest address, and the pointer to the table of the other addresses.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct Shard(SpinLocked<AddressTable<Record>>);
@@ -68,7 +69,7 @@ impl Default for Addresses {
 }
 
 impl Addresses {
-    /// Keeps a reservation as the charge of `address`. The end of the address gives it back.
+    /// Keeps a reservation as the charge of `address`, until the memory at the address is freed.
     pub(crate) fn record(&self, reservation: Reservation, address: u64, context: usize) {
         let (device, bytes) = (reservation.device(), reservation.bytes());
         self.insert(address, Charge { device, bytes, owner: Owner::Context(context) });
@@ -80,17 +81,17 @@ impl Addresses {
         if let Some(Shard(table)) = self.shard(address) {
             let mut table = table.lock();
             table.insert(address, charge.into());
-            // The shard's next charge moves this one to the fetched line.
+            // The next insertion into this shard moves this charge from its own place into the table, at the fetched line.
             fetch(table.near(address));
         }
     }
 
-    /// Returns the charge of an address, which stays; `None` for an address that was not charged.
+    /// Returns the charge of an address and leaves it in the table. `None`: the address was not charged.
     pub(crate) fn get(&self, address: u64) -> Option<Charge> {
         self.shard(address)?.0.lock().get(address).map(Charge::from)
     }
 
-    /// Takes out the charge of an address; `None` for an address that was not charged.
+    /// Takes the charge of an address out of the table. `None`: the address was not charged.
     pub(crate) fn take(&self, address: u64) -> Option<Charge> {
         self.shard(address)?.0.lock().take(address).map(Charge::from)
     }
@@ -103,7 +104,7 @@ impl Addresses {
             let from = taken.len();
             let count = charges(&table).filter(|(_, charge)| charge.ends_with(context)).count();
             if taken.try_reserve(count).is_err() {
-                // Charges that are not taken out count until the process ends.
+                // The charges that stay in the table count as held until the process ends.
                 enforcement::run_out();
                 return taken;
             }
@@ -121,7 +122,7 @@ impl Addresses {
     }
 }
 
-/// Has the processor fetch a line that will be needed, while the thread goes on. One of a million lines is in no cache.
+/// Asks the processor to load a cache line that the thread needs later. In a table of a million addresses, no cache has the line.
 #[inline]
 fn fetch(line: Option<*const u8>) {
     #[cfg(target_arch = "x86_64")]
@@ -137,11 +138,12 @@ fn charges(table: &AddressTable<Record>) -> impl Iterator<Item = (u64, Charge)> 
     table.iter().map(|(address, record)| (address, record.into()))
 }
 
-/// A [`Charge`] in 24 bytes, of which an option is no larger.
+/// A [`Charge`] in 24 bytes. An `Option` of it has the same size, because `tagged` is never zero.
 #[derive(Debug, Clone, Copy)]
 struct Record {
     device: Device,
-    /// Bytes, of which the region can count 2^48, above the tag for the kind of owner. Never zero.
+    /// Number of bytes, with the tag for the kind of owner in the lowest bits. The region counts up to 2^48 bytes, so the number
+    /// fits above the tag. Never zero.
     tagged: NonZeroU64,
     owner: u64,
 }

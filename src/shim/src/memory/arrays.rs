@@ -1,8 +1,8 @@
 //! Arrays of this process, and the size of a new one.
 //!
-//! A driver tells the size of an array whose memory is mapped later, and of no other. So the library first makes the twin of an
-//! array without memory, asks for its size and ends it. The answers are kept. Where a driver cannot tell (before CUDA 11.6, or
-//! for a kind that has no such twin), there is an estimate, on the high side.
+//! The driver reports a size only for an array that has no memory yet (deferred mapping). So the library first makes such a twin
+//! of the wanted array, asks for its size and destroys it. It keeps the answers. Drivers before CUDA 11.6 give no size, and some
+//! kinds of arrays have no such twin. Then the library uses an estimate, on the high side.
 
 use super::physical::AllocationId;
 use crate::driver_calls::capture_mode;
@@ -25,7 +25,7 @@ use std::collections::HashMap;
 
 /// `CU_DEVICE_ATTRIBUTE_DEFERRED_MAPPING_CUDA_ARRAY_SUPPORTED`.
 const CAN_DEFER: c_uint = 121;
-/// Most answers that are kept. A program has a few shapes; one that has more makes the library ask again.
+/// Largest number of answers that the library keeps. Programs use a few shapes. Beyond this number, the library asks again.
 const MOST_ANSWERS: usize = 1024;
 
 /// `CUDA_ARRAY3D_DESCRIPTOR`, with its format as a number.
@@ -67,7 +67,7 @@ pub(crate) struct WantedArray {
     pub(crate) levels: Option<c_uint>,
 }
 
-/// Part of an array that memory is mapped to, as the caller names it.
+/// Part of an array to which memory is mapped, as numbers of the caller's request.
 pub(crate) type ArrayPart = [u64; 5];
 
 /// Array that this process made.
@@ -76,7 +76,7 @@ pub(crate) struct Array {
     /// Context that the array ends with.
     context: usize,
     device: Device,
-    /// Bytes that were charged; 0 where memory is mapped to the array.
+    /// Bytes that were charged; 0 for an array to which the program maps memory.
     bytes: u64,
     /// Memory that is mapped to the array.
     parts: HashMap<ArrayPart, AllocationId>,
@@ -90,7 +90,7 @@ pub(crate) struct Arrays {
 }
 
 impl Arrays {
-    /// Returns the bytes that a new array takes of the device `place`, which is that of the current context.
+    /// Returns the bytes that a new array takes on the device `place`, the device of the current context.
     pub(crate) fn requirement(&self, place: SliceDevice, wanted: WantedArray) -> u64 {
         if !wanted.shape.takes_memory() {
             return 0;
@@ -129,7 +129,7 @@ impl Arrays {
         self.live.lock().extract_if(|_, array| array.context == context).collect()
     }
 
-    /// Puts back an array that lives on.
+    /// Puts back an array that the driver has not ended.
     pub(crate) fn put_back(&self, handle: u64, array: Array) {
         self.live.lock().insert(handle, array);
     }
@@ -155,7 +155,7 @@ impl Array {
         }
     }
 
-    /// Gives back the charge of an array that is gone, and the memory that was mapped to it.
+    /// Gives back the charge of an array that has ended. `unpin` ends the mapping of each piece of memory that was mapped to it.
     pub(crate) fn end(self, slice: &Slice, unpin: impl Fn(AllocationId)) {
         if self.bytes > 0 {
             slice.refund(self.device, self.bytes);
@@ -164,7 +164,7 @@ impl Array {
     }
 }
 
-/// Asks the driver for the size of an array. Returns `None` if the driver does not tell.
+/// Asks the driver for the size of an array. Returns `None` if the driver gives no size.
 fn ask(device: CUdevice, wanted: WantedArray) -> Option<u64> {
     if !can_defer(device) {
         return None;

@@ -1,16 +1,17 @@
-//! Measures the device memory of a context while a call makes it.
+//! Measures the device memory of a context while a call of the driver makes it.
 //!
 //! Before the call there may be no context in which the library could ask the driver for free memory. So it asks NVML before and
-//! after the call. The library believes the growth of NVML's figure for this process, with one exception. In it, a context cannot
-//! take as much, and the device's free memory shows another size that a context can have. Then NVML knows this process by a
-//! number that is another process's on the host.
+//! after the call. The growth of NVML's figure for this process is the size of the context. There is one exception: a context
+//! cannot have this size, but it can have the different size that free memory shows. Then NVML's figure is that of another
+//! process, whose number on the host is the number of this process in its container.
 //!
-//! If NVML does not tell, the device's free memory does. Neighbours move it too. The bytes that the ledgers of this slice and of
-//! the slices beside it took or gave back meanwhile are taken off. While another process makes a context, no ledger has its size.
-//! Then free memory does not count. Nor does it count if it shows a size that a context cannot have.
+//! If NVML gives no figure, the loss of the device's free memory is the size. Neighbours change free memory too. So the library
+//! subtracts the change of the ledgers of this slice and of the other slices in the folder. It does not use free memory if
+//! another process makes a context meanwhile, because no ledger has the size of that context yet. It also does not use free
+//! memory that shows a size that a context cannot have.
 //!
-//! If neither tells, a context counts as much as one of the slice that was measured. Before the first such context, it counts as
-//! an estimate.
+//! If neither source gives a size, the library takes the size that the slice has measured for an earlier context. If the slice
+//! has measured none, it takes an estimate.
 
 use super::measurement::reconcile_here;
 use super::nvml_baseline::signed;
@@ -39,13 +40,13 @@ pub(crate) struct ContextMeasurement {
 impl ContextMeasurement {
     /// Reads the figures before a call that makes a context.
     pub(crate) fn read(memory: &'static Memory, place: SliceDevice) -> Self {
-        // Struct update syntax would drop the value that it takes the fields from, and so end the making.
+        // Struct update syntax would drop the value that it takes the fields from. The drop says that the context is made.
         let mut making = Self::beside(memory, place);
         making.is_usual = true;
         making
     }
 
-    /// Reads the figures before a call that makes a green context, or a context that libraries come with.
+    /// Reads the figures before a call that makes a green context, or a context into which libraries are loaded as well.
     pub(crate) fn beside(memory: &'static Memory, place: SliceDevice) -> Self {
         if memory.baselines.has_unmeasured() {
             reconcile_here(memory, 1);
@@ -55,13 +56,17 @@ impl ContextMeasurement {
         let charged = memory.own(place.device);
         let own = nvml.and_then(|nvml| nvml.own(&place.uuid).ok());
         let device = if nvml.is_some() { Reading::take(memory, place, 0) } else { None };
-        // This comes before the driver's call: another process sees the mark at one of its readings, or its readings do not meet
-        // the call.
+        // The mark comes before the call of the driver. So another process sees the mark in one of its two readings, or the call
+        // does not overlap its readings.
         memory.member().begin_context_creation();
         Self { memory, place, nvml, own, charged, calls, is_usual: false, device }
     }
 
-    /// Returns the bytes that the context took. The ledger has `reserved` bytes of it already.
+    /// Returns the bytes that the context took. The ledger already has `reserved` bytes for it.
+    ///
+    /// `grown` is the growth of NVML's figure, and `lost` is the loss of free memory. Both are without the bytes that the
+    /// ledgers explain. If another thread of the process took or gave back memory meanwhile (`still` is false), the size that the
+    /// slice knows comes first. The slice learns a size only if `still` is true, and for a context of the usual kind.
     pub(crate) fn took(&self, reserved: u64, estimate: u64) -> u64 {
         let (memory, device) = (self.memory, self.place.device);
         let known = memory.context_bytes(device).filter(|_| self.is_usual);
@@ -102,7 +107,8 @@ impl ContextMeasurement {
         took
     }
 
-    /// Lets later memory calls measure the available memory, if no member has done so. Memory that is the host's shows nothing.
+    /// Lets later memory calls measure the available memory, if no member has done so. If the device shares the host's memory,
+    /// there is nothing to measure, because programs without a GPU change its free memory.
     fn leave_available_to_later_calls(&self) {
         let (memory, place) = (self.memory, self.place);
         let lacks = !place.shares_host_memory && !memory.member().is_available_known(place.device);

@@ -1,8 +1,8 @@
 //! Teardown of contexts: their contents leave the tables before the driver is asked to end them.
 //!
-//! Once the driver has ended a context it may give its addresses and handles to other threads. So the contents leave the tables
-//! before the call. A free during the call looks among these contents. After the call they are released, or put back if the
-//! context lives on.
+//! Once the driver has ended a context, it may give its addresses and handles to other threads. So the library takes the contents
+//! out of the tables before the call. A thread that frees an object during the call searches these contents too. After the call
+//! the library releases the contents, or puts them back if the context has not ended.
 
 use super::addresses::Charge;
 use super::arrays::{Array, ArrayPart};
@@ -44,7 +44,7 @@ impl ContextContents {
     fn end(self, memory: &Memory) {
         memory.graphs.context_ended(memory, self.executables.into_values());
         self.arrays.into_values().for_each(|array| array.end(memory, |piece| unpin(memory, piece)));
-        // This comes before the bytes go back, because the next payer is charged first.
+        // The uses end before the refunds: the next payer of shared memory is charged before this process stops paying.
         self.shared.into_iter().for_each(|(_, ending)| ending.end(memory));
         self.addresses.into_iter().for_each(|(address, charge)| charge.end(memory, address));
         self.spilled.into_values().for_each(|block| block.end(memory));
@@ -53,7 +53,8 @@ impl ContextContents {
     }
 }
 
-/// Gathers charges in a table. Without memory for the table it stays empty, and the charges count until the process ends.
+/// Gathers charges in a table. If there is no host memory for the table, it stays empty, and the charges count as held until the
+/// process ends.
 fn gathered(charges: Vec<(u64, Charge)>) -> HashMap<u64, Charge> {
     let mut table = HashMap::new();
     match table.try_reserve(charges.len()) {
@@ -63,16 +64,16 @@ fn gathered(charges: Vec<(u64, Charge)>) -> HashMap<u64, Charge> {
     table
 }
 
-/// Searches for objects that are about to end. Each looks in the object's table first, and then among the contents of ending
-/// contexts.
+/// Searches for objects that are about to end. Each function looks in the object's table first, and then among the contents of
+/// ending contexts.
 impl Memory {
-    /// Takes the contents of a context out of the tables, before the driver is asked to end the context, or one use of it.
+    /// Takes the contents of a context out of the tables, before the library asks the driver to end the context or one use of it.
     /// Returns a number for [`end_teardown`](Self::end_teardown).
     pub(crate) fn begin_teardown(&self, context: usize) -> u64 {
         self.ending_contexts.begin(context, || ContextContents::take(self, context))
     }
 
-    /// Releases the contents of a context after the driver has ended it, or puts them back where it lives on.
+    /// Releases the contents of a context if the driver has `ended` it, and puts them back otherwise.
     pub(crate) fn end_teardown(&self, number: u64, ended: bool) {
         let release = |context: usize, all: Vec<ContextContents>| {
             self.libraries.context_ended(context);
@@ -81,7 +82,7 @@ impl Memory {
         self.ending_contexts.end(number, ended, release, |contents| contents.put_back(self));
     }
 
-    /// Takes out the charge of an address; `None` for an address that was not charged.
+    /// Takes out the charge of an address. `None`: the address was not charged.
     #[inline]
     pub(crate) fn take_charge(&self, address: u64) -> Option<Charge> {
         match self.addresses.take(address) {
@@ -90,7 +91,8 @@ impl Memory {
         }
     }
 
-    /// Searches among the contents of ending contexts. Kept out of [`take_charge`](Self::take_charge), which every free passes.
+    /// Searches for the charge of an address among the contents of ending contexts. A function of its own keeps this code out of
+    /// [`take_charge`](Self::take_charge), which runs for every free.
     #[cold]
     #[inline(never)]
     fn find_charge(&self, address: u64) -> Option<Charge> {
@@ -128,8 +130,9 @@ impl Memory {
         there().or_else(|| self.ending_contexts.find(|contents| contents.arrays.remove(&handle), there))
     }
 
-    /// Notes that `piece` was mapped to a part of an array, or that the part's memory was taken away. Returns the piece that is
-    /// not mapped there any more: the earlier one or, for an array that this process did not make, `piece` itself.
+    /// Notes that `piece` was mapped to a part of an array. If `piece` is `None`, notes that the part's memory was unmapped.
+    /// Returns the earlier piece of the part. If this process did not make the array, returns `piece` itself. The caller unpins
+    /// the returned piece.
     pub(crate) fn set_array_part(
         &self,
         handle: u64,
@@ -152,7 +155,7 @@ impl Memory {
     /// Takes out all memory that `holder` holds, in any context.
     pub(crate) fn take_held(&self, holder: OverheadOwner) -> Vec<Overhead> {
         let mut taken = self.overheads.take(holder);
-        // Some of a library's memory may be in the table, and some among the contents.
+        // A library may have memory of some contexts in the table, and memory of ending contexts among the contents.
         self.ending_contexts.find::<()>(
             |contents| {
                 taken.extend(contents.overheads.extract_if(.., |one| one.is_of(holder)));
@@ -163,7 +166,7 @@ impl Memory {
         taken
     }
 
-    /// Notes that others can use the memory at an address by `key`. Memory that is not charged is not noted.
+    /// Notes that other processes can use the memory at an address by `key`. Does nothing for memory that is not charged.
     pub(crate) fn lend_address(&self, address: u64, key: u64) {
         let share = |charge: &Charge| self.lend(charge.device, key, charge.bytes);
         let there = || {
@@ -185,12 +188,12 @@ impl Memory {
             ending.lend(key, charge.outlives_free(), || share(&charge));
             Some(())
         };
-        // There is nothing to do if it is neither here nor there.
+        // If the address is in neither place, it is not charged, and there is nothing to note.
         let _lent = there().or_else(|| self.ending_contexts.find(here, there));
     }
 
-    /// Takes out the uses of an address that is about to end, or about to be closed once. They are uses by other processes, and
-    /// uses of their memory by this one.
+    /// Takes out the uses of an address that is about to end, or about to be closed once. These are uses of this process's memory
+    /// by other processes, and uses of their memory by this process.
     #[cold]
     #[inline(never)]
     pub(crate) fn take_shared(&self, address: u64) -> shared::EndingUse {

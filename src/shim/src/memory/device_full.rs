@@ -1,4 +1,4 @@
-//! Requests for which the quota has room and the device has no memory. A message says that others hold the device.
+//! Requests for which the quota has room and the device has no memory. A message says that others hold the device's memory.
 
 use crate::driver_calls::nvml::memory;
 use crate::driver_calls::{contexts, devices};
@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 pub(crate) struct DeviceFullMessages(Mutex<Vec<(Device, Monotonic)>>);
 
 impl DeviceFullMessages {
-    /// Returns true if a message about a device is due. Then none is due for a while.
+    /// Returns true if a message about a device is due. After that, no message is due for [`MESSAGE_PAUSE`].
     fn claim_message(&self, device: Device, now: Monotonic) -> bool {
         let mut said = self.0.lock();
         match said.iter_mut().find(|(of, _)| *of == device) {
@@ -57,7 +57,8 @@ impl fmt::Display for Message {
             write!(f, ", and {} of the device's {} are free", bytes(free), bytes(self.total))?;
         }
         f.write_str(".")?;
-        // The driver keeps some memory for itself on every device.
+        // The driver keeps some memory of every device for itself. So up to an eighth may be missing although no other program
+        // holds memory.
         match self.free {
             Some(free) if free.saturating_add(self.held) >= self.total / 8 * 7 => Ok(()),
             _ => f.write_str(" Others hold the rest."),
@@ -65,10 +66,11 @@ impl fmt::Display for Message {
     }
 }
 
-/// Notes that the driver had no memory for a request that the ledger had granted. `granted` bytes of it still count as held.
+/// Notes that the driver had no memory for a request that the ledger had granted. The ledger still counts `granted` bytes of the
+/// request as held.
 #[cold]
 pub(crate) fn note(device_full_messages: &DeviceFullMessages, slice: &Slice, device: Device, granted: u64) {
-    // Without a quota nothing was promised: the device is full, as without gpuslice.
+    // Without a quota gpuslice promises no memory, so a full device is an ordinary error of the driver.
     if !slice.has_quota(device) {
         return;
     }

@@ -1,7 +1,8 @@
 //! Contents of contexts that the driver may be about to end.
 //!
-//! The contents are out of their tables while the call is in progress. Of several such calls for one context only one ends it.
-//! The contents that they took out stay together until the last call returns, so it does not matter which call ends the context.
+//! The contents are out of their tables while the call is in progress. Several threads may make such calls for one context, and
+//! only one of the calls ends it. The contents that these calls took out stay together until the last call returns. So it does
+//! not matter which call ends the context.
 #![allow(
     clippy::disallowed_types,
     reason = "words of this process alone: `region::sync` is for words shared between processes"
@@ -21,7 +22,7 @@ use std::collections::{BTreeMap, HashMap};
 /// Contexts that may be ending, with their contents.
 #[derive(Debug, Default)]
 pub(crate) struct EndingContexts {
-    /// True if there ever was such a call. Every free that finds nothing in its table asks.
+    /// True once any call has asked the driver to end a context. Each free reads it if the address is not in its table.
     any: AtomicBool,
     under_way: Mutex<Vec<EndingContext>>,
 }
@@ -35,9 +36,9 @@ struct EndingContext {
     calls: usize,
     /// True if one of the calls has ended the context.
     ended: bool,
-    /// Contents that each call found, those of the last call at the end. One address or handle may be in two of them: a call has
-    /// ended the context and has not returned. Meanwhile the driver has given all of it to a new context, which the next call is
-    /// to end.
+    /// Contents that each call found, in the order of the calls. One address or handle may be in the contents of two calls.
+    /// Example: one call has ended the context and has not returned yet. The driver gives the context's handle and addresses to a
+    /// new context. Then the next call asks for the end of the new context.
     contents: Vec<ContextContents>,
 }
 
@@ -49,16 +50,17 @@ pub(super) struct ContextContents {
     pub(super) arrays: HashMap<u64, Array>,
     pub(super) executables: HashMap<usize, Executable>,
     pub(super) overheads: Vec<Overhead>,
-    /// By number.
+    /// Frees that no stream has reached yet, by their number.
     pub(super) stream_frees: BTreeMap<usize, StreamFree>,
-    /// Uses of the context's memory by other processes, and its uses of theirs, by address.
+    /// By address: uses of the context's memory by other processes, and the context's uses of memory of other processes.
     pub(super) shared: Vec<(u64, shared::EndingUse)>,
 }
 
 impl EndingContexts {
     /// Begins a call that asks the driver to end a context, or one use of it. Returns a number for [`end`](Self::end).
     pub(super) fn begin(&self, context: usize, take: impl FnOnce() -> ContextContents) -> u64 {
-        // Relaxed: a thread that misses an object in its table takes that table's lock after this thread, and so sees this store.
+        // Relaxed: a thread that does not find an object in its table took that table's lock after this thread released it. So
+        // that thread sees this store.
         self.any.store(true, Ordering::Relaxed);
         let mut all = self.under_way.lock();
         if let Some(known) = all.iter_mut().find(|one| one.context == context && !one.ended) {
@@ -72,7 +74,8 @@ impl EndingContexts {
         number
     }
 
-    /// Ends a call: the driver has returned, and the context has ended or lives on.
+    /// Ends a call, after the driver has returned. If the last call for a context ends, `release` gets the contents if the
+    /// context has ended, and `put_back` gets them otherwise.
     pub(super) fn end(
         &self,
         number: u64,
@@ -94,12 +97,13 @@ impl EndingContexts {
             drop(all);
             release(context, contents);
         } else {
-            // This is done under the lock, so that a search for any of it finds it here or in its table.
+            // The thread still holds the lock. So a search by another thread finds an object here or in its table.
             contents.into_iter().for_each(put_back);
         }
     }
 
-    /// Searches for an object that was not in its table: here, and `there` once more.
+    /// Searches for an object that was not in its table. `here` looks in the contents of a context. `there` looks in the table
+    /// once more, because a call may have put the contents back meanwhile.
     pub(super) fn find<T>(
         &self,
         here: impl FnMut(&mut ContextContents) -> Option<T>,

@@ -1,9 +1,9 @@
 //! Memory of graphs.
 //!
-//! A launch may not fail, and takes memory unasked. So an executable is charged from the moment it is made for all memory that it
-//! can need. After its end the charge stays until the driver's own counter says that its graph pool holds less. That follows a
-//! trim by the program, or by the library before a refusal. `gpuslice_policy::sizes::graph` has the sums and the reason why they
-//! suffice.
+//! The driver takes memory for a graph at its launch, and a launch must not fail. So the library charges all memory that an
+//! executable can need when the executable is made. After the executable's end the charge stays until the driver's counter shows
+//! that its graph pool holds less. The pool shrinks when the program trims it, or when the library trims it before a refusal.
+//! `gpuslice_policy::sizes::graph` has the sums and the reason why they suffice.
 #![allow(
     clippy::disallowed_types,
     reason = "words of this process alone: `region::sync` is for words shared between processes"
@@ -20,7 +20,7 @@ use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Most readings of the driver's counter in a row. One is repeated if an executable ended meanwhile.
+/// Largest number of readings of the driver's counter in a row. A thread repeats a reading if an executable ended meanwhile.
 const COUNTER_READINGS: u32 = 64;
 
 /// Executables of this process that take memory, and the driver's pools for them.
@@ -63,16 +63,16 @@ struct GraphLedger {
 /// Reason why nothing is reserved for an executable.
 #[derive(Debug)]
 pub(crate) enum Obstacle {
-    /// The executable allocates nothing, or the driver has an error of its own to report. The driver answers alone.
+    /// The executable allocates nothing, or the driver has an error of its own to report. The program gets the driver's answer.
     NotOurs,
-    /// The driver does not tell the allocations of the graph.
+    /// The driver does not report the allocations of the graph.
     Untold,
-    /// This number of bytes does not fit on this device.
+    /// The quota of this device has no room for this number of bytes.
     Full(Device, u64),
 }
 
 impl Executable {
-    /// Returns the bytes that it can need of the first device that it takes memory of.
+    /// Returns the first device on which the executable takes memory, and the bytes that it can need there.
     pub(crate) fn first_need(&self) -> Option<(Device, u64)> {
         self.needs.first().map(|need| (need.pool.place.device, need.pages))
     }
@@ -116,7 +116,8 @@ impl Graphs {
     /// Records an executable that the driver has made or updated.
     pub(crate) fn made(&self, slice: &Slice, handle: usize, executable: Executable) {
         let pools: Vec<_> = executable.needs.iter().map(|need| Arc::clone(&need.pool)).collect();
-        // The executable was updated, or the library has not seen the end of an earlier one and the driver uses its handle again.
+        // There is an earlier entry in two cases. The driver has updated the executable. Or the library has not seen the end of
+        // an earlier executable, and the driver uses its handle again.
         let earlier = self.executables.lock().insert(handle, executable);
         if let Some(earlier) = earlier {
             self.ended(slice, earlier);
@@ -124,7 +125,7 @@ impl Graphs {
         pools.iter().for_each(|pool| pool.read(slice));
     }
 
-    /// Returns the bytes that an executable can need of the first device; `None` if it takes no memory.
+    /// Returns the first device on which an executable takes memory, and the bytes. `None`: it takes no memory.
     pub(crate) fn need_of(&self, handle: usize) -> Option<(Device, u64)> {
         if !self.any.load(Ordering::Relaxed) {
             return None;
@@ -140,12 +141,12 @@ impl Graphs {
         self.executables.lock().remove(&handle)
     }
 
-    /// Puts back an executable that lives on.
+    /// Puts back an executable that the driver has not ended.
     pub(crate) fn put_back(&self, handle: usize, executable: Executable) {
         self.executables.lock().insert(handle, executable);
     }
 
-    /// Ends the charge of an executable as far as the driver's counter proves: its memory may still be in the driver's pool.
+    /// Ends the charge of an executable as far as the driver's counter allows: its memory may still be in the driver's pool.
     pub(crate) fn ended(&self, slice: &Slice, executable: Executable) {
         for need in executable.needs {
             need.pool.end(slice, need.pages);
@@ -164,21 +165,21 @@ impl Graphs {
     pub(crate) fn context_ended(&self, slice: &Slice, executables: impl Iterator<Item = Executable>) {
         executables.for_each(|executable| self.ended(slice, executable));
         if self.any.load(Ordering::Relaxed) {
-            // Memory that earlier executables left alive in the context has ended as well.
+            // Earlier executables may have left allocations in the context. These have ended with it.
             self.all().iter().for_each(|pool| pool.read(slice));
         }
     }
 
-    /// Reads the counter of the driver's pool of a device, which may hold less than before.
+    /// Reads the driver's counter after the program has trimmed the graph pool of a device. The pool may hold less than before.
     pub(crate) fn trimmed(&self, slice: &Slice, device: Device) {
         for pool in self.all().iter().filter(|pool| pool.place.device == device) {
             pool.read(slice);
         }
     }
 
-    /// Makes the driver give back memory in its pool of a device: memory that ended executables have left behind and no
-    /// executable uses. Then brings the charge to the driver's counter. The next launch has to map memory anew, so this is done
-    /// only before a request is refused. Returns false if there are no graphs with memory.
+    /// Makes the driver release memory of its graph pool of a device. Ended executables have left that memory, and no executable
+    /// uses it. Then sets the charge by the driver's counter. The next launch has to map memory again, so the library does this
+    /// only before it refuses a request. Returns false if there are no graphs with memory.
     pub(crate) fn reclaim(&self, slice: &Slice, device: Device) -> bool {
         if !self.any.load(Ordering::Relaxed) {
             return false;
@@ -229,7 +230,7 @@ fn pages_on(place: &SliceDevice, allocations: &[GraphAllocation]) -> u64 {
 }
 
 impl GraphMemory {
-    /// Reserves for an executable. Returns false if there is no room.
+    /// Reserves the memory of a new executable. Returns false if the quota has no room.
     fn take(&self, slice: &'static Slice, pages: u64) -> bool {
         let mut ledger = self.ledger.lock();
         ledger.sums.begin(pages);
@@ -256,7 +257,10 @@ impl GraphMemory {
         self.read(slice);
     }
 
-    /// Brings the charge to the bytes that the driver's counter proves. If the counter cannot be read, everything stays charged.
+    /// Sets the charge by the driver's counter. If the counter cannot be read, everything stays charged.
+    ///
+    /// The thread reads the counter without the lock, because no lock is held across a call of the driver. An executable that
+    /// ends between the lock and the reading would make the figure ambiguous, so the thread then repeats the reading.
     fn read(&self, slice: &Slice) {
         for _ in 0..COUNTER_READINGS {
             let reading = self.ledger.lock().sums.begin_reading();
@@ -269,8 +273,8 @@ impl GraphMemory {
         }
     }
 
-    /// Brings the charge to the owed bytes. The caller holds the lock, because a refund must not overtake the charge that another
-    /// thread has just written down.
+    /// Changes the slice's charge to the owed bytes. The caller holds the ledger's lock. Otherwise a refund by this thread could
+    /// reach the region before the charge that another thread has just recorded in the ledger.
     fn settle(&self, slice: &Slice, ledger: &mut GraphLedger) {
         let (owed, charged) = (ledger.sums.owed(), ledger.charged);
         ledger.charged = owed;

@@ -1,7 +1,7 @@
 //! Host memory of this process beyond the quota.
 //!
-//! It is managed memory that prefers the host: the device reaches it over the bus, and no page of it moves to the device. It
-//! counts as spilled from before the driver is asked until after its free, and never moves back.
+//! It is managed memory that prefers the host: the device reaches it over the bus, and no page of it moves to the device. The
+//! library counts it as spilled before the call that makes it, and until after its free. It never moves back to the device.
 #![allow(
     clippy::disallowed_types,
     reason = "words of this process alone: `region::sync` is for words shared between processes"
@@ -29,10 +29,10 @@ pub(crate) struct Spilled {
 }
 
 impl Spilled {
-    /// Returns true if this process ever had spilled memory. Cheap, because every free asks.
+    /// Returns true if this process ever had spilled memory. Every free calls this, so it is one relaxed load.
     #[inline]
     pub(crate) fn any(&self) -> bool {
-        // Relaxed: a thread that frees an address got the address from the thread that has set this.
+        // Relaxed: a thread that frees an address got it from the thread that has stored true before it returned the address.
         self.any.load(Ordering::Relaxed)
     }
 
@@ -64,21 +64,21 @@ impl Spilled {
         self.live.lock().extract_if(.., |_, block| block.context == context).collect()
     }
 
-    /// Puts back spilled memory that lives on.
+    /// Puts back spilled memory that the driver has not freed.
     pub(crate) fn put_back(&self, address: u64, block: HostBlock) {
         self.add(address, block);
     }
 }
 
 impl HostBlock {
-    /// Returns true if any byte of a range is in one of the extents `all`.
+    /// Returns true if any byte of a range is in one of the blocks `all`.
     pub(crate) fn touch(all: &BTreeMap<u64, Self>, address: u64, bytes: u64) -> bool {
         let end = address.saturating_add(bytes);
         let last = all.range(..end).next_back();
         last.is_some_and(|(start, block)| start.saturating_add(block.bytes) > address)
     }
 
-    /// Stops counting spilled memory that is gone.
+    /// Stops counting spilled memory that the driver has freed.
     pub(crate) fn end(self, slice: &Slice) {
         slice.member().unspill(self.device, self.bytes);
     }

@@ -1,9 +1,10 @@
 //! Memory of a process of the slice that has just died, until the device has it back.
 //!
-//! The region keeps it as held until then (`gpuslice_region`, `leaving`). A request that does not fit beside it waits. So does a
-//! request for which the driver has no memory shortly after a death. A context waits before its size is measured, because memory
-//! that comes back meanwhile would hide it. The first context of a slice, whose size is not known, waits where its estimate does
-//! not fit. All waits end after [`LEAVING`], hold no lock, and concern no other request.
+//! The region counts the memory as held until then (`gpuslice_region`, `leaving`). A request that does not fit beside it waits.
+//! A request for which the driver has no memory shortly after a death waits too. A thread that makes a context waits if the
+//! context does not fit beside that memory. If the slice has measured no context yet, the estimate decides. The wait comes before
+//! the measurement of the context, because memory that comes back meanwhile would hide the size. All waits end after [`LEAVING`].
+//! A waiting thread holds no lock and delays no other request.
 
 use super::memory_call::Waiting;
 use super::reading::Reading;
@@ -15,11 +16,12 @@ use core::time::Duration;
 use gpuslice_policy::time::Monotonic;
 use gpuslice_region::{Device, LEAVING, pause};
 
-/// Pause between two looks of a wait. Guessed: a tenth of the time that memory of a dead process takes by most reports.
+/// Pause between two checks of a waiting thread. Guessed: a tenth of the time after which, by most reports, the device has the
+/// memory of a dead process back.
 const LEAVING_PAUSE: Duration = Duration::from_millis(50);
 
-/// Waits until `bytes` may fit, because memory that leaves the device is back. The driver has given `given` of these bytes
-/// already. Returns false if no memory leaves the device, or if the bytes do not fit even without it.
+/// Waits until `bytes` may fit, because the device has back the memory of dead processes. The driver has already given `given` of
+/// these bytes. Returns false if there is no such memory, or if the bytes do not fit even without it.
 #[cold]
 pub(crate) fn wait(slice: &Slice, device: Device, bytes: u64, given: u64) -> bool {
     if slice.region().leaving(device) == 0 || !slice.fits_without(device, bytes, 0) {
@@ -29,15 +31,15 @@ pub(crate) fn wait(slice: &Slice, device: Device, bytes: u64, given: u64) -> boo
     true
 }
 
-/// Ends the leaving of memory, if the device has it back.
+/// Checks whether the device has back the memory of dead processes. If so, that memory does not count any more.
 pub(crate) fn look(slice: &Slice, place: SliceDevice) {
     if slice.region().leaving(place.device) > 0 {
         let _is_back = is_back(slice, place, 0);
     }
 }
 
-/// Returns true if the device has back the memory that left it. Then that memory counts no more. `given`: bytes that the driver
-/// has given and that no ledger has yet.
+/// Returns true if the device has back the memory of dead processes. Then that memory does not count any more. `given`: bytes
+/// that the driver has given and that no ledger has yet.
 ///
 /// A memory call under way makes a reading too high. Its bytes are in the ledger before the driver takes them, and after the
 /// driver has them back. So only a reading without such calls says that memory is back.
@@ -60,8 +62,8 @@ fn until_back(slice: &Slice, device: Device, given: u64) {
     let _ended = slice.region().reap();
 }
 
-/// Waits before a context is made, until memory that leaves the device is back, if a context has no room beside it. `known`:
-/// bytes of a context, if one was measured. If these do not fit even then, the call is refused without a wait.
+/// Waits before a context is made, if a context has no room beside the memory of dead processes. `known`: bytes of a context, if
+/// the slice has measured one. If these do not fit even without that memory, the function does not wait, and the caller refuses.
 pub(crate) fn wait_for_a_context(slice: &Slice, device: Device, known: Option<u64>, estimate: u64) {
     let region = slice.region();
     let Some(limit) = region.memory_limit(device) else { return };
@@ -76,7 +78,7 @@ pub(crate) fn wait_for_a_context(slice: &Slice, device: Device, known: Option<u6
 
 /// Decides whether the hook repeats a call for which the quota has room and the driver had no memory. If a process of the slice
 /// has died lately, the call may succeed later. Then the thread pauses, and the function returns the instant until which the hook
-/// repeats the call. `None`: the hook does not repeat it. `until` is the answer of the last time.
+/// repeats the call. `None`: the hook does not repeat it. `until` is the result of the previous call of this function.
 #[cold]
 pub(crate) fn retry(slice: &Slice, device: Device, until: Option<Monotonic>) -> Option<Monotonic> {
     let may_help = || {

@@ -1,9 +1,9 @@
 //! Libraries with variables, and the contexts that they are loaded into.
 //!
-//! A library belongs to no context. The driver takes memory for its variables in each context where it is first used, and a
-//! launch is such a use. A launch is never refused. So a library is loaded into every context that a quota limits, before the
-//! program gets the handle of a kernel. Only libraries with large variables are listed here: others take no memory that could be
-//! reserved.
+//! A CUDA library (`CUlibrary`) belongs to no context. The driver takes memory for its variables in each context at the first use
+//! there, for example at a launch. But gpuslice never refuses a launch. So it loads the CUDA library into every context that a
+//! quota limits, before the program gets the handle of a kernel. The tables have only libraries with large variables, because
+//! only these take memory that can be reserved.
 #![allow(
     clippy::disallowed_types,
     reason = "words of this process alone: `region::sync` is for words shared between processes"
@@ -20,17 +20,17 @@ struct KnownLibrary {
     variables: u64,
     /// True if the program may have the handle of a kernel.
     launchable: bool,
-    /// Contexts that it is loaded into, or is being loaded into.
+    /// Contexts into which the library is loaded, or is being loaded.
     contexts: Vec<usize>,
 }
 
 /// Libraries of this process.
 #[derive(Debug, Default)]
 pub(crate) struct Libraries {
-    /// True if there ever was a library with large variables. Each look-up of a kernel asks.
+    /// True if there ever was a library with large variables. Each look-up of a kernel reads it.
     any: AtomicBool,
     known: Mutex<HashMap<usize, KnownLibrary>>,
-    /// Library of each module and kernel that came out of one.
+    /// Library of each module and kernel that the driver gave out for a library.
     origins: Mutex<HashMap<usize, usize>>,
 }
 
@@ -40,7 +40,7 @@ impl Libraries {
         if variables > 0 {
             let known = KnownLibrary { variables, launchable: false, contexts };
             self.known.lock().insert(library, known);
-            // Relaxed: a thread that uses the library got it from the thread that was here.
+            // Relaxed: a thread that uses the library got its handle from the thread that stores here.
             self.any.store(true, Ordering::Relaxed);
         }
     }
@@ -50,8 +50,8 @@ impl Libraries {
         self.any.load(Ordering::Relaxed)
     }
 
-    /// Notes that the caller is about to load a library into a context. Returns the bytes of its variables; `None` if there are
-    /// none to load.
+    /// Notes that the caller is about to load a library into a context. Returns the bytes of its variables. `None`: the library
+    /// has no large variables, or the context has it already.
     pub(crate) fn claim(&self, library: usize, context: usize) -> Option<u64> {
         let mut known = self.any.load(Ordering::Relaxed).then(|| self.known.lock())?;
         let known = known.get_mut(&library).filter(|known| !known.contexts.contains(&context))?;
@@ -66,7 +66,8 @@ impl Libraries {
         }
     }
 
-    /// Notes that the program is about to get the handle of a kernel. Returns false if the library has no large variables.
+    /// Notes that the program is about to get the handle of a kernel of a library. Returns false if the library has no large
+    /// variables.
     pub(crate) fn becomes_launchable(&self, library: usize) -> bool {
         if !self.any.load(Ordering::Relaxed) {
             return false;
@@ -97,24 +98,24 @@ impl Libraries {
             .collect()
     }
 
-    /// Notes that a context has ended, whose handle may be given to another one.
+    /// Forgets a context that has ended. The driver may give its handle to another context.
     pub(crate) fn context_ended(&self, context: usize) {
         if self.any.load(Ordering::Relaxed) {
             self.known.lock().values_mut().for_each(|known| known.contexts.retain(|of| *of != context));
         }
     }
 
-    /// Notes that a module or a kernel came out of a library.
+    /// Notes that the driver gave out a module or a kernel of a library.
     pub(crate) fn note_origin(&self, handle: usize, library: usize) {
         self.origins.lock().insert(handle, library);
     }
 
-    /// Returns the library that a module or a kernel came out of.
+    /// Returns the library of a module or a kernel.
     pub(crate) fn of(&self, handle: usize) -> Option<usize> {
         self.origins.lock().get(&handle).copied()
     }
 
-    /// Forgets a library that has ended, and all handles that came out of it.
+    /// Forgets a library that has ended, and the handles of all its modules and kernels.
     pub(crate) fn forget(&self, library: usize) {
         self.known.lock().remove(&library);
         self.origins.lock().retain(|_, of| *of != library);

@@ -1,4 +1,4 @@
-//! Charges of linear memory: by itself, or by a block that it shares with others.
+//! Charges of linear memory. A large allocation has a charge of its own. Small allocations share the charge of a block.
 
 use super::addresses::{Charge, Owner};
 use super::small_blocks::apply;
@@ -11,9 +11,9 @@ use gpuslice_region::Device;
 /// Allocation that is about to be made.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct WantedAllocation {
-    /// Context that it lives in.
+    /// Context of the allocation.
     pub(crate) context: usize,
-    /// Kind of its address.
+    /// Kind of the address that the program asks for.
     pub(crate) kind: Kind,
     /// Bytes that the program asks for.
     pub(crate) bytes: u64,
@@ -25,20 +25,20 @@ pub(crate) struct GrantedAllocation {
     memory: &'static Memory,
     device: Device,
     wanted: WantedAllocation,
-    /// `None` once it is kept.
+    /// `None` once the caller has kept the reservation.
     paid: Option<Paid>,
 }
 
 #[derive(Debug)]
 enum Paid {
-    /// By a reservation of its own.
+    /// A reservation for this allocation alone.
     Whole(Reservation),
-    /// By a slot in a block, which was reserved if the way needs one.
+    /// A slot in a block. If the payment needs a new block, the bytes of that block are reserved.
     Slot(Payment),
 }
 
 impl GrantedAllocation {
-    /// Reserves the bytes that an allocation takes; `fit` reserves bytes of the device.
+    /// Reserves the bytes that an allocation takes. `fit` reserves a number of bytes of the device, or returns `None`.
     #[inline]
     pub(crate) fn new(
         memory: &'static Memory,
@@ -53,6 +53,9 @@ impl GrantedAllocation {
         Some(Self { memory, device, wanted, paid: Some(paid) })
     }
 
+    /// Gets a slot for a small allocation of a family. If the blocks of the family may have no free slot, it reserves a block.
+    /// If the quota has no room for a block, another call may have paid for a slot meanwhile: then the allocation uses that slot.
+    /// No lock is held while `fit` runs, because `fit` may wait for memory.
     fn slot(
         memory: &'static Memory,
         device: Device,
@@ -63,7 +66,7 @@ impl GrantedAllocation {
         if way.needs_block() {
             if let Some(reserved) = fit(BLOCK) {
                 memory.small.0.lock().reserved(&way);
-                // From here on the blocks have it.
+                // From here on the table of blocks accounts for the reserved bytes.
                 reserved.keep();
                 return Some(Paid::Slot(way));
             }
@@ -78,7 +81,7 @@ impl GrantedAllocation {
         None
     }
 
-    /// Returns the device, and the bytes of it that were reserved.
+    /// Returns the device, and the bytes that were reserved on it.
     pub(crate) fn granted(&self) -> (Device, u64) {
         let bytes = match &self.paid {
             Some(Paid::Whole(reserved)) => reserved.bytes(),
@@ -88,8 +91,8 @@ impl GrantedAllocation {
         (self.device, bytes)
     }
 
-    /// Brings the reservation to the size that the driver really made, which is seldom another. Returns false if that does not
-    /// fit.
+    /// Replaces the reservation if the driver made an allocation of another size, which is rare. Returns false if the quota has
+    /// no room for that size.
     #[must_use]
     pub(crate) fn settle(&mut self, bytes: u64) -> bool {
         if taken(bytes) == taken(self.wanted.bytes) {
@@ -105,14 +108,14 @@ impl GrantedAllocation {
         true
     }
 
-    /// Returns the reservation, which the caller has to keep or to give back.
+    /// Returns the reservation without a drop of `self`. The caller has to keep the reservation or give it back.
     fn into_paid(self) -> Option<Paid> {
         let mut kept = ManuallyDrop::new(self);
         kept.paid.take()
     }
 
-    /// Keeps the reservation as the charge of `address`. Returns false if the driver took more than expected and there is no room
-    /// for it.
+    /// Keeps the reservation as the charge of `address`. Returns false if the driver took a block that the library did not
+    /// expect, and the quota has no room for it.
     #[must_use]
     #[inline]
     pub(crate) fn record(self, address: u64) -> bool {
@@ -136,14 +139,15 @@ impl GrantedAllocation {
     }
 }
 
-/// Reserves a block that was not expected. If there is no room, forgets the address and returns false.
+/// Reserves a block that the library did not expect. If the quota has no room, forgets the address and returns false.
 #[cold]
 fn pay_for_more(memory: &'static Memory, device: Device, address: u64) -> bool {
     if let Some(reserved) = memory.reserve(device, BLOCK) {
         reserved.keep();
         return true;
     }
-    // The blocks count this block as charged, but it is charged only if another call has got a slot of it meanwhile.
+    // The table of blocks counts this block as charged, although the region has no charge for it. If the end of the address frees
+    // the block, there is one block less to refund. If another call has got a slot of it meanwhile, the block is charged now.
     let mut change = memory.small.0.lock().ended(address);
     match change.back.checked_sub(1) {
         Some(back) => change.back = back,

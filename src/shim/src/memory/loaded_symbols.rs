@@ -1,4 +1,5 @@
-//! Look-ups of code that were measured already. A program may look up the same function before every launch.
+//! Look-ups of code whose memory the library has measured. A program may look up the same function before every launch, and only
+//! the first look-up can load code.
 #![allow(
     clippy::disallowed_types,
     reason = "words of this process alone: `region::sync` is for words shared between processes"
@@ -7,10 +8,11 @@
 use core::ffi::{CStr, c_char};
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// Number of look-ups that are remembered. If two of them share a place, the later one has it, and the earlier is measured again.
+/// Number of look-ups that the table holds. If two look-ups have the same place, the table holds the later one. The library then
+/// measures the earlier one again.
 const REMEMBERED_LOOK_UPS: usize = 1024;
 
-/// Look-ups that loaded all code that they can load.
+/// Look-ups that have already loaded all code that they can load.
 #[derive(Debug)]
 pub(crate) struct LoadedSymbols(Box<[AtomicU64]>);
 
@@ -20,18 +22,18 @@ impl Default for LoadedSymbols {
     }
 }
 
-/// Look-up, as a number; 0 is none.
+/// Look-up, as a hash. 0 marks an empty place of the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LookUpKey(u64);
 
 impl LookUpKey {
-    /// Returns the key of a look-up in a module, library or kernel. `scope` distinguishes the objects that one handle stands for.
-    /// It is the context into which the handle is loaded, or the kind of the requested object.
+    /// Returns the key of a look-up in a module, library or kernel. `scope` distinguishes look-ups with the same handle. It is
+    /// the context into which the handle is loaded, or the kind of the requested object.
     pub(crate) fn new(handle: usize, scope: usize) -> Self {
         Self::of_numbers(handle as u64, scope as u64)
     }
 
-    /// Returns the key of two numbers: of code, and of the context in which it runs.
+    /// Returns the key of code in a context, by the number of the code and the number of the context.
     pub(crate) fn of_numbers(code: u64, context: u64) -> Self {
         Self(0xcbf2_9ce4_8422_2325).with(code).with(context)
     }
@@ -60,7 +62,7 @@ impl LookUpKey {
         self.0
     }
 
-    /// Adds a word to the key: FNV-1a, a word at a time.
+    /// Adds a word to the key, by FNV-1a over words instead of bytes.
     fn with(self, word: u64) -> Self {
         Self((self.0 ^ word).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(23))
     }

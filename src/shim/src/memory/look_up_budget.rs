@@ -1,26 +1,28 @@
 //! Time that look-ups and loads of code may spend on measuring the memory that they take.
 //!
-//! A framework makes hundreds of look-ups at its start. Free memory costs microseconds, but milliseconds on some drivers in
-//! containers. NVML takes milliseconds, and all processes of the machine wait meanwhile. So each of the two sources has a budget:
-//! [`BURST`], and one part in [`NVML_PART`] of the time since the first question. One question may exceed it. Look-ups beyond the
-//! budget of NVML are charged by free memory. Look-ups beyond the budget of free memory are not measured. The next comparison
-//! with NVML settles both.
+//! A framework makes hundreds of look-ups at its start. A reading of free memory costs microseconds, but milliseconds with some
+//! drivers in containers. A question to NVML costs milliseconds, and all processes of the machine wait meanwhile. So each of the
+//! two sources has a budget: [`BURST`], and one part in [`NVML_PART`] of the time since the first question. A single question may
+//! exceed the budget. Look-ups beyond the budget of NVML are charged by free memory. Look-ups beyond the budget of free memory
+//! are not measured. The next comparison with NVML corrects the charges of both kinds.
 //!
-//! Loads of code have a budget of their own for free memory, with the same bounds. Beyond it, a load is not measured if its image
-//! shows all memory that the load takes.
+//! Loads of code have a budget of their own for free memory, with the same bounds. Beyond this budget, the library does not
+//! measure a load whose image shows all memory that the load takes.
 
 use crate::driver_calls::nvml::initialization::NVML_PART;
 use crate::os::clock::now;
 use crate::os::time_word::TimeWord;
 use gpuslice_policy::time::{Monotonic, WallTime};
 
-/// Time that look-ups may spend on one source at once. 900 look-ups at two readings of free memory of 5 us each take 9 ms.
+/// Time that look-ups may spend on one source in a row. Example: 900 look-ups, each with two readings of free memory of 5 us,
+/// take 9 ms.
 const BURST: WallTime = WallTime::from_millis(10);
 
-/// The budget of a process for one source.
+/// Time that a process may spend on questions to one source.
 #[derive(Debug, Default)]
 pub(crate) struct LookUpBudget {
-    /// Instant at which the time spent so far is one part in [`NVML_PART`] of the time since the first question.
+    /// Instant at which the time spent until now is one part in [`NVML_PART`] of the time since the first question. Each question
+    /// moves it later by its own duration times [`NVML_PART`].
     paid_at: TimeWord<Monotonic>,
 }
 
@@ -30,7 +32,7 @@ impl LookUpBudget {
         self.is_spent_at(now())
     }
 
-    /// Asks the source, and takes the time of the question off the budget.
+    /// Asks the source, and subtracts the time of the question from the budget.
     pub(crate) fn pay<T>(&self, ask: impl FnOnce() -> T) -> T {
         let began = now();
         let answer = ask();
@@ -61,8 +63,8 @@ mod tests {
         Monotonic::from_nanos(77_000_000_000)
     }
 
-    /// Makes a measurement, which takes `cost`, whenever the budget allows one. Stops after `duration`, and returns the sum of
-    /// the costs.
+    /// Makes a measurement that takes `cost` whenever the budget allows one. Stops after `duration`, and returns the sum of the
+    /// costs.
     fn spent_in(duration: WallTime, cost: WallTime) -> WallTime {
         let (budget, mut now, mut spent) = (LookUpBudget::default(), start(), WallTime::ZERO);
         while now < start().saturating_add(duration) {

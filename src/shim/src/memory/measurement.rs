@@ -1,20 +1,19 @@
 //! Device memory that a call of the driver took.
 //!
-//! There are two sources. *Free memory* costs a few microseconds, and is read on both sides of a call. But every process moves
-//! it: the change that this process's own ledger does not explain may be a neighbour's. *NVML* tells the memory of this process,
-//! and takes milliseconds. It is asked after a call in which free memory moved in a way that the ledger does not explain. Its
-//! answer is compared with the last one, when both sources agreed.
+//! There are two sources. *Free memory* of the device costs a few microseconds, and the library reads it before and after a call.
+//! But all processes change it: a change that this process's ledger does not explain may be a neighbour's. *NVML* reports the
+//! memory of this process, and takes milliseconds. The library asks it only after a call with such a change. It compares the
+//! answer with the *baseline*: NVML's figure and the ledger at the last instant at which they agreed.
 //!
-//! While other threads of this process take or give memory, neither source is exact: the ledger is ahead of the driver. Then the
-//! larger of the two counts, and the comparison is repeated as soon as there is a still moment ([`reconcile`]). Look-ups of code
-//! are treated likewise once they have spent their time for measuring ([`LookUpBudget`]): hundreds in a row are reconciled
-//! together. So are loads whose memory the image shows.
+//! While other threads of this process take or give back memory, neither source is exact: the ledger is ahead of the driver. Then
+//! the library charges the larger of the two figures. It repeats the comparison as soon as no memory call is under way
+//! ([`reconcile`]). Look-ups of code that have spent their time for measuring (`look_up_budget`) are not measured one by one. A
+//! later comparison settles hundreds of them together. The same is true of loads whose memory the image shows.
 //!
-//! If NVML does not know this process, the difference of free memory counts, provided that such a call can have taken as much.
-//! Otherwise an estimate counts. If the device's memory is the host's, estimates count. They also count on a device without a
-//! quota, where NVML is not asked, because its answer is not worth the wait there. When a quota comes, NVML is asked once, and
-//! the estimates are corrected by its answer ([`complete_figures`]). If NVML does not answer, it is not asked for a while, and
-//! the estimates hold meanwhile.
+//! If NVML does not know this process, the change of free memory counts, provided that such a call can have taken as much.
+//! Otherwise an estimate counts, also if the device shares the host's memory. On a device without a quota estimates count,
+//! because the answer of NVML is not worth the wait. When the device gets a quota, the library asks NVML once and corrects the
+//! estimates ([`complete_figures`]). After a question without an answer it does not ask for a while.
 
 use super::nvml_baseline::{Baseline, Figures, difference, in_both, signed};
 use super::overheads::OverheadOwner;
@@ -24,39 +23,40 @@ use crate::driver_calls::devices;
 use crate::slice::device::SliceDevice;
 use gpuslice_region::{Calls, Device};
 
-/// Change that counts as possible where only free memory can be asked.
+/// Bounds of the change of memory that a call can cause.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ChangeBounds {
     /// Smallest and largest change in bytes; negative for memory that is given back.
     pub(crate) range: (i64, i64),
-    /// Change that counts where free memory shows an impossible one.
+    /// Change that counts if free memory shows an impossible one.
     pub(crate) otherwise: i64,
-    /// True if free memory must have moved. If it did not, another process has moved it by as much.
+    /// True if the call must have changed free memory. If free memory is the same, another process has changed it by as much.
     pub(crate) surely: bool,
 }
 
 impl ChangeBounds {
-    /// Returns the value for a call that is proven to have taken `bytes`: they were seen to go and to come back.
+    /// Returns the bounds for a call that is proven to have taken `bytes`: free memory lost these bytes and got them back.
     pub(crate) fn with_proof(self, bytes: u64) -> Self {
         let bytes = signed(bytes);
         Self { range: (self.range.0, self.range.1.max(bytes)), otherwise: self.otherwise.max(bytes), ..self }
     }
 
+    /// Returns the change that counts. `window`: the change of free memory that the ledger does not explain, if it is known.
     fn of(&self, window: Option<i64>) -> i64 {
         let is_possible =
             |window: &i64| (self.range.0..=self.range.1).contains(window) && !(self.surely && *window == 0);
         window.filter(is_possible).unwrap_or(self.otherwise)
     }
 
-    /// Returns the change that counts while other threads take or give memory. Memory that is taken counts up to the estimate,
-    /// and for memory that is given back the estimate counts.
+    /// Returns the change that counts while other threads take or give back memory. A call that takes memory counts by `window`,
+    /// up to the estimate. A call that gives back memory counts by the estimate.
     fn among(&self, window: Option<i64>) -> i64 {
         let Some(window) = window.filter(|_| self.otherwise >= 0) else { return self.otherwise };
         window.max(0).min(self.otherwise)
     }
 }
 
-/// Figures before a call.
+/// Figures before a call of the driver.
 #[derive(Debug)]
 pub(crate) struct CallMeasurement {
     memory: &'static Memory,
@@ -78,7 +78,7 @@ enum CallKind {
 }
 
 impl CallKind {
-    /// Reads the free memory of the current context's device, and takes the time off the budget.
+    /// Reads the free memory of the current context's device, and subtracts the time of the reading from the budget.
     fn device_free(self, memory: &Memory) -> Option<u64> {
         match self {
             Self::LookUp => memory.baselines.free_memory.pay(devices::device_free),
@@ -89,9 +89,9 @@ impl CallKind {
 }
 
 impl CallMeasurement {
-    /// Reads the figures before a look-up of code, of which a program makes hundreds. First reconciles the memory that was not
-    /// measured before. Returns `None` if look-ups have spent their time for measuring, and NVML can tell later which memory this
-    /// one took.
+    /// Reads the figures before a look-up of code. A program makes hundreds of look-ups. First reconciles earlier memory that was
+    /// not measured. Returns `None` if look-ups have spent their time for measuring, and a later comparison with NVML can measure
+    /// this look-up.
     pub(crate) fn begin_look_up(memory: &'static Memory) -> Option<Self> {
         let baselines = &memory.baselines;
         if baselines.free_memory.is_spent() && Self::leave_to_nvml(memory).is_some() {
@@ -103,31 +103,30 @@ impl CallMeasurement {
         Self::read(memory, CallKind::LookUp)
     }
 
-    /// Leaves a load in the current context to a later comparison with NVML. Returns its device and context; none if NVML does
-    /// not know this process. The `shown` bytes of the image are charged until NVML tells, which may lower the charge again.
+    /// Leaves a load in the current context to a later comparison with NVML. Returns its device and context. `None`: NVML does
+    /// not know this process. The caller charges the `shown` bytes of the image, and the comparison may lower that charge.
     pub(crate) fn leave_load_to_nvml(memory: &Memory, shown: u64) -> Option<(Device, usize)> {
         let (device, context) = Self::leave_to_nvml(memory)?;
         memory.baselines.update(device, |baseline| baseline.unsure = baseline.unsure.saturating_add(shown));
         Some((device, context))
     }
 
-    /// Reads the figures before a load of code, of which a program makes hundreds. Does otherwise as
-    /// [`begin_exactly`](Self::begin_exactly).
+    /// Reads the figures before a load of code, and subtracts the time of the reading from the budget of loads. Apart from the
+    /// budget, it does the same as [`begin_exactly`](Self::begin_exactly).
     pub(crate) fn begin_load(memory: &'static Memory) -> Option<Self> {
         Self::begin(memory, CallKind::Load)
     }
 
-    /// Leaves the memory of a call in the current context to a later comparison with NVML. Returns the device and the context;
-    /// none if there is no comparison to come, because NVML does not know this process.
+    /// Leaves the memory of a call in the current context to a later comparison with NVML. Returns the device and the context.
+    /// `None`: there will be no comparison, because NVML does not know this process.
     fn leave_to_nvml(memory: &Memory) -> Option<(Device, usize)> {
         let (device, context) = (memory.place_of_current()?.device, memory.owner_of_current()?);
         memory.baselines.note_unmeasured(device, context).then_some((device, context))
     }
 
-    /// Reads the figures before a call that is rarer and may take more. First reconciles the memory that was not measured before.
-    /// If free memory has moved in a way that the ledger does not explain, it reconciles all memory. The movement may be a
-    /// neighbour's alone. Or code of this process was loaded while a neighbour gave back as much, which free memory did not show
-    /// then.
+    /// Reads the figures before a call that is rarer than a look-up and may take more. First reconciles earlier memory that was
+    /// not measured. If the ledger does not explain the change of free memory since the baseline, it reconciles all memory. The
+    /// cause may be a neighbour, or a load of code that free memory did not show because a neighbour gave back as many bytes.
     pub(crate) fn begin_exactly(memory: &'static Memory) -> Option<Self> {
         Self::begin(memory, CallKind::Other)
     }
@@ -151,27 +150,28 @@ impl CallMeasurement {
         if reconcile(memory, device, 1) { Self::read(memory, kind) } else { Some(before) }
     }
 
-    /// Reads the figures of the device of the current context. Does so without a quota too, because held memory counts against a
-    /// later quota.
+    /// Reads the figures of the device of the current context. It reads them on a device without a quota too, because held memory
+    /// counts against a later quota.
     fn read(memory: &'static Memory, kind: CallKind) -> Option<Self> {
         let place = memory.place_of_current()?;
         let context = memory.owner_of_current()?;
         let round = memory.baselines.of(place.device).map(|baseline| baseline.round);
-        // The calls are read first: a call that begins later is seen to have begun.
+        // The counter of calls is read first. If another call begins after this reading, the counter differs at the end.
         let calls = memory.member().memory_calls();
         let charged = memory.own(place.device);
         let free = kind.device_free(memory)?;
         Some(Self { memory, place, context, free, charged, round, calls, kind })
     }
 
-    /// Returns the bytes that the device lost in a call that is over. `reserved` bytes were reserved for the call and are not
-    /// held yet.
+    /// Returns the bytes that the call took of the device. The call has ended. `reserved`: bytes in the ledger that are reserved
+    /// for the call. If free memory changed by more than the ledger explains (`window`), asks NVML. Without an answer the bounds
+    /// decide. `still`: no other thread took or gave back memory during the call, so both figures are exact.
     pub(crate) fn change(&self, reserved: u64, likely: ChangeBounds) -> i64 {
         let (memory, device) = (self.memory, self.place.device);
         let Some(free) = self.kind.device_free(memory) else { return 0 };
         let charged = memory.own(device).saturating_sub(reserved);
         let explained = difference(self.charged, charged);
-        // `None`: free memory moves with programs that use no GPU.
+        // `None`: the device shares the host's memory, so programs without a GPU change its free memory.
         let window =
             (!self.place.shares_host_memory).then(|| difference(free, self.free).saturating_sub(explained));
         if window == Some(0) && !likely.surely {
@@ -207,7 +207,7 @@ impl CallMeasurement {
         })
     }
 
-    /// Puts the comparison off, and returns the charge until then.
+    /// Leaves the comparison to a later call. Returns the bytes that the caller charges until then.
     fn put_off(&self, baseline: &mut Baseline, took: i64, likely: ChangeBounds) -> i64 {
         let (least, most) = likely.range;
         baseline.round = baseline.round.wrapping_add(1);
@@ -217,6 +217,9 @@ impl CallMeasurement {
         took
     }
 
+    /// Returns the bytes that the call took, by NVML: the growth that the ledger does not explain, within the bounds of the call.
+    /// If other threads took memory meanwhile or changed the baseline, a later call compares. The larger change counts until
+    /// then. Earlier charges that were too high stay unsure, for a later refund.
     fn compare(
         &self,
         baseline: &mut Baseline,
@@ -232,12 +235,12 @@ impl CallMeasurement {
         if !still || self.round != Some(baseline.round) {
             return self.put_off(baseline, since.max(window), likely);
         }
-        // NVML knows nothing of other processes. A difference between the counts of ledger and driver goes with this call.
+        // Other processes do not change NVML's figure. If ledger and driver count differently, this call pays the difference.
         let took = since.min(window.max(most));
         let took = if least < 0 { took.max(least) } else { took.max(0) };
         let (unmeasured, unsure) = (baseline.unmeasured, baseline.unsure);
         baseline.agree(now, took);
-        // Bytes that were charged too much before, beyond the bytes that this call took, are still to be given back.
+        // Negative: bytes that earlier calls were charged too much, and that a later comparison has to give back.
         let over = since.saturating_sub(took).min(0).max(signed(unsure).saturating_neg());
         if over < 0 {
             baseline.charged = baseline.charged.saturating_add_signed(over);
@@ -247,8 +250,8 @@ impl CallMeasurement {
     }
 }
 
-/// Reconciles on the device of the current context, as [`reconcile`] does. But if only the bytes of look-ups are unsure, and the
-/// budget of NVML is spent, they stay unsure. `own`: calls under way because of the caller.
+/// Reconciles on the device of the current context, as [`reconcile`] does. But if NVML's budget is spent, and free memory and
+/// ledger changed by the same bytes, unsure bytes stay unsure. `own`: number of memory calls of the caller under way.
 #[cold]
 pub(crate) fn reconcile_here(memory: &'static Memory, own: u64) -> bool {
     if !memory.has_any_quota() {
@@ -257,9 +260,9 @@ pub(crate) fn reconcile_here(memory: &'static Memory, own: u64) -> bool {
     memory.place_of_current().is_some_and(|place| reconcile_by(memory, place.device, own, Asking::InBudget))
 }
 
-/// Completes the figures of the current context's device, before a quota grants or reports anything by them. That is, it corrects
-/// estimates that were made without a quota, and measures the available memory if no member has done so. Does either only if no
-/// other memory call is under way. `own`: calls under way because of the caller.
+/// Completes the figures of the current context's device, before the library grants or reports memory by them. It corrects
+/// estimates that were made without a quota, and measures the available memory if no member has done so. It does this only if no
+/// other memory call is under way. `own`: number of memory calls of the caller that are under way.
 #[inline]
 pub(crate) fn complete_figures(memory: &'static Memory, own: u64) {
     if memory.baselines.is_incomplete() {
@@ -282,7 +285,7 @@ fn complete_figures_now(memory: &'static Memory, own: u64) {
     }
 }
 
-/// Measures the memory available on a device, if no member has done so. Returns true if it is known now.
+/// Measures the memory available on a device, if no member has done so. Returns true if the figure is known afterwards.
 fn measure_available(memory: &Memory, place: SliceDevice, own: u64) -> bool {
     let is_known = || memory.member().is_available_known(place.device);
     if !is_known()
@@ -295,19 +298,22 @@ fn measure_available(memory: &Memory, place: SliceDevice, own: u64) -> bool {
     is_known
 }
 
-/// Reconciles memory that was taken and not measured, if the device has a quota and no other memory call is under way. Tells
-/// whether it did. `own`: calls under way because of the caller.
+/// Reconciles memory that was taken and not measured, if the device has a quota and no other memory call is under way. Returns
+/// true if it did. `own`: number of memory calls of the caller that are under way.
 pub(crate) fn reconcile(memory: &'static Memory, device: Device, own: u64) -> bool {
     reconcile_by(memory, device, own, Asking::Always)
 }
 
-/// The occasion on which the library asks NVML about bytes that free memory explains.
+/// Rule for a question to NVML about unsure bytes, if free memory and ledger changed by the same bytes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Asking {
     Always,
     InBudget,
 }
 
+/// Compares the ledger with NVML's figure, and charges or refunds the difference. Returns true if it did. A comparison needs an
+/// instant at which ledger and driver agree. So the thread gives up if another memory call was under way, the charge changed, or
+/// another thread changed the baseline (`round`). A later call tries again.
 #[cold]
 fn reconcile_by(memory: &'static Memory, device: Device, own: u64, asking: Asking) -> bool {
     let Some(baseline) = memory.baselines.of(device).filter(|_| memory.has_quota(device)) else {
@@ -315,7 +321,7 @@ fn reconcile_by(memory: &'static Memory, device: Device, own: u64, asking: Askin
     };
     let Some(context) = baseline.unmeasured.filter(|_| !memory.baselines.is_silent()) else { return false };
     if baseline.estimated {
-        // The ledger has to stand for all memory that the driver has given.
+        // Pools may hold memory that the ledger does not have yet, and the comparison must not take it for unmeasured memory.
         memory.pools.reconcile_all(memory);
     }
     let Some(before) = CallMeasurement::read(memory, CallKind::Other) else { return false };
@@ -344,14 +350,14 @@ fn reconcile_by(memory: &'static Memory, device: Device, own: u64, asking: Askin
     true
 }
 
-/// Returns the contexts in which memory may have been taken. Where there are estimates, these are all contexts of the device.
+/// Returns the contexts in which calls may have taken memory. If the ledger has estimates, these are all contexts of the device.
 fn concerned(memory: &Memory, baseline: &Baseline, context: usize) -> Vec<usize> {
     let all = if baseline.estimated { memory.overheads.contexts(baseline.device) } else { Vec::new() };
     if all.is_empty() { vec![context] } else { all }
 }
 
-/// Returns the figures of now. If free memory and ledger moved together, no unknown memory was taken, and NVML is not asked. But
-/// if look-ups were charged by free memory, a neighbour may have taken their bytes.
+/// Returns the current figures. If free memory and ledger changed by the same bytes, no call took unknown memory, and the thread
+/// does not ask NVML. But if look-ups were charged by free memory, a neighbour may have taken their bytes, so NVML must decide.
 fn figures(baseline: &Baseline, before: &CallMeasurement, asking: Asking) -> Option<Figures> {
     let (free, charged, baselines) = (before.free, before.charged, &before.memory.baselines);
     let is_explained = baseline.explains(free, charged);
@@ -365,8 +371,8 @@ fn figures(baseline: &Baseline, before: &CallMeasurement, asking: Asking) -> Opt
     Some(Figures { own, charged, free })
 }
 
-/// Charges `change` bytes, or gives them back if they were charged too much, in equal parts, because contexts are like each
-/// other.
+/// Charges `change` bytes, or gives them back if `change` is negative. Each context gets an equal part, because contexts take
+/// similar memory.
 fn spread(memory: &Memory, baseline: &Baseline, contexts: &[usize], change: i64) {
     let mut left = change.unsigned_abs();
     for (context, others) in contexts.iter().zip((1..=contexts.len() as u64).rev()) {
@@ -382,8 +388,8 @@ fn spread(memory: &Memory, baseline: &Baseline, contexts: &[usize], change: i64)
     }
 }
 
-/// Gives back up to `bytes` of the memory that is held in a context. If `estimated`, that includes the context's own. Returns the
-/// bytes that were given back.
+/// Gives back up to `bytes` of the memory that is charged in a context. If `estimated`, that includes the memory of the context
+/// itself. Returns the bytes that were given back.
 fn give_back(memory: &Memory, context: usize, bytes: u64, estimated: bool) -> u64 {
     let shrink =
         |left: u64, holder| left.saturating_sub(memory.overheads.shrink(memory, holder, context, left));

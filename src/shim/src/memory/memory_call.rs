@@ -1,12 +1,12 @@
 //! Calls that take memory or give it back.
 //!
-//! While one is under way, the ledger has bytes that the device does not have, or does not have any more. The region counts the
-//! calls of all processes of the folder (`gpuslice_region`, `Calls`), so that a measurement of free memory knows whether it is
-//! exact.
+//! During such a call, ledger and device disagree: the ledger has bytes that the driver has not given yet, or has freed already.
+//! Each region counts the calls of its slice's processes (`gpuslice_region`, `Calls`). So a thread that measures free memory can
+//! check whether the measurement is exact.
 
 use gpuslice_region::Member;
 
-/// A memory call of this thread. It is counted until it is dropped.
+/// A memory call of this thread. The region counts it until it is dropped.
 #[derive(Debug)]
 pub(crate) struct MemoryCall(&'static Member);
 
@@ -26,13 +26,14 @@ impl Drop for MemoryCall {
     }
 }
 
-/// Wait within a memory call. Of two waiting threads each must find no other call under way, so neither counts meanwhile.
+/// Wait within a memory call. The region does not count the call during the wait. Otherwise each of two waiting threads would see
+/// the call of the other thread and never find an instant without calls.
 #[derive(Debug)]
 pub(crate) struct Waiting<'a>(&'a Member);
 
 impl<'a> Waiting<'a> {
-    /// Stops counting the memory call that the thread is in. The thread's ledger has no bytes that the driver is still to take or
-    /// has freed.
+    /// Stops counting the memory call that the thread is in. The caller has no reservation at that time, and no freed bytes that
+    /// are still charged.
     pub(crate) fn within_call(member: &'a Member) -> Self {
         member.end_memory_call();
         Self(member)

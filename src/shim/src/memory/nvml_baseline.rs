@@ -1,4 +1,4 @@
-//! The last figure of NVML for this process, and the changes since.
+//! The last figure of NVML for this process on each device, and the changes since.
 
 #![allow(
     clippy::disallowed_types,
@@ -15,9 +15,9 @@ use gpuslice_policy::time::{Monotonic, WallTime};
 use gpuslice_region::Device;
 use parking_lot::Mutex;
 
-/// Time for which NVML is not asked after it has not answered.
+/// Time for which the library does not ask NVML after a question without an answer.
 const SILENT: WallTime = WallTime::from_millis(1_000);
-/// Time between two attempts to complete the figures before an allocation.
+/// Shortest time between two attempts to complete the figures before an allocation.
 const COMPLETE_EVERY: WallTime = WallTime::from_millis(100);
 
 /// Last figures of NVML for a device, and the changes since.
@@ -26,17 +26,17 @@ pub(crate) struct Baseline {
     pub(crate) device: Device,
     /// Bytes that NVML attributed to this process; `None` if NVML does not know the process.
     pub(crate) own: Option<u64>,
-    /// Bytes that this process was charged for then.
+    /// Bytes that this process was charged for at the instant of NVML's figure.
     pub(crate) charged: u64,
-    /// Free bytes of the device then, if they were read.
+    /// Free bytes of the device at that instant, if the library read them.
     pub(crate) free: Option<u64>,
-    /// Number of the measurement. If two measurements overlap, the later one sees that there was another.
+    /// Number of the measurement. If two measurements overlap, the thread that ends later sees that the number has changed.
     pub(crate) round: u64,
-    /// Context in which memory may have been taken since without a measurement.
+    /// Context in which calls may have taken memory since then without a measurement.
     pub(crate) unmeasured: Option<usize>,
-    /// Bytes that were charged since for want of a still moment, or by estimates, and may be too many.
+    /// Bytes that were charged since then and may be too many. They are estimates, or other memory calls were under way.
     pub(crate) unsure: u64,
-    /// True if estimates are among these bytes, of any context.
+    /// True if the charges since then contain estimates, in any context.
     pub(crate) estimated: bool,
     /// True if a memory call of this process has to measure the available memory, because no member has done so.
     pub(crate) lacks_available: bool,
@@ -59,27 +59,27 @@ impl Baseline {
     }
 }
 
-/// Returns the change that NVML and free memory agree on, in a process that uses memory of others. NVML may count that memory as
-/// the process's own, and free memory does not show it. So the smaller change counts.
+/// Returns the change that counts in a process that uses memory of other processes. NVML may count that memory as the process's
+/// own, and free memory does not show it. So the smaller of both changes counts, or zero if they have different signs.
 pub(crate) fn in_both(own: i64, lost: i64) -> i64 {
     if own < 0 { own.max(lost.min(0)) } else { own.min(lost.max(0)) }
 }
 
-/// Figures that are known of each device.
+/// Baseline of each device.
 #[derive(Debug, Default)]
 pub(crate) struct Baselines {
     all: Mutex<Vec<Baseline>>,
-    /// True if anything may be unmeasured. Cheap to ask.
+    /// True if any device may have unmeasured memory. Read without the lock.
     unmeasured: AtomicBool,
-    /// True if anything may have been estimated, or may lack the available memory. Cheap to ask.
+    /// True if any device may have estimates, or may lack the available memory. Read without the lock.
     incomplete: AtomicBool,
-    /// Instant until which NVML is not asked.
+    /// Instant until which the library does not ask NVML.
     silent_until: TimeWord<Monotonic>,
     /// Time that look-ups of code may spend on free memory.
     pub(crate) free_memory: LookUpBudget,
     /// Time that loads of code may spend on free memory.
     pub(crate) free_memory_of_loads: LookUpBudget,
-    /// Time that look-ups of code may spend on NVML. All questions count.
+    /// Time that look-ups of code may spend on NVML. Questions for other calls count too.
     pub(crate) nvml: LookUpBudget,
     /// Instant of the next attempt to complete the figures.
     next_try: TimeWord<Monotonic>,
@@ -97,13 +97,13 @@ pub(crate) struct Figures {
 }
 
 impl Baselines {
-    /// Returns the figures that are known of a device.
+    /// Returns the baseline of a device, if there is one.
     pub(crate) fn of(&self, device: Device) -> Option<Baseline> {
         self.all.lock().iter().find(|baseline| baseline.device == device).copied()
     }
 
-    /// Notes NVML's figure at an instant when it agreed with the ledger. Memory that is taken from here on is compared with it.
-    /// Earlier estimates are still compared with the earlier figure.
+    /// Notes NVML's figure at an instant at which it agreed with the ledger. Later measurements compare with this figure. If the
+    /// ledger still has estimates, the earlier figure stays, because the estimates are corrected against it.
     pub(crate) fn note(&self, device: Device, own: Option<u64>, charged: u64) {
         let mut all = self.all.lock();
         let before = all.extract_if(.., |baseline| baseline.device == device).last();
@@ -115,7 +115,7 @@ impl Baselines {
         self.update_flags(&all);
     }
 
-    /// Notes that a change in a context was estimated, and charged so. Context 0 is one that is not known yet.
+    /// Notes that the caller charges an estimated change in a context. 0 stands for a context that the library does not know yet.
     pub(crate) fn note_estimate(&self, device: Device, context: usize, change: i64) {
         let mut all = self.all.lock();
         if all.iter().all(|baseline| baseline.device != device) {
@@ -145,8 +145,8 @@ impl Baselines {
         self.update(device, |baseline| baseline.lacks_available = lacks);
     }
 
-    /// Notes that calls that are not measured may take memory in a context from now on. Returns false if NVML does not know this
-    /// process, and nothing can be compared later.
+    /// Notes that calls may take memory in a context without a measurement. Returns false if NVML does not know this process, so
+    /// that no later comparison is possible.
     pub(crate) fn note_unmeasured(&self, device: Device, context: usize) -> bool {
         let mut all = self.all.lock();
         let known = all.iter_mut().find(|baseline| baseline.device == device && baseline.own.is_some());
@@ -158,7 +158,7 @@ impl Baselines {
         is_known
     }
 
-    /// Returns true if memory may have been taken that was not measured.
+    /// Returns true if calls may have taken memory that was not measured.
     pub(crate) fn has_unmeasured(&self) -> bool {
         self.unmeasured.load(Ordering::Relaxed)
     }
@@ -169,7 +169,7 @@ impl Baselines {
         self.incomplete.load(Ordering::Relaxed)
     }
 
-    /// Changes the figures of a device, if any are known.
+    /// Changes the baseline of a device, if there is one.
     pub(crate) fn update<T>(&self, device: Device, change: impl FnOnce(&mut Baseline) -> T) -> Option<T> {
         let mut all = self.all.lock();
         let changed = all.iter_mut().find(|baseline| baseline.device == device).map(change);
@@ -177,14 +177,15 @@ impl Baselines {
         changed
     }
 
-    /// Returns true if the caller has to complete the figures: one thread is enough, now and then.
+    /// Returns true if the caller has to complete the figures. One thread does it, at most once in [`COMPLETE_EVERY`].
     pub(crate) fn claim_attempt(&self) -> bool {
         let (now, next) = (now(), self.next_try.get());
         let until = now.saturating_add(COMPLETE_EVERY);
         now >= next && self.next_try.replace(next, until)
     }
 
-    /// Makes the next attempt due at once, after a success: later figures need not wait.
+    /// Makes the next attempt due at once. The caller's attempt has succeeded, so figures that become incomplete later need not
+    /// wait.
     pub(crate) fn try_at_once(&self) {
         self.next_try.set(Monotonic::BEGIN);
     }
@@ -203,14 +204,14 @@ impl Baselines {
         self.evaluate(place.device, answer)
     }
 
-    /// Evaluates NVML's answer. Without an answer, NVML is not asked for a while. If it does not know this process, and only
-    /// estimates are to be compared with it, they hold for good.
+    /// Evaluates NVML's answer. Without an answer, the library does not ask NVML for a while. If NVML does not know this process,
+    /// and the baseline has nothing but estimates, they become final.
     fn evaluate(&self, device: Device, answer: Result<u64, Silence>) -> Option<u64> {
         let silence = match answer {
             Ok(own) => return Some(own),
             Err(silence) => silence,
         };
-        // The clock is read again, because the answer may have taken long.
+        // The thread reads the clock again, because NVML may have taken long.
         self.silent_until.set(now().saturating_add(SILENT));
         if silence == Silence::Unlisted {
             let baseline = self.of(device).filter(|baseline| baseline.estimated && baseline.own == Some(0));
@@ -221,20 +222,20 @@ impl Baselines {
 }
 
 impl Baseline {
-    /// Returns the bytes that this process took since, beyond the bytes that the ledger explains.
+    /// Returns the bytes that this process took since the baseline, beyond the bytes that the ledger explains.
     pub(crate) fn since(&self, now: Figures) -> i64 {
         let own = self.own.unwrap_or(now.own);
         signed(now.own).saturating_sub(signed(own)).saturating_sub(difference(self.charged, now.charged))
     }
 
-    /// Returns true if free memory moved as the ledger did, so that no unknown memory was taken.
+    /// Returns true if free memory and ledger changed by the same bytes since the baseline. Then no call took unknown memory.
     pub(crate) fn explains(&self, free: u64, charged: u64) -> bool {
         self.free.is_some_and(|then| difference(free, then) == difference(self.charged, charged))
     }
 
-    /// Returns the bytes that were taken and not measured. A negative result is at most the bytes that were charged without
-    /// certainty; `rest` of them are from an earlier time. If the ledger is ahead of the driver, as with managed memory that is
-    /// not on the device, nothing else is given back for it.
+    /// Returns the bytes that were taken and not measured. A negative result is a refund. It is bounded by the unsure bytes and
+    /// by `rest`, the charged bytes without a known owner. The bound protects exact charges: the ledger may have more than the
+    /// device, for example for managed memory that is in host memory. `imports`: the process uses memory of other processes.
     pub(crate) fn found(&self, now: Figures, rest: u64, imports: bool) -> i64 {
         let since = self.since(now);
         let lost = self
@@ -244,7 +245,7 @@ impl Baseline {
         found.max(signed(self.unsure.saturating_add(rest)).saturating_neg())
     }
 
-    /// Notes that NVML and the ledger agree from now on, once the `took` bytes of the call are charged.
+    /// Makes the figures `now` the baseline. The caller charges the `took` bytes of the call, so they are part of it.
     pub(crate) fn agree(&mut self, now: Figures, took: i64) {
         (self.own, self.free) = (Some(now.own), Some(now.free));
         self.charged = now.charged.saturating_add_signed(took);

@@ -1,12 +1,12 @@
-//! Device memory beside allocations, of contexts, modules, libraries and limits: the bytes of each, and the context with
-//! which it ends.
+//! Device memory that is no allocation: of contexts, modules, libraries and limits. The table has the bytes of each, and the
+//! context with which the memory ends.
 
 use crate::slice::handle::Slice;
 use gpuslice_region::Device;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 
-/// Owner of memory that is charged beside allocations, by the driver's handle.
+/// Owner of memory that is charged and is no allocation, by the driver's handle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum OverheadOwner {
     /// The context itself.
@@ -19,7 +19,7 @@ pub(crate) enum OverheadOwner {
     Library(usize),
     /// A green context.
     Green(usize),
-    /// No named holder: code was unloaded and its memory not given back, or a measurement has found the memory.
+    /// No known owner. A measurement has found the memory. Or code was unloaded and the driver did not give its memory back.
     Rest,
 }
 
@@ -65,7 +65,7 @@ impl Overhead {
     }
 }
 
-/// Memory that this process was charged for beside allocations.
+/// Memory that this process was charged for and that is no allocation.
 #[derive(Debug, Default)]
 pub(crate) struct Overheads {
     held: Mutex<HashMap<(OverheadOwner, usize), (Device, u64)>>,
@@ -81,7 +81,7 @@ impl Overheads {
         device: Device,
         bytes: u64,
     ) {
-        // This comes before any other thread can find the memory and give it back.
+        // The count comes before the insertion, after which another thread can find the memory and give it back.
         if holder.is_context() {
             slice.member().begin_context(device, bytes);
         }
@@ -89,7 +89,7 @@ impl Overheads {
     }
 
     fn insert(&self, holder: OverheadOwner, context: usize, device: Device, bytes: u64) {
-        // Contexts are listed even if they took nothing.
+        // Contexts are in the table even if they took nothing, because `contexts_made` lists them.
         if bytes > 0 || holder == OverheadOwner::Context {
             let mut held = self.held.lock();
             let (_, sum) = held.entry((holder, context)).or_insert((device, 0));
@@ -120,7 +120,7 @@ impl Overheads {
             .collect()
     }
 
-    /// Puts back memory that lives on.
+    /// Puts back memory whose context has not ended.
     pub(crate) fn put_back(&self, overheads: Vec<Overhead>) {
         for Overhead { holder, context, device, bytes } in overheads {
             self.insert(holder, context, device, bytes);
@@ -153,7 +153,7 @@ impl Overheads {
         bytes.saturating_sub(code.into_iter().fold(bytes, shrink))
     }
 
-    /// Returns the contexts of a device in which anything is held.
+    /// Returns the contexts of a device that have an entry in the table.
     pub(crate) fn contexts(&self, device: Device) -> Vec<usize> {
         let held = self.held.lock();
         let mut contexts: Vec<usize> =
@@ -170,7 +170,7 @@ impl Overheads {
         contexts.map(|((_, context), (device, _))| (*context, *device)).collect()
     }
 
-    /// Passes up to `bytes` of the charge of one holder to another.
+    /// Moves up to `bytes` of the charge of one holder to another.
     pub(crate) fn pass(
         &self,
         slice: &Slice,
@@ -191,7 +191,7 @@ impl Overheads {
     }
 }
 
-/// Gives back bytes of a holder, which are no context's any more.
+/// Gives back bytes of a holder. If the holder is a context, the region does not count the bytes as a context's any more.
 fn give_back(slice: &Slice, holder: OverheadOwner, device: Device, bytes: u64) {
     if holder.is_context() {
         slice.member().end_context(device, bytes);

@@ -1,7 +1,7 @@
-//! Physical memory of this process apart from addresses.
+//! Physical memory of this process (`cuMemCreate`), which exists apart from addresses.
 //!
-//! These are pieces that it made, pieces that came from other processes, and objects that stand for memory of several devices.
-//! Each has handles, mappings, and the uses of it that others of the slice know of.
+//! The table has pieces that this process made, pieces that came from other processes, and objects that bind memory of several
+//! devices. Each entry has its handles and mappings, and the uses of it that the region records for other members.
 
 use super::share_keys;
 use crate::slice::handle::Slice;
@@ -9,14 +9,14 @@ use gpuslice_driver::types::{CUdeviceptr, CUmemGenericAllocationHandle};
 use gpuslice_region::{Device, SharedUse};
 use std::collections::{BTreeMap, HashMap};
 
-/// The library's number for a piece of physical memory. The driver may use a handle's value again while the memory that it named
-/// is still mapped.
+/// The library's number for a piece of physical memory. A handle does not identify the piece: the driver may use the handle's
+/// value again while the memory is still mapped.
 pub(crate) type AllocationId = u64;
 
-/// Piece of physical memory, or object that stands for several.
+/// Piece of physical memory, or object to which several pieces are bound.
 #[derive(Debug, Default)]
 pub(crate) struct Allocation {
-    /// Device and bytes that were charged; `None` for a piece that was not made here.
+    /// Device and bytes that were charged; `None` for a piece that this process did not make.
     pub(crate) charged: Option<(Device, u64)>,
     handles: u64,
     mappings: u64,
@@ -24,7 +24,7 @@ pub(crate) struct Allocation {
     keys: Vec<u64>,
     /// Uses of the piece that other members know of.
     pub(crate) uses: Vec<SharedUse>,
-    /// Memory that is bound to it.
+    /// Memory that is bound to an object; empty for a piece.
     pub(crate) bound: Vec<Bound>,
 }
 
@@ -36,12 +36,12 @@ pub(crate) struct Bound {
     pub(crate) memory: AllocationId,
 }
 
-/// Physical memory that this process made, or got from another one.
+/// Physical memory that this process made, or got from another process.
 #[derive(Debug, Default)]
 pub(crate) struct AllocationTable {
     next: AllocationId,
     pieces: HashMap<AllocationId, Allocation>,
-    /// Piece that each handle names, and how often the handle was given out.
+    /// Piece that each handle names, and the number of times that the driver gave the handle out.
     handles: HashMap<CUmemGenericAllocationHandle, (AllocationId, u64)>,
     /// Size and piece of each mapping, by address.
     mappings: BTreeMap<CUdeviceptr, (u64, AllocationId)>,
@@ -77,14 +77,14 @@ impl AllocationTable {
         self.handles.get(&handle).map(|(number, _)| *number)
     }
 
-    /// Notes that a handle was given out, perhaps once more, for a piece that counts it already.
+    /// Notes that the driver gave out a handle of a piece, for the first time or once more. The piece already counts the handle.
     pub(crate) fn note(&mut self, handle: CUmemGenericAllocationHandle, number: AllocationId) {
         let known = self.handles.entry(handle).or_insert((number, 0));
         let times = if known.0 == number { known.1.saturating_add(1) } else { 1 };
         *known = (number, times);
     }
 
-    /// Takes back one use of a handle. The piece still counts it.
+    /// Takes back one use of a handle. The piece still counts the handle, until [`release`](Self::release).
     pub(crate) fn forget(&mut self, handle: CUmemGenericAllocationHandle) -> Option<AllocationId> {
         let (number, times) = self.handles.get_mut(&handle)?;
         let number = *number;
@@ -151,19 +151,20 @@ impl AllocationTable {
         (address.wrapping_sub(*start) < *bytes).then_some(*number)
     }
 
-    /// Returns the piece that others know by a key.
+    /// Returns the piece that other processes know by a key.
     pub(crate) fn by_key(&self, key: u64) -> Option<AllocationId> {
         let known =
             |(number, piece): (&AllocationId, &Allocation)| piece.keys.contains(&key).then_some(*number);
         self.pieces.iter().find_map(known)
     }
 
-    /// Returns the key that descriptors of a piece were given.
+    /// Returns the key that the library has set on the file descriptors of a piece.
     pub(crate) fn descriptor_key(&self, number: AllocationId) -> Option<u64> {
         self.pieces.get(&number)?.keys.iter().copied().find(|key| share_keys::is_of_descriptor(*key))
     }
 
-    /// Notes that others can use a piece by `key`. A piece that was made elsewhere they inherit by the key that it came with.
+    /// Notes that other processes can use a piece by `key`. A piece of another process has its use in the region already, by the
+    /// key with which this process got it.
     pub(crate) fn lend(&mut self, slice: &Slice, number: AllocationId, key: u64) {
         self.change(number, |piece| {
             if piece.keys.contains(&key) {
@@ -185,7 +186,8 @@ impl AllocationTable {
         true
     }
 
-    /// Takes out the memory that a device has bound to an object in a range.
+    /// Takes out the memory of a device that is bound to an object in a range, or of all devices if `device` is `None`. It takes
+    /// out memory of an unknown device too.
     pub(crate) fn unbind(
         &mut self,
         object: CUmemGenericAllocationHandle,

@@ -1,10 +1,10 @@
-//! Handles and mappings of physical memory, which is given back with the last of them.
+//! Handles and mappings of physical memory. The charge of a piece ends with its last handle or mapping.
 
 use super::physical::{Allocation, AllocationId, AllocationTable};
 use super::state::Memory;
 use gpuslice_driver::types::{CUdeviceptr, CUmemGenericAllocationHandle};
 
-/// Adds one mapping to the piece that a handle names; `None` if the handle is not known.
+/// Adds one mapping to the piece that a handle names. `None`: the library does not know the handle.
 pub(crate) fn pin(memory: &Memory, handle: CUmemGenericAllocationHandle) -> Option<AllocationId> {
     let mut tables = memory.physical.lock();
     let number = tables.number_of(handle)?;
@@ -12,7 +12,7 @@ pub(crate) fn pin(memory: &Memory, handle: CUmemGenericAllocationHandle) -> Opti
     Some(number)
 }
 
-/// Adds one use to the piece that is mapped at an address. It counts as a mapping.
+/// Adds one use to the piece that is mapped at an address. The use counts as a mapping.
 pub(crate) fn pin_mapped(memory: &Memory, address: CUdeviceptr) -> Option<AllocationId> {
     let mut tables = memory.physical.lock();
     let number = tables.mapped_at(address)?;

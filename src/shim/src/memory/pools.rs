@@ -26,9 +26,9 @@ pub(crate) struct Pool {
     handle: usize,
     /// Device of the pool's memory.
     pub(crate) device: Device,
-    /// Calls in flight that ask the driver to destroy the pool.
+    /// Number of calls in flight that ask the driver to destroy the pool.
     endings: AtomicU64,
-    /// True if the driver has destroyed the pool. The handle may name another pool then.
+    /// True if the driver has destroyed the pool. After that, the handle may name another pool.
     ended: AtomicBool,
     ledger: Mutex<PoolLedger>,
 }
@@ -38,8 +38,8 @@ pub(crate) struct Pool {
 pub(crate) struct Pools {
     any: AtomicBool,
     next: AtomicU64,
-    /// Pools in the order in which they became known. A destroyed pool stays while it has a charge: its memory ends with its
-    /// allocations.
+    /// Pools in the order in which the library saw them. A destroyed pool stays in the list while it has a charge, because its
+    /// memory ends with its allocations.
     known: Mutex<Vec<Arc<Pool>>>,
     /// Pools whose memory is the host's.
     host: Mutex<Vec<usize>>,
@@ -56,7 +56,7 @@ pub(crate) enum EndingPool {
     Unknown,
 }
 
-/// Block of a pool that the driver is about to free. `None`: the pool is destroyed and has no charge.
+/// Allocation from a pool that the driver is about to free. `None`: the pool is destroyed and has no charge.
 #[derive(Debug)]
 pub(crate) struct Block(Option<(Arc<Pool>, PendingFree)>);
 
@@ -109,7 +109,7 @@ impl PoolDriver for PoolAccess<'_> {
 }
 
 impl Pools {
-    /// Returns true if any pool has been used. Cheap.
+    /// Returns true if the process has used any pool. One relaxed load.
     pub(crate) fn any(&self) -> bool {
         self.any.load(Ordering::Relaxed)
     }
@@ -122,12 +122,12 @@ impl Pools {
         self.known.lock().iter().filter(|pool| !pool.has_ended()).cloned().collect()
     }
 
-    /// Brings the charge of every pool to the bytes that the driver says the pool holds.
+    /// Sets the charge of every pool to the bytes that the pool holds by the driver's counter.
     pub(crate) fn reconcile_all(&self, slice: &'static Slice) {
         self.all().iter().for_each(|pool| pool.reconcile(slice));
     }
 
-    /// Notes that a context ended, and perhaps allocations of pools with it.
+    /// Notes that a context ended, so that allocations from pools may have ended with it.
     pub(crate) fn distrust(&self) {
         self.known.lock().iter().for_each(|pool| pool.ledger.lock().distrust());
     }
@@ -141,7 +141,7 @@ impl Pools {
         }))
     }
 
-    /// Settles a block that the driver has freed. `free` tells for whom the block is free.
+    /// Settles a block that the driver has freed. `free` names the streams that may use the block again.
     pub(crate) fn finish_free(&self, slice: &'static Slice, block: Block, free: FreeFor) {
         let Some((pool, leaving)) = block.0 else { return };
         pool::finish_free(&pool.access(slice), &leaving, free);
@@ -162,7 +162,7 @@ impl Pools {
         self.known.lock().iter().find(|pool| pool.is(handle)).cloned()
     }
 
-    /// Returns the pool of a handle, whose memory is a device's. Adds the pool if it is not known.
+    /// Returns the pool of a handle. Adds the pool if the library does not know it. The pool's memory is on `device`.
     pub(crate) fn find_or_add(&self, handle: usize, device: Device) -> Arc<Pool> {
         let mut known = self.known.lock();
         match known.iter().find(|pool| pool.is(handle)) {
@@ -171,7 +171,7 @@ impl Pools {
         }
     }
 
-    /// Adds a pool that the driver has made. Another pool with its handle that the driver was to destroy has ended.
+    /// Adds a pool that the driver has made. If another pool with the same handle was being destroyed, it has ended.
     pub(crate) fn add(&self, handle: usize, device: Device) {
         let mut known = self.known.lock();
         match known.iter().find(|pool| pool.is(handle)) {
@@ -191,8 +191,8 @@ impl Pools {
         pool
     }
 
-    /// Notes that the driver is asked to destroy the pool of a handle. The caller must [`end`](Self::end) or
-    /// [`keep`](Self::keep) it.
+    /// Notes that the program asks the driver to destroy the pool of a handle. The caller must pass the result to
+    /// [`end`](Self::end) or [`keep`](Self::keep).
     pub(crate) fn begin_end(&self, slice: &'static Slice, handle: usize) -> EndingPool {
         if let Some(pool) = self.find(handle) {
             let pending = pool::begin_end(&pool.access(slice));
@@ -216,7 +216,7 @@ impl Pools {
         }
     }
 
-    /// Ends a pool that the driver has destroyed. Memory that allocations still hold of it goes back with them.
+    /// Ends a pool that the driver has destroyed. The charge for allocations that are still live ends with their frees.
     pub(crate) fn end(&self, slice: &'static Slice, ending: EndingPool) {
         let EndingPool::OfDevice(pool, pending) = ending else { return };
         pool.ended.store(true, Ordering::Relaxed);
@@ -224,7 +224,7 @@ impl Pools {
         self.forget_over();
     }
 
-    /// Removes pools of which nothing is left.
+    /// Removes destroyed pools that have no charge left.
     fn forget_over(&self) {
         self.known.lock().retain(|pool| !pool.ledger.lock().is_over());
     }
@@ -241,7 +241,7 @@ impl Pools {
 }
 
 impl Pool {
-    /// Returns true if a handle names this pool. After the pool's end it may name another one.
+    /// Returns true if a handle names this pool. After the pool's end the handle may name another pool.
     fn is(&self, handle: usize) -> bool {
         self.handle == handle && !self.has_ended()
     }
@@ -263,13 +263,13 @@ impl Pool {
         PoolAccess { slice, pool: self }
     }
 
-    /// Brings the charge to the bytes that the driver says the pool holds.
+    /// Sets the charge to the bytes that the pool holds by the driver's counter.
     pub(crate) fn reconcile(&self, slice: &'static Slice) {
         pool::reconcile(&self.access(slice));
     }
 }
 
-/// Pools from which the driver may release memory in a call under way. The caller must [`end`](Self::end) the value.
+/// Pools from which the driver may release memory in a call under way. The caller must call [`end`](Self::end) after the call.
 #[derive(Debug, Default)]
 pub(crate) struct Releasing(Vec<Arc<Pool>>);
 
@@ -286,7 +286,7 @@ impl Releasing {
     }
 }
 
-/// Allocation from a pool that is under way.
+/// Call under way that allocates from a pool.
 #[derive(Debug)]
 pub(crate) struct PoolAllocation {
     slice: &'static Slice,
@@ -313,7 +313,8 @@ impl PoolAllocation {
         }
     }
 
-    /// Returns the device, and the bytes of it that were reserved; `None` if the pool has a hole for the allocation.
+    /// Returns the device, and the bytes that were reserved on it. `None`: nothing was reserved, because the pool has a hole for
+    /// the allocation.
     pub(crate) fn granted(&self) -> Option<(Device, u64)> {
         Some((self.pool.device, self.way.reserved()?))
     }

@@ -1,8 +1,9 @@
 //! Free memory of a device, read together with the ledgers of the same instant.
 //!
-//! Each slice in the folder tells in its region how much its processes hold. Free memory and the bytes that all of them hold are
-//! the *room* of the device. A slice that takes or gives back memory moves both by the same bytes, so the room stays. It changes
-//! where the device takes memory that no ledger has, and while memory of dead processes is not back yet.
+//! The region of each slice in the folder has the bytes that the slice's processes hold. The *room* of the device is its free
+//! memory plus the bytes that all these processes hold. If a slice takes memory, free memory falls and held bytes grow by the
+//! same bytes, so the room stays the same. The room changes when a program takes memory that no ledger has, and while the device
+//! does not have the memory of dead processes back.
 
 use super::nvml_baseline::difference;
 use crate::driver_calls::nvml::memory::Session;
@@ -13,7 +14,7 @@ use crate::slice::other_slices;
 use gpuslice_driver::types::nvmlDevice_t;
 use gpuslice_region::{Calls, Reaped, Region, Uuid};
 
-/// Most readings of the ledgers in a row. One is repeated if a ledger moved meanwhile.
+/// Largest number of readings in a row. A thread repeats a reading if a ledger changed meanwhile.
 const LEDGER_READINGS: u32 = 3;
 
 /// Figures of a device at an instant.
@@ -31,9 +32,9 @@ struct Ledgers {
     beside: u64,
     /// Bytes that living processes of this slice hold.
     own: u64,
-    /// True if memory of dead processes leaves the device, in any of the slices.
+    /// True if any of the slices has memory of dead processes that the device may not have back.
     leaves: bool,
-    /// Contexts that other processes make.
+    /// Calls of other processes that make contexts.
     makings: Calls,
     /// Memory calls of all processes.
     calls: Calls,
@@ -47,8 +48,8 @@ enum Gauge {
 }
 
 impl Ledgers {
-    /// Reads the ledgers. `reserved` bytes are this process's and not held yet. Returns `None` if there are more slices than can
-    /// be read, or if a dead process is being cleared.
+    /// Reads the ledgers. `reserved` bytes are reserved by this process and not held yet. Returns `None` if there are more slices
+    /// than the library reads, or if another process is reaping a dead process at that moment.
     fn read(slice: &Slice, place: SliceDevice, reserved: u64) -> Option<Self> {
         let (region, device) = (slice.region(), place.device);
         if !is_cleared(region) {
@@ -59,11 +60,11 @@ impl Ledgers {
             own: region.held(device).saturating_sub(reserved),
             leaves: region.leaving(device) > 0,
             makings: region.context_creations(Some(slice.member().slot())),
-            // The calls are read after the held bytes: a call whose bytes were seen is seen too.
+            // The calls are read after the held bytes. So if the held bytes contain a call's reservation, the count has the call.
             calls: region.all_memory_calls(),
         };
         for other in other_slices::beside(region.path())? {
-            // A slice without living processes has no member that notices deaths.
+            // A slice without living processes has no member that reaps its dead processes, so this thread does it.
             if !is_cleared(&other) {
                 return None;
             }
@@ -78,16 +79,16 @@ impl Ledgers {
     }
 }
 
-/// Returns true if no dead process of the slice is being cleared. Its bytes count twice meanwhile, and the device may
-/// have them back.
+/// Reaps the dead processes of a slice. Returns false if another process is doing that at this moment. Until it has finished, the
+/// bytes of a dead process may count twice, and the device may have them back.
 fn is_cleared(region: &Region) -> bool {
     !matches!(region.reap(), Ok(Reaped::UnderWay))
 }
 
 impl Reading {
-    /// Reads free memory between two equal readings of the ledgers. `reserved`: bytes that this process has in its ledger and
-    /// that the driver has not given yet. Returns `None` if free memory cannot be read, is the host's, or if the ledgers move all
-    /// the time.
+    /// Reads free memory between two equal readings of the ledgers. So free memory belongs to these ledgers, although no lock
+    /// stops other processes. `reserved`: bytes that are in this process's ledger and that the driver has not given yet. Returns
+    /// `None` if free memory cannot be read or is the host's, or if the ledgers changed during each reading.
     pub(crate) fn take(slice: &Slice, place: SliceDevice, reserved: u64) -> Option<Self> {
         let gauge = Gauge::of(place)?;
         let mut before = Ledgers::read(slice, place, reserved)?;
@@ -102,7 +103,8 @@ impl Reading {
         None
     }
 
-    /// Returns true if the ledgers and the device agreed at that instant: only `own` memory calls of the caller were under way.
+    /// Returns true if the ledgers and the device agreed at the instant of the reading. They did if no memory calls were under
+    /// way but the `own` calls of the caller.
     pub(crate) fn is_exact(&self, own: u64) -> bool {
         self.ledgers.calls.under_way <= own
     }
@@ -112,8 +114,8 @@ impl Reading {
         self.free.saturating_add(self.ledgers.beside).saturating_add(self.ledgers.own)
     }
 
-    /// Notes the room in the region, unless memory leaves the device or the reading is not [exact](Self::is_exact). `more`: bytes
-    /// that the driver has given the caller and that no ledger has.
+    /// Notes the room in the region if the reading is [exact](Self::is_exact) and no memory of dead processes leaves the device.
+    /// `more`: bytes that the driver has given to the caller and that no ledger has.
     pub(crate) fn note_room(&self, slice: &Slice, place: SliceDevice, more: u64, own: u64) {
         if !self.ledgers.leaves && self.is_exact(own) {
             slice.member().note_available(place.device, self.room().saturating_add(more));
@@ -121,7 +123,7 @@ impl Reading {
     }
 
     /// Returns the bytes that the device lost until the reading `now`, beyond the bytes that the ledgers explain. `None`: another
-    /// process made a context meanwhile.
+    /// process made a context meanwhile, and its ledger may not have the size of that context.
     pub(crate) fn lost(&self, now: &Self) -> Option<i64> {
         let is_alone = now.ledgers.makings.is_still_since(self.ledgers.makings, 0);
         let held = |ledgers: &Ledgers| ledgers.beside.saturating_add(ledgers.own);
@@ -131,8 +133,8 @@ impl Reading {
 }
 
 impl Gauge {
-    /// Chooses the source. NVML needs no context. The driver tells if NVML is missing and a context of the device is current.
-    /// Returns `None` if neither tells, or if the memory is the host's and moves with programs that use no GPU.
+    /// Chooses the source. NVML comes first, because it needs no context. The driver is the source if NVML is missing and a
+    /// context of the device is current. Returns `None` if there is no source, or if the device shares the host's memory.
     fn of(place: SliceDevice) -> Option<Self> {
         if place.shares_host_memory {
             return None;

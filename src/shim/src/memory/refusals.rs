@@ -1,8 +1,8 @@
 //! Messages about refusals by the quota.
 //!
-//! A program sees a status, and its own message seldom names the quota. So one line a minute tells the request, the bytes that
-//! the slice holds, its quota, and the process that holds most. For each denial, a program that allocates until it is refused
-//! pays one reading of the clock and one comparison.
+//! A program gets a status, and its own message seldom names the quota. So the library prints at most one line a minute. The line
+//! has the request, the bytes that the slice holds, its quota, and the process that holds most. Some programs allocate until the
+//! library refuses. For them a denial costs only one reading of the clock and one comparison.
 
 use crate::driver_calls::nvml::utilization::pid_namespace;
 use crate::os::clock::now;
@@ -23,7 +23,7 @@ use std::fs;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RefusedKind {
     Allocation,
-    /// An allocation that takes more of the device than was asked for.
+    /// An allocation that takes more memory of the device than the program asks for.
     Linear,
     Context,
     Code,
@@ -35,10 +35,10 @@ pub(crate) enum RefusedKind {
 pub(crate) struct Refusals(TimeWord<Monotonic>);
 
 impl Refusals {
-    /// Returns true if a message is due. Then none is due for a while.
+    /// Returns true if a message is due. After that, no message is due for [`MESSAGE_PAUSE`].
     fn claim_message(&self) -> bool {
         let (now, due) = (now(), self.0.get());
-        // Relaxed: of several threads any one may print it.
+        // Relaxed: it does not matter which of several threads prints the message.
         now >= due && self.0.replace(due, now.saturating_add(MESSAGE_PAUSE))
     }
 
@@ -98,7 +98,8 @@ impl fmt::Display for RefusalMessage<'_> {
             }
         }
         f.write_str(".")?;
-        // A request larger than the whole quota never fits, and few programs go on without a context or their code.
+        // Advice is useful in two cases. A request larger than the whole quota never fits. And few programs can continue without
+        // a context or their code.
         if !matches!(what, RefusedKind::Allocation | RefusedKind::Linear) || asked > limit {
             write!(f, " {}", Advice { slice, place, limit })?;
         }
@@ -106,8 +107,8 @@ impl fmt::Display for RefusalMessage<'_> {
     }
 }
 
-/// Returns the bytes that a linear allocation needs if no block has a slot for it. Beyond all that can be counted, it is `asked`
-/// itself.
+/// Returns the bytes that a linear allocation needs if no block has a slot for it. If that number does not fit in 64 bits,
+/// returns `asked`.
 fn takes(asked: u64) -> u64 {
     let whole = if asked > LARGEST_SMALL { taken(asked) } else { BLOCK };
     if whole == u64::MAX { asked } else { whole }
@@ -131,13 +132,13 @@ impl<'slice> Advice<'slice> {
 impl fmt::Display for Advice<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let source = self.source();
-        // `gpuslice run` has named the region.
+        // `gpuslice run` gives its regions a name with `-run-`.
         let by_run = || {
             let name = self.slice.region().path().file_name();
             name.is_some_and(|name| name.to_string_lossy().contains("-run-"))
         };
         match &source {
-            // The quota was changed since this process was started, or another member has set it.
+            // The quota was changed after this process started, or another member has set it.
             None => f.write_str("Raise it with `gpuslice set`")?,
             Some(QuotaSource { said, .. }) => match &said.origin {
                 ValueOrigin::Line { .. } => write!(f, "The operator's file sets it: {said}")?,
@@ -153,7 +154,7 @@ impl fmt::Display for Advice<'_> {
 }
 
 impl Advice<'_> {
-    /// Returns the place where the quota was set, if it is the quota that this process was started with.
+    /// Returns the setting of the quota, if the slice still has the quota that this process started with.
     fn source(&self) -> Option<QuotaSource> {
         let ordinal = self.slice.places().iter().position(|place| Some(place.device) == self.device());
         let settings = settings::settings()?;
@@ -167,7 +168,7 @@ impl Advice<'_> {
     }
 }
 
-/// Returns the process that holds most of a device, after the bytes that it holds.
+/// Returns the process that holds most memory of a device, with the bytes that it holds.
 fn largest(slice: &Slice, device: Device) -> Option<(u64, ProcessView)> {
     let processes = slice.region().processes().into_iter();
     let held = |process: ProcessView| {
@@ -178,7 +179,7 @@ fn largest(slice: &Slice, device: Device) -> Option<(u64, ProcessView)> {
 
 /// Returns the name of a process, as far as it can be read and printed.
 fn command_of(process: &ProcessView) -> Option<String> {
-    // In another namespace the number means another process.
+    // A process number of another namespace names another process here.
     if process.pid_namespace != pid_namespace() {
         return None;
     }
@@ -187,7 +188,7 @@ fn command_of(process: &ProcessView) -> Option<String> {
     (!name.is_empty()).then_some(name)
 }
 
-/// Number of bytes that was asked for. It is exact, because one byte more than the quota must not read like the quota.
+/// Number of bytes of a request. The text is exact: a request of one byte more than the quota must not look like the quota.
 struct ExactBytes(u64);
 
 impl fmt::Display for ExactBytes {
@@ -196,7 +197,7 @@ impl fmt::Display for ExactBytes {
     }
 }
 
-/// Number of bytes for people to read: exact where that is short.
+/// Number of bytes as a short text. It is exact for whole MiB and for less than 1 MiB.
 struct Amount(u64);
 
 impl fmt::Display for Amount {

@@ -1,10 +1,10 @@
 //! Keys by which a process recognises memory that another process of the slice hands to it.
 //!
-//! Both processes find the key in the handle that one hands to the other. A handle of bytes is its own key. A descriptor is given
-//! one: a read lock on a single byte of its open file. The kernel shows the lock to every process that has that open file,
-//! whatever the number of the descriptor, and drops it with the file. The lock changes nothing of the file, and the driver's own
-//! files take no locks. Where it cannot be set (no kernel of this kind, no `/proc`), memory has no key, and no process inherits
-//! its charge.
+//! Both processes find the key in the handle that one process hands to the other. If the handle is a string of bytes, the key is
+//! a hash of the bytes. If the handle is a file descriptor, the library sets a read lock on a single byte of the open file. The
+//! key is the place of that byte. The kernel shows the lock to every process that has the open file, whatever the descriptor's
+//! number, and drops it with the open file. The lock does not change the file, and the driver takes no locks on its files. If the
+//! lock cannot be set (a kernel without such locks, no `/proc`), the memory has no key, and no process inherits its charge.
 
 use core::ffi::c_int;
 use std::fs;
@@ -12,14 +12,14 @@ use std::fs;
 /// Bytes of a handle that one process hands to another.
 pub(crate) const HANDLE_BYTES: usize = 64;
 
-/// Keys of descriptors have this bit and not the highest, since they are places in a file.
+/// Keys of descriptors have this bit and not the highest bit, because they are places in a file, which are signed numbers.
 const OF_DESCRIPTOR: u64 = 1 << 62;
 /// Keys of bytes have this bit.
 const OF_BYTES: u64 = 1 << 63;
 
 /// Returns the key of a handle of bytes.
 pub(crate) fn key_of_bytes(bytes: &[u8; HANDLE_BYTES]) -> u64 {
-    // FNV-1a over the words, with a final mix, so that all bits of all words tell.
+    // FNV-1a over the words. Each step mixes the high bits into the low bits, so that all bits of all words change the key.
     let (words, _) = bytes.as_chunks::<8>();
     let folded = words.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, word| {
         let mixed = (hash ^ u64::from_le_bytes(*word)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -41,7 +41,7 @@ pub(crate) fn is_of_descriptor(key: u64) -> bool {
     key & (OF_BYTES | OF_DESCRIPTOR) == OF_DESCRIPTOR
 }
 
-/// Gives a descriptor a key, for all processes that will have its open file. Returns false if the kernel refuses.
+/// Sets the key of a descriptor. All processes that get its open file can read the key. Returns false if the kernel refuses.
 pub(crate) fn set_key(descriptor: c_int, key: u64) -> bool {
     let (Ok(start), Ok(kind)) = (i64::try_from(key), i16::try_from(libc::F_RDLCK)) else { return false };
     let Ok(whence) = i16::try_from(libc::SEEK_SET) else { return false };
@@ -50,7 +50,7 @@ pub(crate) fn set_key(descriptor: c_int, key: u64) -> bool {
     unsafe { libc::fcntl(descriptor, libc::F_OFD_SETLK, &raw const lock) == 0 }
 }
 
-/// Returns the key of a descriptor, if it was given one.
+/// Returns the key of a descriptor, if it has one.
 pub(crate) fn key_of_descriptor(descriptor: c_int) -> Option<u64> {
     let text = fs::read_to_string(format!("/proc/self/fdinfo/{descriptor}")).ok()?;
     text.lines().filter(|line| line.starts_with("lock:")).find_map(key_of_line)

@@ -1,7 +1,8 @@
-//! Memory that this process shares with others of the slice. The owner pays, even if others import it.
+//! Memory that this process shares with other processes of the slice. The owner pays, even if other processes import the memory.
 //!
 //! This file has only the uses that belong to an address or an external object. The uses of physical memory are in `physical`.
-//! Each use is a share in the region: when the owner ends, a process of the slice that uses the memory inherits the charge.
+//! The region has an entry for each use: when the owner ends, another process of the slice that uses the memory inherits the
+//! charge.
 #![allow(
     clippy::disallowed_types,
     reason = "words of this process alone: `region::sync` is for words shared between processes"
@@ -13,33 +14,34 @@ use gpuslice_region::SharedUse;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 
-/// Memory of this process that others may use, by these keys.
+/// Memory of this process that other processes may use, by these keys.
 #[derive(Debug, Default)]
 pub(crate) struct ExportedMemory {
     keys: Vec<u64>,
     uses: Vec<SharedUse>,
-    /// True if the memory lives on with its users when this process frees it. Blocks of pools do not.
+    /// True if the memory still exists after this process frees it, as long as other processes use it. An allocation from a pool
+    /// does not.
     lives_on: bool,
 }
 
-/// Memory of another process at an address of this one.
+/// Memory of another process at an address of this process.
 #[derive(Debug)]
 pub(crate) struct OpenedMemory {
     used: Option<SharedUse>,
     context: usize,
-    /// Number of times that it was opened.
+    /// Number of times that the program has opened the memory and not closed it.
     times: u64,
 }
 
-/// Memory that this process lends, and memory of others that it uses.
+/// Memory that this process lends, and memory of other processes that it uses.
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
     any: AtomicBool,
-    /// True if this process has ever used memory that another one made.
+    /// True if this process has ever used memory that another process made.
     has_imported: AtomicBool,
     lent: Mutex<HashMap<u64, ExportedMemory>>,
     opened: Mutex<HashMap<u64, OpenedMemory>>,
-    /// Uses by imports, by the object that stands for the import.
+    /// Uses by imports, by the driver's object for the import.
     externals: Mutex<HashMap<usize, SharedUse>>,
 }
 
@@ -51,7 +53,7 @@ pub(crate) struct EndingUse {
 }
 
 impl Shared {
-    /// Returns true if this process ever lent or opened memory. Cheap.
+    /// Returns true if this process ever lent or opened memory. One relaxed load.
     pub(crate) fn any(&self) -> bool {
         self.any.load(Ordering::Relaxed)
     }
@@ -61,17 +63,17 @@ impl Shared {
         self.any.store(true, Ordering::Relaxed);
     }
 
-    /// Returns true if this process has ever used memory that another one made. NVML may count that memory as this process's.
+    /// Returns true if this process has ever used memory that another process made. NVML may count that memory as this process's.
     pub(crate) fn has_imported(&self) -> bool {
         self.has_imported.load(Ordering::Relaxed)
     }
 
-    /// Notes that this process is about to use memory that another one made.
+    /// Notes that this process is about to use memory that another process made.
     pub(crate) fn note_import(&self) {
         self.has_imported.store(true, Ordering::Relaxed);
     }
 
-    /// Notes that others can use the memory at an address by `key`. `share` makes the use in the region.
+    /// Notes that other processes can use the memory at an address by `key`. `share` adds the use to the region.
     pub(crate) fn lend(
         &self,
         address: u64,
@@ -83,7 +85,7 @@ impl Shared {
         self.lent.lock().entry(address).or_default().add(key, lives_on, share);
     }
 
-    /// Notes that memory of another process is at an address now, perhaps once more.
+    /// Notes that this process has opened memory of another process at an address, for the first time or once more.
     pub(crate) fn open(&self, slice: &Slice, address: u64, context: usize, used: Option<SharedUse>) {
         self.note_use();
         let mut opened = self.opened.lock();
@@ -92,7 +94,7 @@ impl Shared {
         if known.used.is_none() {
             known.used = used;
         } else if let Some(used) = used {
-            // One use for each process is enough.
+            // The region needs only one use for each process.
             slice.end_use(used, true);
         }
     }
@@ -149,7 +151,7 @@ impl Shared {
         opened.chain(lent.collect::<Vec<_>>()).collect()
     }
 
-    /// Records that memory of another interface, or memory that CUDA had exported, was imported as `object`.
+    /// Records that the driver has imported memory as `object`. Another interface made the memory, or CUDA had exported it.
     pub(crate) fn import(&self, object: usize, used: SharedUse) {
         self.externals.lock().insert(object, used);
     }
@@ -161,7 +163,7 @@ impl Shared {
 }
 
 impl ExportedMemory {
-    /// Notes that others can use the memory by `key`.
+    /// Notes that other processes can use the memory by `key`.
     fn add(&mut self, key: u64, lives_on: bool, share: impl FnOnce() -> Option<SharedUse>) {
         if !self.keys.contains(&key) {
             self.keys.push(key);
@@ -172,7 +174,7 @@ impl ExportedMemory {
 }
 
 impl EndingUse {
-    /// Returns true if memory is lent and none is opened.
+    /// Returns true if the uses of the address are only loans of this process's memory.
     pub(super) fn is_loan(&self) -> bool {
         self.loan.is_some() && self.opened.is_none()
     }
@@ -187,8 +189,8 @@ impl EndingUse {
         self.loan.is_none() && self.opened.is_none()
     }
 
-    /// Ends the uses of an address that has ended. The caller gives back the address's bytes afterwards, because the next payer
-    /// is charged first.
+    /// Ends the uses of an address that has ended. The caller refunds the address's bytes afterwards: the next payer must be
+    /// charged before this process stops paying.
     pub(crate) fn end(self, slice: &Slice) {
         if let Some(loan) = self.loan {
             loan.uses.into_iter().for_each(|used| slice.end_use(used, loan.lives_on));

@@ -10,7 +10,7 @@ use gpuslice_region::Device;
 pub(crate) struct Small(pub(super) SpinLocked<Blocks>);
 
 impl Small {
-    /// Notes that an address that was charged by its block is about to be freed.
+    /// Notes that the driver is about to free an address that was charged by its block.
     pub(crate) fn begin_free(&self, address: u64) {
         self.0.lock().begin_free(address);
     }
@@ -30,7 +30,7 @@ impl Small {
     }
 }
 
-/// Charges the blocks of a change, and gives back others.
+/// Applies a change to the slice's charge: charges the new blocks, and refunds the blocks that ended.
 pub(super) fn apply(slice: &Slice, device: Device, change: Change) {
     if change.charge > 0 {
         slice.charge(device, change.charge.saturating_mul(BLOCK));

@@ -1,4 +1,4 @@
-//! Allocation that host memory serves, because the quota has no room for it.
+//! Allocation that the library serves from host memory, because the quota has no room for it.
 
 use super::host_spill::HostBlock;
 use super::state::Memory;
@@ -15,14 +15,14 @@ use once_cell::race::OnceBool;
 /// `CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS`.
 const CONCURRENT_ACCESS: u32 = 89;
 
-/// Allocation for which the quota has no room.
+/// Allocation for which the quota has no room and that host memory may serve.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct HostReservation {
     pub(crate) memory: &'static Memory,
     /// Device on which the memory would have been.
     pub(crate) device: Device,
     handle: CUdevice,
-    /// Context that the allocation lives in.
+    /// Context of the allocation.
     context: usize,
     bytes: u64,
 }
@@ -30,14 +30,14 @@ pub(crate) struct HostReservation {
 /// Reason why an allocation is not served from host memory.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// The library refuses the allocation as if there were no host memory.
+    /// Host memory cannot serve the allocation, so the library refuses it.
     Full,
-    /// The driver has an error that it would have for the program's own call, too.
+    /// The driver returned an error that it would also return for the program's own call.
     Status(Status),
 }
 
 impl HostReservation {
-    /// Returns the bytes that were asked for.
+    /// Returns the bytes that the program asks for.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -64,9 +64,10 @@ impl HostReservation {
         Some(Self { memory, device: place.device, handle: place.handle, context: context?, bytes })
     }
 
-    /// Gets the memory and returns its address, without a record of the address. Calls the driver, so no phase may run it.
+    /// Gets the memory and returns its address. The caller records the address. The function calls the driver, so a hook must not
+    /// call it while it decides or settles.
     pub(crate) fn get(&self, flags: u32) -> Result<u64, Failure> {
-        // The bytes are counted first, so that no reader sees memory that is not counted.
+        // The bytes are counted before the allocation, so that spilled memory is never larger than the count.
         self.memory.member().spill(self.device, self.bytes);
         let got = contexts::within(self.context, || self.get_here(flags));
         let got = got.unwrap_or(Err((Failure::Full, "its context cannot be used", status::SUCCESS)));
@@ -87,7 +88,7 @@ impl HostReservation {
             };
             (failure, "the driver gives no managed memory", code)
         })?;
-        // Without the first call, pages come to the device. Without the second, atomic operations bring them there.
+        // Without `prefer_host`, accesses of the device move pages to it. Without `let_access`, its atomic operations do.
         let kept = memory::prefer_host(address, self.bytes)
             .and_then(|()| memory::let_access(address, self.bytes, self.handle));
         kept.map(|()| address).map_err(|code| {
@@ -113,7 +114,7 @@ impl HostReservation {
     }
 }
 
-/// Prints once why a request beyond the quota is refused after all.
+/// Prints, once in the process, the reason why the library refuses a request that it could not serve from host memory.
 fn say_once(place: &SliceDevice, why: &dyn Display) {
     static SAID: OnceBool = OnceBool::new();
     if SAID.set(true).is_ok() {

@@ -1,4 +1,4 @@
-//! Memory that this process holds in its slice: the tables of it.
+//! Tables of the memory that this process holds in its slice.
 
 use super::addresses::Addresses;
 use super::arrays::Arrays;
@@ -21,7 +21,7 @@ use core::ops::Deref;
 use gpuslice_region::Device;
 use parking_lot::Mutex;
 
-/// Slice, with the memory of it that this process holds.
+/// Slice, with the tables of the memory that this process holds in it.
 #[derive(Debug)]
 pub(crate) struct Memory {
     /// Slice in which memory is reserved and charged.
@@ -32,15 +32,15 @@ pub(crate) struct Memory {
     pub(crate) small: Small,
     /// Charges of addresses that the driver frees when a stream reaches the free.
     pub(crate) stream_frees: StreamFrees,
-    /// Physical memory that was taken apart from addresses.
+    /// Physical memory that this process holds apart from addresses.
     pub(crate) physical: Mutex<AllocationTable>,
-    /// Memory that this process shares with others.
+    /// Memory that this process shares with other processes.
     pub(crate) shared: Shared,
-    /// Spilled memory of this process, which is in host memory.
+    /// Spilled memory of this process.
     pub(crate) spilled: Spilled,
-    /// Messages about requests that the quota had no room for.
+    /// Messages about requests for which the quota had no room.
     refusals: Refusals,
-    /// Messages about requests that the device had no memory for.
+    /// Messages about requests for which the device had no memory.
     pub(crate) device_full_messages: DeviceFullMessages,
     /// Arrays that this process made.
     pub(crate) arrays: Arrays,
@@ -48,13 +48,13 @@ pub(crate) struct Memory {
     pub(crate) pools: Pools,
     /// Executables of graphs that take memory.
     pub(crate) graphs: Graphs,
-    /// Memory that this process was charged for beside allocations.
+    /// Memory that this process was charged for and that is no allocation.
     pub(crate) overheads: Overheads,
-    /// Libraries, and the contexts that they are loaded into.
+    /// Libraries, and the contexts into which they are loaded.
     pub(crate) libraries: Libraries,
-    /// Look-ups of code that need not be measured again.
+    /// Look-ups of code that the library need not measure again.
     pub(crate) loaded_symbols: LoadedSymbols,
-    /// Figures of the last measurement.
+    /// Baseline of each device, from the last measurement.
     pub(crate) baselines: Baselines,
     /// Contents of contexts that may be ending.
     pub(crate) ending_contexts: EndingContexts,
@@ -93,15 +93,15 @@ impl Memory {
         }
     }
 
-    /// Counts a denial of `asked` bytes that the program gets to see, and prints it.
+    /// Counts a denial of `asked` bytes that the program sees as an error, and prints a message about it.
     #[cold]
     pub(crate) fn count_refusal(&self, device: Device, what: RefusedKind, asked: u64) {
         self.member().count_quota_denial(device);
         self.refusals.say(&self.slice, device, what, asked);
     }
 
-    /// Returns the bytes that the driver has given this process of a device, by the ledger. Bytes that graphs may take later are
-    /// charged already, and are not among them.
+    /// Returns the bytes of a device that the driver has given to this process, by the ledger. It leaves out bytes that are
+    /// charged for graphs in advance.
     pub(crate) fn own(&self, device: Device) -> u64 {
         self.member().own(device).saturating_sub(self.graphs.charged_in_advance(device))
     }

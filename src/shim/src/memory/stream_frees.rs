@@ -1,4 +1,4 @@
-//! Frees of memory of no pool that no stream has reached yet.
+//! Frees of memory outside pools that no stream has reached yet.
 
 use super::addresses::Charge;
 use super::memory_call::MemoryCall;
@@ -13,7 +13,7 @@ pub(crate) struct StreamFrees(Mutex<PendingFrees>);
 #[derive(Debug, Default)]
 struct PendingFrees {
     begun: usize,
-    /// By number.
+    /// Frees by their number.
     frees: BTreeMap<usize, StreamFree>,
 }
 
@@ -22,7 +22,8 @@ struct PendingFrees {
 pub(super) struct StreamFree {
     pub(super) address: u64,
     pub(super) charge: Charge,
-    /// The device gets the memory back before the ledger does, so measurements of free memory count the free as a call under way.
+    /// The device gets the memory back before the ledger does. So a measurement of free memory must see the free as a call under
+    /// way.
     _call: MemoryCall,
 }
 
@@ -36,7 +37,7 @@ impl StreamFrees {
         self.0.lock().frees.extend(frees);
     }
 
-    /// Adds a free, and returns its number. `call` lasts until the free is taken out.
+    /// Adds a free, and returns its number. `call` stays counted until a thread takes the free out.
     pub(super) fn add(&self, address: u64, charge: Charge, call: MemoryCall) -> usize {
         let mut pending = self.0.lock();
         pending.begun = pending.begun.wrapping_add(1);
@@ -49,8 +50,8 @@ impl StreamFrees {
         self.0.lock().frees.remove(&number)
     }
 
-    /// Returns the bytes of a device that come back at most when the streams reach the frees. A small allocation counts as its
-    /// block, which it may share.
+    /// Returns the most bytes that a device can get back when the streams reach the frees. A small allocation counts as a whole
+    /// block, although it may share the block.
     pub(super) fn bytes(&self, device: Device) -> u64 {
         let pending = self.0.lock();
         let charges = pending.frees.values().map(|free| &free.charge);

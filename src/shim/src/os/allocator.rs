@@ -1,12 +1,12 @@
 //! Allocator of the library, with a reserve for a program that has no memory left.
 //!
-//! A container's limit on address space (`ulimit -v`) makes `malloc` fail. A program may handle that, but Rust's collections end
-//! the process. So if `malloc` has no room for a block, the block comes from a reserve. The reserve is address space that is
-//! mapped when the limits are read, and that costs no memory until it is used. When a quarter of it is in use, the library
-//! refuses GPU work, because it could not keep count of it for much longer. From then on the library allocates almost nothing.
+//! A container's limit on address space (`ulimit -v`) makes `malloc` fail. A program may handle that failure, but Rust's
+//! collections end the process. So if `malloc` fails, the block comes from a reserve. The reserve is address space that the
+//! library maps when it reads the limits. It costs no memory until it is used. When a quarter of it is in use, the library
+//! refuses GPU work, because it could soon not record that work any more. After that it allocates almost nothing.
 //!
 //! Blocks of the reserve have sizes of powers of two, and a freed block is used again. The reserve grows with the largest block
-//! of the library, because a table that is full allocates twice its size.
+//! of the library, because a full table allocates a block of twice its size.
 #![allow(
     clippy::disallowed_types,
     reason = "words of this process alone: `region::sync` is for words shared between processes"
@@ -22,47 +22,47 @@ use std::alloc::System;
 #[derive(Debug)]
 pub(crate) struct LibraryAllocator;
 
-/// Bytes of the reserve before the limits are read. It lies in the library's own zeroed memory.
+/// Bytes of the reserve before the limits are read. They are in the library's own zeroed memory.
 const FIRST_BYTES: usize = 64 << 10;
 /// Bytes of the reserve that is mapped when the limits are read.
 const RESERVE_BYTES: usize = 4 << 20;
-/// Least size of blocks that make the reserve grow.
+/// Size of the smallest block that makes the reserve grow.
 const LARGE_BLOCK: usize = 512 << 10;
-/// Number of the largest blocks for which the reserve has room. The next table is twice as large, and both exist while it is
-/// filled.
+/// Number of blocks of the largest size for which the reserve has room. The next table is twice as large, and both tables exist
+/// while the thread copies the entries.
 const LARGEST_BLOCKS: usize = 4;
-/// Most parts of the reserve.
+/// Largest number of parts of the reserve.
 const RESERVE_PARTS: usize = 16;
-/// Least block, which has room for the address of the next free one.
+/// Size of the smallest block. It has room for the address of the next free block.
 const LEAST_BLOCK: usize = 32;
 /// Number of block sizes.
 const BLOCK_SIZES: usize = usize::BITS as usize;
-/// Number of times that a thread tries the lock of the free blocks, which is held for some instructions. A forked child may find
-/// it held for good.
+/// Number of times that a thread tries the lock of the free blocks. A thread holds it for a few instructions. A forked child may
+/// find it locked for ever.
 const LOCK_TRIES: usize = 10_000;
 
-/// A part of the reserve. New blocks are cut off behind the used bytes.
+/// A part of the reserve. A new block is the first free bytes behind the used bytes.
 struct ReservePart {
     start: AtomicUsize,
     bytes: AtomicUsize,
     used: AtomicUsize,
 }
 
-/// Zeroed memory of the library's own, which needs no call.
+/// Zeroed memory of the library itself, which exists without a call of the kernel.
 #[repr(align(4096))]
 struct ZeroedMemory(core::cell::UnsafeCell<[u8; FIRST_BYTES]>);
 
-// SAFETY: the memory is used by address only, in blocks that `Part::cut` gives to one caller each.
+// SAFETY: `Sync` requires that threads do not access the same bytes at once: `ReservePart::cut` gives each block to one caller.
 unsafe impl Sync for ZeroedMemory {}
 
 static MEMORY: ZeroedMemory = ZeroedMemory(core::cell::UnsafeCell::new([0; FIRST_BYTES]));
 static ALL: [ReservePart; RESERVE_PARTS] = [const { ReservePart::new() }; RESERVE_PARTS];
-/// Number of parts, the first one included.
+/// Number of parts, including the first part, which is [`MEMORY`].
 static COUNT: AtomicUsize = AtomicUsize::new(0);
-/// True if any block was ever given out. Each free reads it.
+/// True once the reserve has given out a block. Each free reads it.
 static IS_USED: AtomicBool = AtomicBool::new(false);
-/// Function that is called when the reserve is low. Empty until the limits are read: before that the library keeps count of
-/// nothing.
+/// Function that the allocator calls when the reserve is low. Empty until the limits are read, because the library records no
+/// work before that.
 static WHEN_LOW: OnceRef<'static, fn()> = OnceRef::new();
 /// True while a thread changes the free blocks, or adds a part.
 static IS_LOCKED: AtomicBool = AtomicBool::new(false);
@@ -74,7 +74,7 @@ impl ReservePart {
         Self { start: AtomicUsize::new(0), bytes: AtomicUsize::new(0), used: AtomicUsize::new(0) }
     }
 
-    /// Cuts off a block; none if there is no room.
+    /// Takes a new block behind the used bytes. Returns `None` if the part has no room.
     fn cut(&self, bytes: usize, align: usize) -> Option<usize> {
         let (start, all) = (self.start.load(Ordering::Acquire), self.bytes.load(Ordering::Acquire));
         let mut used = self.used.load(Ordering::Relaxed);
@@ -106,7 +106,7 @@ fn parts() -> &'static [ReservePart] {
     ALL.get(..COUNT.load(Ordering::Acquire)).unwrap_or_default()
 }
 
-/// Runs a step under the lock of the reserve. None if another thread does not release it.
+/// Runs a step under the lock of the reserve. Returns `None` if another thread does not release the lock.
 fn alone<T>(step: impl FnOnce() -> T) -> Option<T> {
     for _ in 0..LOCK_TRIES {
         if !IS_LOCKED.swap(true, Ordering::Acquire) {
@@ -126,14 +126,15 @@ fn size_of_block(layout: Layout) -> Option<(usize, usize)> {
 }
 
 /// Maps the reserve, once, when the limits are read. The allocator calls `when_low` when a quarter of the reserve is in use, and
-/// when it cannot grow. The call comes from any thread, within an allocation, perhaps several times. False: there is no address
-/// space for the reserve.
+/// when it cannot grow. The call may come from any thread, within an allocation, and several times. Returns false if there is no
+/// address space for the reserve.
 pub(crate) fn take(when_low: &'static fn()) -> bool {
     let _already = WHEN_LOW.set(when_low);
     grow_to(RESERVE_BYTES)
 }
 
-/// Maps a part of `bytes` bytes unless a part is that large.
+/// Maps a part of `bytes` bytes unless a part is that large. Returns false if there is no address space, if there are too many
+/// parts, or if another thread does not release the lock.
 fn grow_to(bytes: usize) -> bool {
     let has = |part: &ReservePart| part.bytes.load(Ordering::Acquire) >= bytes;
     if parts().iter().any(has) {
@@ -141,7 +142,7 @@ fn grow_to(bytes: usize) -> bool {
     }
     let protection = libc::PROT_READ | libc::PROT_WRITE;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-    // SAFETY: `mmap` must not replace a mapping: without an address the kernel chooses a free one.
+    // SAFETY: `mmap` requires that it replaces no mapping in use: without an address the kernel chooses a free range.
     let start = unsafe { libc::mmap(ptr::null_mut(), bytes, protection, flags, -1, 0) };
     if start == libc::MAP_FAILED {
         return false;
@@ -155,7 +156,7 @@ fn grow_to(bytes: usize) -> bool {
         Some(())
     };
     if alone(add).flatten().is_none() {
-        // SAFETY: `start` and `bytes` are the mapping made above, and no other thread knows it.
+        // SAFETY: `munmap` requires a range that no code uses: it is the mapping made above, and no other thread knows it.
         unsafe { libc::munmap(start, bytes) };
         return false;
     }
@@ -173,7 +174,8 @@ fn block(layout: Layout) -> *mut u8 {
             if first == 0 || !first.is_multiple_of(layout.align()) {
                 return None;
             }
-            // SAFETY: a free block holds the address of the next one, which `give_back` wrote.
+            // SAFETY: a read requires a valid, aligned and initialised word: `give_back` wrote the next address to this free
+            // block.
             let next = unsafe { ptr::with_exposed_provenance::<usize>(first).read() };
             head.store(next, Ordering::Relaxed);
             Some(first)
@@ -189,7 +191,7 @@ fn block(layout: Layout) -> *mut u8 {
     ptr::with_exposed_provenance_mut(found.unwrap_or(0))
 }
 
-/// Returns true if a quarter of the mapped reserve is in use, or if none is mapped.
+/// Returns true if a quarter of the mapped reserve is in use, or if no reserve is mapped.
 fn is_low() -> bool {
     let sum = |of: fn(&ReservePart) -> &AtomicUsize| -> usize {
         parts().iter().skip(1).map(|part| of(part).load(Ordering::Relaxed)).fold(0, usize::saturating_add)
@@ -197,7 +199,7 @@ fn is_low() -> bool {
     sum(|part| &part.used) >= sum(|part| &part.bytes) / 4
 }
 
-/// Gives back a block. False if it is not of the reserve.
+/// Gives a block back to the reserve. Returns false if the block is not of the reserve.
 #[cold]
 fn give_back(address: usize, layout: Layout) -> bool {
     if !parts().iter().any(|part| part.contains(address)) {
@@ -207,7 +209,7 @@ fn give_back(address: usize, layout: Layout) -> bool {
     let Some(head) = FREE.get(place) else { return true };
     // If another thread never releases the lock, the block is lost.
     let _given = alone(|| {
-        // SAFETY: no code uses the block any more, and it has room for an address, because no block is smaller than
+        // SAFETY: a write requires a valid and aligned place: the caller gave the block up, and no block is smaller than
         // `LEAST_BLOCK`.
         unsafe { ptr::with_exposed_provenance_mut::<usize>(address).write(head.load(Ordering::Relaxed)) };
         head.store(address, Ordering::Relaxed);
@@ -225,12 +227,12 @@ fn expect_more(bytes: usize) {
     }
 }
 
-// SAFETY: `GlobalAlloc` needs blocks that are aligned, long enough, and in use by one caller each. The system's allocator gives
-// such blocks. Blocks of the reserve are cut off once, aligned and long enough, and are reused only after they are given back.
-// Nothing here unwinds.
+// SAFETY: `GlobalAlloc` requires blocks that are aligned, long enough, and used by one caller each. The system's allocator gives
+// such blocks. `ReservePart::cut` gives aligned blocks of sufficient length, each once. They are reused only after they were
+// given back. No function here unwinds.
 unsafe impl GlobalAlloc for LibraryAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller keeps the contract of `alloc` for `layout`.
+        // SAFETY: `System.alloc` requires a layout that is not empty, and the caller of this `alloc` keeps the same contract.
         let address = unsafe { System.alloc(layout) };
         if address.is_null() {
             return block(layout);
@@ -242,12 +244,12 @@ unsafe impl GlobalAlloc for LibraryAllocator {
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller keeps the contract of `alloc_zeroed` for `layout`.
+        // SAFETY: `System.alloc_zeroed` requires a layout that is not empty, and the caller keeps the same contract.
         let address = unsafe { System.alloc_zeroed(layout) };
         if address.is_null() {
             let address = block(layout);
             if !address.is_null() {
-                // SAFETY: the block has room for `layout.size()` bytes.
+                // SAFETY: `write_bytes` requires room for `layout.size()` bytes: `block` returns no smaller block.
                 unsafe { address.write_bytes(0, layout.size()) };
             }
             return address;
@@ -260,7 +262,7 @@ unsafe impl GlobalAlloc for LibraryAllocator {
 
     unsafe fn dealloc(&self, address: *mut u8, layout: Layout) {
         if !IS_USED.load(Ordering::Relaxed) || !give_back(address.addr(), layout) {
-            // SAFETY: `dealloc` needs a block of the same allocator: a block outside of the reserve is of the system's allocator.
+            // SAFETY: `dealloc` requires a block of the same allocator: a block outside the reserve is of the system's allocator.
             unsafe { System.dealloc(address, layout) };
         }
     }
@@ -269,7 +271,8 @@ unsafe impl GlobalAlloc for LibraryAllocator {
         let is_ours =
             IS_USED.load(Ordering::Relaxed) && parts().iter().any(|part| part.contains(address.addr()));
         if !is_ours {
-            // SAFETY: the block is of the system's allocator, and the caller keeps the contract of `realloc`.
+            // SAFETY: `System.realloc` requires a block of its own: this block is outside the reserve. The caller keeps the rest
+            // of the contract.
             let moved = unsafe { System.realloc(address, layout, bytes) };
             if !moved.is_null() {
                 if bytes >= LARGE_BLOCK {
@@ -278,14 +281,17 @@ unsafe impl GlobalAlloc for LibraryAllocator {
                 return moved;
             }
         }
+        // The block moves. A block of the system's allocator that cannot grow moves to the reserve. A block of the reserve moves
+        // to any new block.
         let Ok(larger) = Layout::from_size_align(bytes, layout.align()) else { return ptr::null_mut() };
-        // SAFETY: `larger` is not empty, because `bytes` is not, by the contract of `realloc`.
+        // SAFETY: `alloc` requires a layout that is not empty: by the contract of `realloc`, `bytes` is not 0.
         let moved = if is_ours { unsafe { self.alloc(larger) } } else { block(larger) };
         if !moved.is_null() {
-            // SAFETY: `copy_nonoverlapping` needs two ranges that do not overlap: each block has room for the smaller of the two
-            // sizes, and they are two blocks.
+            // SAFETY: `copy_nonoverlapping` requires two ranges that are valid and do not overlap. They are two blocks, and each
+            // has room for the smaller of the two sizes.
             unsafe { ptr::copy_nonoverlapping(address, moved, layout.size().min(bytes)) };
-            // SAFETY: the block was allocated with `layout`, and the caller gives it up.
+            // SAFETY: `dealloc` requires a block that was allocated with `layout`: by the contract of `realloc`, `address` is
+            // one.
             unsafe { self.dealloc(address, layout) };
         }
         moved

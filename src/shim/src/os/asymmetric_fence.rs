@@ -1,11 +1,12 @@
 //! Asymmetric fence: cheap for a frequent side, expensive for a rare side.
 //!
-//! Two threads each write a word and then read the other's word. Both need a full fence in between, or neither may see the
-//! other. A fence costs an eighth of a launch. With Linux's `membarrier` one thread makes all other threads of its process pass a
-//! fence, so the frequent side needs none. Where the kernel lacks `membarrier`, or a sandbox forbids it, both sides have a fence.
+//! Two threads each write a word and then read the word of the other thread. Both need a full fence between write and read.
+//! Without it, it may happen that neither thread sees the other's write. A fence costs an eighth of a launch. With Linux's
+//! `membarrier` one thread makes all other threads of its process pass a fence, so the frequent side needs none. If the kernel
+//! lacks `membarrier`, or a sandbox forbids it, both sides execute a fence.
 //!
-//! The process may also enter a sandbox later. Then the frequent side has to use its own fence again, and confirms that it does.
-//! Until it confirms, the rare side does not know which words the frequent side has read.
+//! The process may also enter a sandbox later. Then the frequent side has to execute its own fence again, and confirms this by a
+//! flag. Before the confirmation the rare side cannot rely on the words that it reads.
 #![allow(
     clippy::disallowed_types,
     reason = "words of this process alone: `region::sync` is for words shared between processes"
@@ -13,13 +14,13 @@
 
 use core::sync::atomic::{AtomicBool, AtomicU8, Ordering, compiler_fence, fence};
 
-/// Side or sides that execute a fence. The value only grows.
+/// Side or sides that execute a fence: one of the three values below. The value only grows.
 static SIDES: AtomicU8 = AtomicU8::new(BOTH_SIDES);
-/// Both sides: the frequent side executes its own fence, temporarily or permanently.
+/// Both sides execute a fence. This is the state before [`prepare`] has succeeded.
 const BOTH_SIDES: u8 = 0;
-/// One side: the frequent side relies on [`heavy`].
+/// Only the rare side executes a fence. The frequent side relies on [`heavy`].
 const ONE_SIDE: u8 = 1;
-/// Both sides permanently: the frequent side executes its own fence again.
+/// Both sides execute a fence from now on, because the kernel has refused the barrier.
 const BOTH_SIDES_AGAIN: u8 = 2;
 
 /// `MEMBARRIER_CMD_PRIVATE_EXPEDITED` and the registration that it needs, from `linux/membarrier.h`.
@@ -31,17 +32,18 @@ fn membarrier(command: libc::c_int) -> bool {
     unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0 }
 }
 
-/// Frees the frequent side of its fence, if the kernel allows it. This takes tens of milliseconds in a process of several
-/// threads, so only a thread calls it for which no other thread waits.
+/// Removes the fence of the frequent side, if the kernel allows it. This takes tens of milliseconds in a process of several
+/// threads. So only a thread for which no other thread waits may call it.
 pub(crate) fn prepare() {
     if membarrier(REGISTER) && membarrier(ALL_THREADS) {
-        // Release: a thread that sees the new value runs after the registration. If `heavy` has failed since, nothing changes.
+        // Release: a thread that sees the new value runs after the registration. If `heavy` has failed meanwhile, the exchange
+        // fails.
         let _before = SIDES.compare_exchange(BOTH_SIDES, ONE_SIDE, Ordering::Release, Ordering::Relaxed);
     }
 }
 
-/// Executes the fence of the frequent side, between its write and its read. A thread that executes its own fence permanently sets
-/// `fences_itself` before the read.
+/// Executes the fence of the frequent side, between its write and its read. If both sides need fences from now on, the thread
+/// sets `fences_itself` before its read.
 #[inline]
 pub(crate) fn light(fences_itself: &AtomicBool) {
     // Acquire: pairs with `prepare`.
@@ -55,17 +57,17 @@ pub(crate) fn light(fences_itself: &AtomicBool) {
 #[cold]
 fn own(fences_itself: &AtomicBool) {
     if SIDES.load(Ordering::Relaxed) == BOTH_SIDES_AGAIN {
-        // Release: a thread that sees it also sees the earlier writes of this thread.
+        // Release: a thread that sees this flag also sees the earlier writes of this thread.
         fences_itself.store(true, Ordering::Release);
     }
     fence(Ordering::SeqCst);
 }
 
-/// Executes the fence of the rare side, for all threads. Returns false if the kernel refuses it from now on. Then the caller may
-/// not see the writes of the frequent side, unless that side has set `fences_itself`.
+/// Executes the fence of the rare side, for all threads. Returns false if the kernel refuses the barrier. Then the caller may not
+/// see the writes of the frequent side, unless that side has set `fences_itself`.
 ///
-/// The caller's write before it must be an exchange: another thread may have just lost its fence when this thread finds that it
-/// had one.
+/// The caller's write before this call must be an exchange. This function may find that the frequent side still has its own
+/// fence, while `prepare` removes that fence at the same moment.
 pub(crate) fn heavy() -> bool {
     fence(Ordering::SeqCst);
     // A forked child may have to register again.

@@ -1,8 +1,8 @@
 //! Monotonic clock, and the processor's time stamp counter.
 //!
-//! Instants that are compared with GPU events come from the monotonic clock, once in a batch of launches. The time between two
-//! calls of a launch is counted in cycles of the time stamp counter, which costs a fifth of the clock. Processors whose counter
-//! does not run evenly (no "invariant TSC") use the clock instead.
+//! Instants that are compared with GPU events come from the monotonic clock, which the library reads once in a batch of launches.
+//! The time between two launches is counted in cycles of the time stamp counter, which costs a fifth of the clock. On processors
+//! whose counter does not run evenly (no "invariant TSC"), the library reads the clock instead.
 #![allow(
     clippy::disallowed_types,
     reason = "words of this process alone: `region::sync` is for words shared between processes"
@@ -23,9 +23,9 @@ pub(crate) fn now() -> Monotonic {
     Monotonic::from_nanos(seconds.saturating_mul(1_000_000_000).saturating_add(rest))
 }
 
-/// Nanoseconds of a cycle, in units of 2^-32; 0 before the first comparison of the clocks.
+/// Duration of a cycle in nanoseconds, in units of 2^-32; 0 before the first comparison of the clocks.
 static SCALE: AtomicU64 = AtomicU64::new(0);
-/// Whether the counter runs evenly: one of the three values below.
+/// Tells whether the counter runs evenly: one of the three values below.
 static EVEN: AtomicU8 = AtomicU8::new(UNKNOWN);
 const UNKNOWN: u8 = 0;
 const IS_EVEN: u8 = 1;
@@ -49,7 +49,7 @@ impl CycleInstant {
         Self(read_counter())
     }
 
-    /// Returns the time since an earlier instant; none if `earlier` is later.
+    /// Returns the time since an earlier instant; zero if `earlier` is later.
     #[inline]
     pub(crate) const fn since(self, earlier: Self) -> Cycles {
         Cycles(self.0.saturating_sub(earlier.0))
@@ -57,7 +57,7 @@ impl CycleInstant {
 }
 
 impl Cycles {
-    /// Returns the time on the clock; none before the first [`compare`].
+    /// Returns the time on the clock; zero before the first [`compare`].
     #[inline]
     pub(crate) fn wall_time(self) -> WallTime {
         let product = u128::from(self.0) * u128::from(SCALE.load(Ordering::Relaxed));
@@ -67,17 +67,17 @@ impl Cycles {
     /// Returns true if the time is less than `time`.
     #[inline]
     pub(crate) fn is_less_than(self, time: WallTime) -> bool {
-        // No processor with the counter has cycles longer than a nanosecond: the usual answer needs no conversion.
+        // No processor with the counter has cycles longer than a nanosecond. So the usual comparison needs no conversion.
         self.0 < time.nanos() || self.wall_time() < time
     }
 
-    /// Returns the sum. No process runs for as long as 64 bits of cycles.
+    /// Returns the sum. It does not wrap in practice, because no process runs for 2^64 cycles.
     #[inline]
     pub(crate) const fn plus(self, other: Self) -> Self {
         Self(self.0.wrapping_add(other.0))
     }
 
-    /// Returns the difference; none if `other` is longer.
+    /// Returns the difference; zero if `other` is longer.
     #[inline]
     pub(crate) const fn minus(self, other: Self) -> Self {
         Self(self.0.saturating_sub(other.0))
@@ -87,7 +87,7 @@ impl Cycles {
 #[inline]
 fn read_counter() -> u64 {
     match EVEN.load(Ordering::Relaxed) {
-        // SAFETY: `_rdtsc` needs the instruction: every x86-64 processor has it.
+        // SAFETY: `_rdtsc` requires a processor with this instruction: every x86-64 processor has it.
         IS_EVEN => unsafe { _rdtsc() },
         _ => first_reading(),
     }
@@ -102,8 +102,8 @@ fn first_reading() -> u64 {
     now().nanos()
 }
 
-/// Returns bit 8 of EDX in the answer to `0x8000_0007`: "invariant TSC" (Intel SDM volume 3, 18.17.1; AMD APM volume 3, appendix
-/// E).
+/// Returns true if the counter runs evenly. That is bit 8 of EDX in leaf `0x8000_0007` of `cpuid`, "invariant TSC". Sources:
+/// Intel SDM volume 3, 18.17.1; AMD APM volume 3, appendix E.
 fn is_even() -> bool {
     let is_known = __cpuid(0x8000_0000).eax >= 0x8000_0007;
     is_known && __cpuid(0x8000_0007).edx & 1 << 8 != 0
@@ -123,7 +123,7 @@ impl ClockPair {
     }
 }
 
-/// Learns the duration of a cycle from an instant of the past. An earlier instant gives a better figure.
+/// Learns the duration of a cycle from the time since a reading of both clocks. An earlier reading gives a more exact figure.
 pub(crate) fn compare(past: ClockPair) {
     let present = ClockPair::read();
     let nanoseconds = u128::from(present.instant.since(past.instant).nanos()) << 32;
@@ -135,10 +135,9 @@ pub(crate) fn compare(past: ClockPair) {
     }
 }
 
-/// Learns the duration of a cycle roughly, within 20 microseconds, unless it is known.
+/// Learns the duration of a cycle roughly, unless it is known. This takes 20 microseconds.
 pub(crate) fn compare_first() {
-    /// Time of the comparison: long enough for an error below 1 %, because reading either clock takes some tens of
-    /// nanoseconds.
+    /// Duration of the comparison. To read either clock takes some tens of nanoseconds, so the error is below 1 %.
     const TAKES: WallTime = WallTime::from_micros(20);
     if SCALE.load(Ordering::Relaxed) != 0 {
         return;

@@ -1,8 +1,8 @@
 //! Copies of this library in one process.
 //!
-//! Example: an image preloads a copy of its own, and the operator's `/etc/ld.so.preload` another one. Both would be members of
-//! the slice and charge each allocation. So only the first in the loader's order limits. It passes the others over, and they
-//! forward calls that reach them by another way.
+//! Example: an image preloads a copy of its own, and the operator's `/etc/ld.so.preload` preloads another copy. Both would be
+//! members of the slice and charge each allocation. So only the first copy in the loader's order limits. It calls the driver
+//! past the other copies. These forward all calls that reach them in another way.
 
 use super::version_note;
 use core::fmt;
@@ -14,9 +14,9 @@ use std::ffi::CStr;
 pub(crate) enum CopyOrder {
     /// There is no other copy.
     Only,
-    /// Another copy is loaded behind this one.
+    /// This copy limits. Another copy comes behind it in the loader's order.
     First(PassedOver),
-    /// A copy that is loaded before this one limits.
+    /// Another copy limits. It comes before this copy in the loader's order.
     Behind,
 }
 
@@ -39,7 +39,7 @@ impl fmt::Display for PassedOver {
     }
 }
 
-/// Returns the place of this copy among those that the process has loaded.
+/// Returns the place of this copy among the copies that the process has loaded.
 pub(crate) fn order() -> CopyOrder {
     let mut copies = Vec::new();
     each_copy(|image| copies.push(image));

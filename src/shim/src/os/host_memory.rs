@@ -1,8 +1,8 @@
-//! Free host memory, by the kernel's figures of this moment.
+//! Free host memory, by the kernel's current figures.
 //!
-//! Managed memory takes pages of the host when it is first used, so free memory now does not ensure free memory later.
-//! A request that does not fit gets a status, which the program can handle. Otherwise the kernel might end the program
-//! later.
+//! Managed memory takes pages of the host at its first use, so memory that is free now may not be free then. The check
+//! is still useful: a program can handle the status of a refused request. Without the check the kernel might end the
+//! program later.
 
 use gpuslice_policy::host_memory::{available, left_of_group};
 use std::fs;
@@ -10,8 +10,8 @@ use std::fs;
 /// The folder in which a container sees its control group (cgroup v2).
 const GROUP: &str = "/sys/fs/cgroup";
 
-/// Returns true if the host and the container's limit of host memory have room for `bytes` more bytes. A figure that the kernel
-/// does not give is no limit.
+/// Returns true if the host and the container's limit of host memory have room for `bytes` more bytes. If the kernel does not
+/// give a figure, that figure does not limit.
 pub(crate) fn has_room_for(bytes: u64) -> bool {
     let read = |path: &str| fs::read_to_string(path).ok();
     let of_group = |name: &str| read(&format!("{GROUP}/{name}"));

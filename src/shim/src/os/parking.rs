@@ -19,7 +19,7 @@ pub(crate) struct Parking {
 impl Parking {
     /// Wakes the thread if it sleeps.
     pub(crate) fn wake(&self) {
-        // SeqCst: either this thread sees that the other is about to sleep, or the other sees this thread's earlier writes.
+        // SeqCst: either this thread sees `asleep`, or the thread that is about to sleep sees this thread's earlier writes.
         fence(Ordering::SeqCst);
         if self.asleep.load(Ordering::Relaxed) {
             let _sleep = self.lock.lock();

@@ -27,12 +27,14 @@ pub(crate) fn without_signals_but<T>(others: &[libc::c_int], work: impl FnOnce()
     done
 }
 
-/// Runs `work` without the signals that a write may cause: of a pipe without a reader, and of a file that may not grow.
+/// Runs `work` without the two signals that a write may raise. `SIGPIPE` is for a pipe without a reader, and `SIGXFSZ` for a file
+/// that may not grow.
 pub(crate) fn without_signals_of_writes(work: impl FnOnce()) {
     without_signal(libc::SIGPIPE, || without_signal(libc::SIGXFSZ, work));
 }
 
-/// Runs `work` with a signal blocked on this thread, and takes back such a signal that `work` caused.
+/// Runs `work` with a signal blocked on this thread. If `work` has raised the signal, removes it before the mask is restored. A
+/// signal that was pending before stays pending.
 fn without_signal(signal: libc::c_int, work: impl FnOnce()) {
     // SAFETY: `zeroed` needs a type for which zeroes are valid: a signal set is an array of integers.
     let mut caused: libc::sigset_t = unsafe { mem::zeroed() };

@@ -1,8 +1,8 @@
 //! Spin lock of one byte, for tables that are locked for one look-up.
 //!
-//! A thread takes it by a locked instruction and releases it by a plain store. That costs half of a lock that counts its waiters.
-//! A thread that finds it taken spins for a moment and then sleeps in short pieces, because the holder may have lost its
-//! processor. If a waiter of higher real-time priority only spun, it would keep the holder from running.
+//! A thread takes the lock by a locked instruction and releases it by a plain store. That costs half of a lock that counts its
+//! waiters. If the lock is taken, a thread spins for a moment and then sleeps for short times, because the holder may have lost
+//! its processor. If a waiter of higher real-time priority only spun, the holder could not run.
 #![allow(
     clippy::disallowed_types,
     reason = "words of this process alone: `region::sync` is for words shared between processes"
@@ -17,14 +17,15 @@ pub(crate) type SpinLocked<T> = Mutex<SpinLock, T>;
 
 /// Number of tries before a waiter sleeps. They take about as long as a sleep and a wake-up.
 const SPINS: u32 = 200;
-/// Shortest sleep. The kernel adds its own, about 50 microseconds.
+/// Duration of a sleep. The kernel adds about 50 microseconds.
 const SLEEP: Duration = Duration::from_micros(1);
 
 /// The byte of the lock.
 #[derive(Debug)]
 pub(crate) struct SpinLock(AtomicBool);
 
-// SAFETY: between `lock` and `unlock` the byte is set, and only the thread that found it unset returns from `lock`.
+// SAFETY: `RawMutex` requires that one thread at a time holds the lock. Between `lock` and `unlock` the byte is set, and only the
+// thread that found it unset returns from `lock`.
 unsafe impl RawMutex for SpinLock {
     #[allow(clippy::declare_interior_mutable_const, reason = "how `lock_api` makes a new lock")]
     const INIT: Self = Self(AtomicBool::new(false));

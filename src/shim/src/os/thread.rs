@@ -1,14 +1,14 @@
 //! Start of the library's own threads.
 //!
-//! The standard library cannot start them, because it takes memory for each thread from the system's allocator, not from a
-//! library's own. If that allocator has no memory, the process would end (`os::allocator`).
+//! The standard library is not used, because it takes memory for each thread from the system's allocator, not from the library's
+//! own (`os::allocator`). If the system's allocator had no memory, the process would end.
 
 use core::ffi::{CStr, c_void};
 use core::mem::MaybeUninit;
 use core::ptr;
 use std::io;
 
-/// The body of a thread. No panic may leave it.
+/// The body of a thread. It must catch all panics.
 pub(crate) type Body = extern "C" fn(*mut c_void) -> *mut c_void;
 
 /// Starts a detached thread with a stack of `stack` bytes. The stack is larger if the process's thread-local data does not fit
@@ -47,15 +47,15 @@ pub(crate) fn spawn<T: Sync>(argument: &'static T, stack: usize, body: Body) -> 
 /// Returns the argument that [`spawn`] got for a thread.
 ///
 /// # Safety
-/// `argument` is the one that the thread's body got, and [`spawn`] got a `T`.
+/// `argument` is the pointer that the thread's body got, and [`spawn`] got a reference to a `T` for that thread.
 pub(crate) unsafe fn argument_of<T>(argument: *mut c_void) -> Option<&'static T> {
-    // SAFETY: by the contract above it comes from a reference to a `T` that lives until the process ends.
+    // SAFETY: `as_ref` requires null or a pointer to a living `T`. By the contract above the pointer comes from a `&'static T`.
     unsafe { argument.cast::<T>().cast_const().as_ref() }
 }
 
 /// Names the calling thread, for `top` and debuggers.
 pub(crate) fn set_name(name: &CStr) {
-    // SAFETY: `prctl` reads a zero-terminated text: `name` is one.
+    // SAFETY: `prctl` requires a zero-terminated text: `name` is one.
     unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
 }
 

@@ -8,7 +8,7 @@ use core::marker::PhantomData;
 use core::sync::atomic::{AtomicU64, Ordering};
 use gpuslice_policy::time::Nanos;
 
-/// A span or an instant in one atomic word. The word publishes no other memory.
+/// A span or an instant in one atomic word. All accesses are relaxed, so the word orders no other memory.
 #[derive(Debug, Default)]
 #[repr(transparent)]
 pub(crate) struct TimeWord<T>(AtomicU64, PhantomData<T>);
@@ -42,18 +42,18 @@ impl<T: Nanos> TimeWord<T> {
         T::from_nanos(self.0.fetch_add(value.nanos(), Ordering::Relaxed))
     }
 
-    /// Writes `value` if it is more than the word has.
+    /// Writes `value` if it is larger than the word's value.
     pub(crate) fn raise(&self, value: T) {
         self.0.fetch_max(value.nanos(), Ordering::Relaxed);
     }
 
-    /// Writes `new` if the word still has `old`. Returns whether it had.
+    /// Writes `new` if the word's value is still `old`. Returns true if it was.
     pub(crate) fn replace(&self, old: T, new: T) -> bool {
         self.0.compare_exchange(old.nanos(), new.nanos(), Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 
-    /// Replaces the value by `next` of it. Returns the value before. `None` from `next` leaves the word as it is, and so does
-    /// this function return `None`.
+    /// Replaces the value by `next(value)`, and returns the value before. If `next` returns `None`, the word does not change, and
+    /// this function returns `None`.
     pub(crate) fn change(&self, next: impl Fn(T) -> Option<T>) -> Option<T> {
         let next = |word| next(T::from_nanos(word)).map(T::nanos);
         self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).ok().map(T::from_nanos)

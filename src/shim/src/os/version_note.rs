@@ -24,7 +24,8 @@ struct Note {
     version: [u8; 28],
 }
 
-// SAFETY: the section is the library's own, and the loader skips notes that it does not know.
+// SAFETY: `link_section` requires a section in which this data does no harm. Only this library uses the section, and the loader
+// skips notes that it does not know.
 #[used]
 #[unsafe(link_section = ".note.gpuslice")]
 static LABEL: Note = Note {

@@ -1,12 +1,13 @@
 //! Ceilings of the slice's limits: the operator's fixed file.
 //!
-//! The limits that hold are words of the region, which every process of the slice can write: `gpuslice set` does, and so may a
-//! tenant. So each process keeps the upper bounds from the file, and compares the words with them before it uses the words.
-//! If a limit is above the ceiling, the process sets it back. The tenant may lower limits.
+//! The limits in force are words of the region, and every process of the slice can write them. `gpuslice set` writes them, and
+//! a tenant may do so too. So each process keeps the upper bounds from the file, and compares the words with them before it
+//! uses the words. If a limit is above the ceiling, the process sets it back. The tenant may lower limits.
 //!
-//! The process reads the file again in two cases. Limits are above the ceilings: to raise limits, an operator changes the
-//! file first. Or the file is another one than before: an operator may have lowered the limits. The process looks for that
-//! where it checks that the region is still there, and its worker looks ten times a second.
+//! The process reads the file again in two cases. The first case: limits are above the ceilings. To raise limits, an operator
+//! changes the file first, so the file may be newer than the ceilings. The second case: the file has been replaced or written,
+//! so an operator may have lowered the limits. A thread checks for that whenever it checks that the region still exists, and
+//! the worker checks ten times a second.
 #![allow(
     clippy::disallowed_types,
     reason = "words of this process alone: `region::sync` is for words shared between processes"
@@ -27,13 +28,13 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
-/// Ceilings of all devices of this process; none without a file.
+/// Ceilings of all devices of this process. The list is empty without a file.
 #[derive(Debug)]
 pub(crate) struct SliceCeilings {
     devices: Vec<DeviceCeiling>,
-    /// The file that was read last. None: nobody has looked yet, or there is no file.
+    /// State of the file that was read last. `None`: no thread has read it yet, or there is no file.
     file: Mutex<Option<FileState>>,
-    /// Instant of the last look of the worker.
+    /// Instant at which the worker last checked the file.
     looked_at: TimeWord<Monotonic>,
     has_warned: AtomicBool,
 }
@@ -43,16 +44,16 @@ pub(crate) struct SliceCeilings {
 struct DeviceCeiling {
     device: Device,
     identity: DeviceIdentity,
-    /// Bytes of memory, all ones without a bound. Each reservation compares the quota with it.
+    /// Largest quota in bytes; the largest number if there is no bound. Each reservation compares the quota with it.
     memory: AtomicU64,
     all: Mutex<Ceiling>,
 }
 
-/// State of a file: its device and inode, its size, and the time of its last change in seconds and nanoseconds. A file that was
-/// replaced or written has another state.
+/// State of a file: its device and inode, its size, and the time of its last change in seconds and nanoseconds. If the file is
+/// replaced or written, its state differs.
 type FileState = (u64, u64, u64, i64, i64);
 
-/// Time between two looks of the worker at the file.
+/// Time between two checks of the file by the worker.
 const LOOK_EACH: WallTime = WallTime::from_millis(100);
 
 impl SliceCeilings {
@@ -82,7 +83,7 @@ impl SliceCeilings {
         }
     }
 
-    /// Sets all limits back that are above the ceilings. Looks at the file if the last look was some time ago.
+    /// Sets all limits back that are above the ceilings. Checks the file at most once in [`LOOK_EACH`].
     pub(crate) fn hold_all(&self, region: &Region, now: Monotonic) {
         if now.since(self.looked_at.get()) >= LOOK_EACH {
             self.looked_at.set(now);
@@ -93,7 +94,7 @@ impl SliceCeilings {
         }
     }
 
-    /// Reads the file if it is another one than before, and sets the limits back that are above it.
+    /// Reads the file if its state differs from the last reading, and sets the limits back that are above it.
     pub(crate) fn look(&self, region: &Region) {
         if self.devices.is_empty() {
             return;
@@ -106,15 +107,15 @@ impl SliceCeilings {
 
     /// Reads the file again, and sets back the limits of the region that are above it.
     ///
-    /// It reads the limits before the file, and an operator changes the file first: limits that the operator has raised are never
-    /// above the file. It takes no lock of the region, because a tenant could hold one for ever. So it leaves limits that another
-    /// process has changed meanwhile, until the next comparison.
+    /// To raise limits, an operator changes the file before the region. This function reads the region before the file. So it
+    /// never sets back limits that the operator has raised. It takes no lock of the region, because a tenant could hold one for
+    /// ever. If another process has changed limits meanwhile, it leaves them until the next comparison.
     #[cold]
     fn hold(&self, region: &Region) {
         let before: Vec<Limits> = self.devices.iter().map(|ceiling| region.limits(ceiling.device)).collect();
         let now = file_now();
         let contents = Contents::of(Path::new(FIXED_FILE));
-        // A process without a free descriptor cannot read the file. It tries again at the next look.
+        // If the file cannot be read, for example because no descriptor is free, the process tries again at the next check.
         if !matches!(contents, Contents::Unreadable(_)) {
             *self.file.lock() = now;
         }
@@ -142,7 +143,7 @@ impl DeviceCeiling {
         Self { device, identity, memory, all }
     }
 
-    /// Replaces the ceiling by that of a file.
+    /// Replaces the ceiling by the device's ceiling in `ceilings`.
     fn learn(&self, ceilings: &Ceilings) {
         let mut all = self.all.lock();
         *all = ceilings.of(self.identity);
@@ -161,13 +162,13 @@ impl DeviceCeiling {
         self.lowered(limits) == limits
     }
 
-    /// Returns limits, none of them above the ceiling.
+    /// Returns the limits, each lowered to its ceiling if it is above.
     fn lowered(&self, limits: Limits) -> Limits {
         limits.within(&self.all.lock())
     }
 }
 
-/// Returns the state of the file now.
+/// Returns the current state of the file.
 fn file_now() -> Option<FileState> {
     let found = fs::metadata(FIXED_FILE).ok()?;
     Some((found.dev(), found.ino(), found.size(), found.ctime(), found.ctime_nsec()))

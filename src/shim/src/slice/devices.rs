@@ -13,7 +13,7 @@ use gpuslice_region::{DeviceRequest, Difference, Limits, Sharing, Uuid};
 pub(crate) struct FoundDevice {
     /// Number that CUDA gives the device, after `CUDA_VISIBLE_DEVICES`.
     pub(crate) ordinal: u32,
-    /// Number that NVML gives the device, in the order of the bus; none before [`number_by_bus`].
+    /// Number that NVML gives the device, in the order of the bus; `None` before [`number_by_bus`].
     pub(crate) bus: Option<u32>,
     /// CUDA's handle of the device.
     pub(crate) handle: CUdevice,
@@ -23,8 +23,8 @@ pub(crate) struct FoundDevice {
     pub(crate) total: u64,
 }
 
-/// Returns all devices, in CUDA's order; none before a successful `cuInit`. A device without a UUID or a size cannot be limited,
-/// and is an error.
+/// Returns all devices, in CUDA's order; `None` before a successful `cuInit`. A device without a UUID or a size cannot be
+/// limited, and is an error.
 pub(crate) fn find() -> Option<Result<Vec<FoundDevice>, UnknownDevice>> {
     let count = devices::device_count()?;
     Some((0..count).map(|number| describe(number).ok_or(UnknownDevice(number))).collect())
@@ -40,7 +40,7 @@ fn describe(number: i32) -> Option<FoundDevice> {
 /// Gives each device its number in the order of the bus. Lists in an operator's file name devices by that number.
 ///
 /// # Errors
-/// NVML does not tell the order. CUDA's order cannot replace it, because the tenant decides in which order CUDA shows devices.
+/// NVML does not report the order. CUDA's order cannot replace it, because the tenant decides in which order CUDA shows devices.
 pub(crate) fn number_by_bus(found: &mut [FoundDevice]) -> Result<(), UnknownBus> {
     let order = nvml::devices::bus_order().ok_or(UnknownBus(None))?;
     for device in found {
@@ -68,7 +68,7 @@ impl fmt::Display for UnknownBus {
     }
 }
 
-/// Message that CUDA shows a device and does not tell which one it is.
+/// Message that CUDA shows a device and does not report its UUID or size.
 #[derive(Debug)]
 pub(crate) struct UnknownDevice(i32);
 
@@ -83,7 +83,8 @@ impl fmt::Display for UnknownDevice {
     }
 }
 
-/// Returns the limits that the settings give each device, and logs the warnings about them.
+/// Returns the limits that the settings give each device, and logs the warnings about them. Also logs if none of the limits
+/// applies to a device of this process. Otherwise logs the named devices that are absent.
 pub(crate) fn limits(found: &[FoundDevice], config: &Config) -> Vec<DeviceRequest> {
     let requests: Vec<DeviceRequest> = found
         .iter()
@@ -131,8 +132,8 @@ impl FoundDevice {
     }
 }
 
-/// Returns the names by which settings can name a device of this slice. Its number on the bus is not known here: an item of an
-/// operator's list that names the device by that number does not match.
+/// Returns the names by which settings can name a device of this slice. The number on the bus is not known here. So if an
+/// operator's list names the device by that number, the item does not match.
 pub(crate) fn identity_of(place: &SliceDevice, ordinal: Option<usize>) -> DeviceIdentity {
     let ordinal = ordinal.and_then(|ordinal| u32::try_from(ordinal).ok());
     DeviceIdentity { ordinal, bus: None, uuid: place.uuid, total: Bytes::new(place.total) }
@@ -157,7 +158,7 @@ impl fmt::Display for NothingLimited {
     }
 }
 
-/// Message that the slice has other limits than this process was started with.
+/// Message that the slice's limits differ from the limits with which this process was started.
 pub(crate) struct Disagreement(pub(crate) Difference);
 
 impl fmt::Display for Disagreement {
@@ -172,7 +173,7 @@ impl fmt::Display for Disagreement {
     }
 }
 
-/// Writes those of `limits` that differ from `others`.
+/// Writes the items of `limits` that differ from `others`.
 fn describe_limits(f: &mut fmt::Formatter<'_>, limits: Limits, others: Limits) -> fmt::Result {
     let mut said = Vec::new();
     if limits.memory != others.memory {

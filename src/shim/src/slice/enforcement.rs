@@ -1,7 +1,7 @@
 //! Enforcement: gpuslice refuses GPU work if it cannot enforce a limit.
 //!
-//! `cuInit` then returns `CUDA_ERROR_NOT_PERMITTED`, and so does every later call that would take memory or submit work. A
-//! process that loses its region while it runs is refused more memory, and work if the slice has a share.
+//! `cuInit` then returns `CUDA_ERROR_NOT_PERMITTED`, and so does every later call that would take memory or submit work. If a
+//! process loses its region while it runs, the library refuses it more memory. It refuses work too if the slice has a share.
 #![allow(
     clippy::disallowed_types,
     reason = "words of this process alone: `region::sync` is for words shared between processes"
@@ -17,7 +17,7 @@ use gpuslice_driver::types::{Status, status};
 use gpuslice_policy::config::LogLevel;
 use gpuslice_region::RegionError;
 
-/// Result of reading the settings. A plain word, so that a call can compare it directly.
+/// Result of reading the settings. It is a plain number, so that each call can compare it directly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Stage(u8);
 
@@ -37,7 +37,7 @@ static STAGE: AtomicU8 = AtomicU8::new(Stage::UNREAD.0);
 /// True if the settings give the slice a share of GPU time.
 static HAS_SHARE: AtomicBool = AtomicBool::new(false);
 
-/// Returns the stage of this process. Cheap: one relaxed load.
+/// Returns the stage of this process. It is one relaxed load.
 #[inline]
 pub(crate) fn stage() -> Stage {
     // Relaxed: `SETTINGS`, the cell that holds the settings, publishes them.
@@ -51,7 +51,7 @@ pub(crate) fn set_free() {
 
 /// Notes that a limit was set.
 pub(crate) fn limit() {
-    // If another thread has refused GPU work meanwhile, that stays.
+    // If another thread has refused GPU work meanwhile, the refusal stays.
     let (unread, limited) = (Stage::UNREAD.0, Stage::LIMITED.0);
     let _kept = STAGE.compare_exchange(unread, limited, Ordering::Relaxed, Ordering::Relaxed);
 }
@@ -61,12 +61,12 @@ pub(crate) fn note_share(has_share: bool) {
     HAS_SHARE.store(has_share, Ordering::Relaxed);
 }
 
-/// Refuses GPU work from now on without a message: the reason is not known.
+/// Refuses GPU work from now on. Logs no message, because the reason is not known.
 pub(crate) fn refuse_silently() {
     STAGE.store(Stage::REFUSED.0, Ordering::Relaxed);
 }
 
-/// Refuses GPU work from now on, and logs the reason. Called before any work was done.
+/// Refuses GPU work from now on, and logs the reason. The caller calls this before the process does any GPU work.
 pub(crate) fn refuse(why: &dyn Display) {
     messages::say(LogLevel::Error, why);
     refuse_silently();
@@ -74,8 +74,8 @@ pub(crate) fn refuse(why: &dyn Display) {
 }
 
 /// Refuses memory from now on, because the slice has lost its region. Refuses launches too if the slice has a share,
-/// because no process knows how much time the others use. The process can use and free the memory that it has. Only
-/// the first thread that calls this logs the message.
+/// because no process knows how much GPU time the other processes use. The process can still use and free the memory
+/// that it has. Only the first thread that calls this logs the message.
 pub(crate) fn lose(why: &RegionError) {
     if STAGE.swap(Stage::REFUSED.0, Ordering::Relaxed) == Stage::REFUSED.0 {
         return;
@@ -91,8 +91,8 @@ pub(crate) fn lose(why: &RegionError) {
     });
 }
 
-/// Refuses GPU work, because the process has no memory left for the library's own tables. Needs no memory itself: any thread may
-/// call it in the middle of an allocation.
+/// Refuses GPU work, because the process has no memory left for the library's own tables. The function allocates nothing, because
+/// any thread may call it in the middle of an allocation.
 #[cold]
 pub(crate) fn run_out() {
     let (limited, refused) = (Stage::LIMITED.0, Stage::REFUSED.0);
@@ -122,7 +122,7 @@ fn close(is_meant: impl Fn(Treatment) -> bool) {
     }
 }
 
-/// Replaces the driver's function behind the entries of refused calls.
+/// Function that the entries of refused calls call in place of the driver's function.
 extern "C" fn refused() -> Status {
     status::NOT_PERMITTED
 }

@@ -24,7 +24,7 @@ pub(crate) struct Green {
 #[derive(Debug, Default)]
 pub(crate) struct GreenContexts {
     all: Mutex<Vec<Green>>,
-    /// True if the process ever made a green context. Every allocation reads it.
+    /// True once the process has made a green context. Every allocation reads it.
     any: AtomicBool,
 }
 
@@ -32,11 +32,11 @@ impl GreenContexts {
     /// Adds a green context that was made.
     pub(crate) fn add(&self, green: Green) {
         self.all.lock().push(green);
-        // Relaxed: a thread that uses a handle got it from the thread that added it.
+        // Relaxed: a thread that uses the handle got it from the thread that stores here.
         self.any.store(true, Ordering::Relaxed);
     }
 
-    /// Notes the handle by which a green context is used as a context.
+    /// Notes the handle by which the program uses a green context as a context.
     pub(crate) fn set_context_handle(&self, handle: usize, context_handle: usize) {
         if let Some(green) = self.all.lock().iter_mut().find(|green| green.handle == handle) {
             green.context_handle = context_handle;
@@ -50,7 +50,7 @@ impl GreenContexts {
         Some(greens.swap_remove(place))
     }
 
-    /// Returns the device of the green context with this context handle; none for other contexts.
+    /// Returns the device of the green context with this context handle; `None` for other contexts.
     pub(crate) fn device_of_context_handle(&self, context_handle: usize) -> Option<CUdevice> {
         if !self.any.load(Ordering::Relaxed) {
             return None;

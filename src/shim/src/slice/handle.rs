@@ -14,7 +14,7 @@ use gpuslice_policy::sizes::blocks::BLOCK;
 use gpuslice_policy::time::Monotonic;
 use gpuslice_region::{Device, Member, Region, RegionError, SharedUse, Uuid};
 
-/// The place of this process in its slice, and its devices. Made once per process; never dropped.
+/// The membership of this process in its slice, and its devices. It is made once per process and never dropped.
 #[derive(Debug)]
 pub(crate) struct Slice {
     member: Member,
@@ -32,7 +32,7 @@ pub(crate) struct Slice {
 pub(crate) struct DeviceQuota {
     /// The quota, at most the device's memory.
     pub(crate) total: u64,
-    /// Bytes that are left of the quota.
+    /// Bytes of the quota that are not used.
     pub(crate) left: u64,
 }
 
@@ -72,7 +72,7 @@ impl Slice {
 
     /// Returns the device with this CUDA handle.
     pub(crate) fn place(&self, handle: c_int) -> Option<SliceDevice> {
-        // Every known driver numbers its handles from 0, but CUDA does not promise that.
+        // Every known driver numbers its handles from 0, so the first try usually succeeds. But CUDA does not promise this order.
         let likely = usize::try_from(handle).ok().and_then(|number| self.devices.get(number));
         likely
             .filter(|place| place.handle == handle)
@@ -90,7 +90,7 @@ impl Slice {
         &self.devices
     }
 
-    /// Reserves bytes of the quota. None if they do not fit.
+    /// Reserves bytes of the quota. Returns `None` if they do not fit.
     pub(crate) fn reserve(&'static self, device: Device, bytes: u64) -> Option<Reservation> {
         if count_reservation(bytes) && !self.check_region() {
             return None;
@@ -109,25 +109,26 @@ impl Slice {
         self.ceilings.hold_quota(self.region(), device);
     }
 
-    /// Sets all limits back that are above the operator's ceilings. Called by the worker, at each tick.
+    /// Sets all limits back that are above the operator's ceilings. The worker calls this at each tick.
     pub(crate) fn hold_limits(&self, now: Monotonic) {
         self.ceilings.hold_all(self.region(), now);
     }
 
-    /// Returns true if a call may be granted that takes nothing more of the quota. A lost region reads as zeroes, and no slice is
-    /// ever given a limit of 0. So a limit of 0 makes this function check the region.
+    /// Returns true if the library may grant a call that takes no further bytes of the quota. A lost region reads as zeroes, and
+    /// no slice has a limit of 0. So if the limit is 0, this function checks the region.
     pub(crate) fn may_grant(&self, device: Device) -> bool {
         let may_be_lost = self.member.memory_limit(device) == Some(0);
         !(count_reservation(0) || may_be_lost) || self.check_region()
     }
 
-    /// Checks whether the slice can still keep to its limits. Called by threads that use only its time.
+    /// Checks whether the slice can still keep to its limits. Threads that only wait for GPU time call this.
     pub(crate) fn check(&self) {
         let _said = self.check_region();
     }
 
-    /// Returns true if the slice can still keep to its limits. If it cannot, memory is refused from now on. If only the file was
-    /// removed or replaced, it can: the members share the pages that they have mapped. Looks at the operator's file as well.
+    /// Returns true if the slice can still keep to its limits. Otherwise the library refuses memory from now on. If only the file
+    /// was removed or replaced, the slice still can, because the members share the pages that they have mapped. The function also
+    /// checks the operator's file.
     #[cold]
     fn check_region(&self) -> bool {
         self.ceilings.look(self.region());
@@ -159,19 +160,19 @@ impl Slice {
         self.member.memory_limit(device).is_some_and(|limit| self.member.held(device) > limit)
     }
 
-    /// Returns the context in which an object lives that the thread makes now. It is the current context, or the primary one if a
-    /// green context is current.
+    /// Returns the context that will own an object that the thread makes now. It is the current context, or the primary context
+    /// if a green context is current.
     pub(crate) fn owner_of_current(&self) -> Option<usize> {
         contexts::current_context().map(|context| self.owner_of(context))
     }
 
-    /// Returns the context in which objects of `context` live: the primary one for a green context, or `context` itself.
+    /// Returns the context that owns the objects of `context`: the primary context for a green context, or `context` itself.
     pub(crate) fn owner_of(&self, context: usize) -> usize {
         let Some(device) = self.greens.device_of_context_handle(context) else { return context };
         self.primary_contexts.of(device).unwrap_or(context)
     }
 
-    /// Lets other members inherit the charge of memory that they use as well.
+    /// Records that other members may use memory of this process by `key`, so that one of them can inherit its charge.
     pub(crate) fn lend(&self, device: Device, key: u64, bytes: u64) -> Option<SharedUse> {
         self.member.share_owned(device, key, bytes)
     }
@@ -186,7 +187,7 @@ impl Slice {
         self.member.begin_use(used);
     }
 
-    /// Notes that this process uses shared memory no more. `lives_on`: the memory lives on for its other users.
+    /// Notes that this process does not use shared memory any more. `lives_on`: the memory remains for its other users.
     pub(crate) fn end_use(&self, used: SharedUse, lives_on: bool) {
         self.member.end_use(used, lives_on);
     }
@@ -196,7 +197,7 @@ impl Slice {
         self.member.memory_limit(device).is_some()
     }
 
-    /// Returns true if a quota has room for `bytes` bytes once `coming` bytes of those that the slice holds have come back.
+    /// Returns true if the quota has room for `bytes` bytes, once the slice has given back `coming` bytes of its usage.
     pub(crate) fn fits_without(&self, device: Device, bytes: u64, coming: u64) -> bool {
         let held = self.region().held(device).saturating_sub(coming);
         self.region().memory_limit(device).is_some_and(|limit| held.saturating_add(bytes) <= limit)
@@ -207,7 +208,7 @@ impl Slice {
         self.devices.iter().any(|place| self.has_quota(place.device))
     }
 
-    /// Returns the bytes that a context on a device is likely to take; none before the slice has measured one.
+    /// Returns the bytes that a context on a device is likely to take; `None` before the slice has measured one.
     pub(crate) fn context_bytes(&self, device: Device) -> Option<u64> {
         self.member.context_bytes(device)
     }
@@ -217,14 +218,14 @@ impl Slice {
         self.member.learn_context_bytes(device, bytes);
     }
 
-    /// Returns the quota of a device and the rest of it; none if the device has no quota.
+    /// Returns the quota of a device and its unused part; `None` if the device has no quota.
     pub(crate) fn quota(&self, place: SliceDevice) -> Option<DeviceQuota> {
         self.hold_quota(place.device);
         let limit = self.member.memory_limit(place.device)?;
-        // Memory of dead members is free. An error means that the process cannot tell the dead members now: the rest stays too
-        // low.
+        // The reap frees memory of dead members. If it fails, the process cannot find dead members now, and the unused part is
+        // reported too low.
         let was_due = !matches!(self.member.reap_if_due(now()), Ok(None));
-        // No slice is ever given a limit of 0: a lost region reads as zeroes.
+        // No slice has a limit of 0, but a lost region reads as zeroes.
         if (was_due || limit == 0) && !self.check_region() {
             return None;
         }
@@ -245,26 +246,26 @@ impl Slice {
     }
 }
 
-/// Number of a thread's reservations between two checks that the region is still there. A check takes half a microsecond; divided
+/// Number of a thread's reservations between two checks that the region still exists. A check takes half a microsecond. Divided
 /// by this number it adds little to a reservation.
 const CHECK_EVERY: u32 = 128;
-/// Reservations of at least this many bytes check the region each time, because the driver needs far longer than a check for
-/// them. The threshold is above the size of a block: small memory that comes and goes may begin a block each time.
+/// Least size of a reservation that always checks the region, because the driver takes far longer than a check for such a size.
+/// The threshold is above the size of a block: a program that allocates and frees small memory may reserve a block each time.
 const LOOK_FROM: u64 = 2 * BLOCK;
 
 std::thread_local! {
-    /// Reservations of this thread. Has no destructor, so it is usable at any time of the thread's life.
+    /// Number of reservations of this thread. It has no destructor, so it is usable at any time of the thread's life.
     static RESERVATIONS: Cell<u32> = const { Cell::new(0) };
 }
 
-/// Counts a reservation of `bytes`. Returns true if the caller must check that the region is still there.
+/// Counts a reservation of `bytes`. Returns true if the caller must check that the region still exists.
 fn count_reservation(bytes: u64) -> bool {
     let count = RESERVATIONS.get().wrapping_add(1);
     RESERVATIONS.set(count);
     bytes >= LOOK_FROM || count.is_multiple_of(CHECK_EVERY)
 }
 
-/// Bytes that are charged to the quota and that no allocation is recorded for yet. Its drop releases them.
+/// Bytes that are charged to the quota before an allocation is recorded for them. Its drop refunds them.
 #[derive(Debug)]
 pub(crate) struct Reservation {
     slice: &'static Slice,
@@ -287,7 +288,7 @@ impl Reservation {
         self.bytes
     }
 
-    /// Adjusts the reservation to the bytes that the driver really took; false if they do not fit.
+    /// Adjusts the reservation to the bytes that the driver really took. Returns false if they do not fit.
     #[must_use]
     pub(crate) fn settle(&mut self, bytes: u64) -> bool {
         if let Some(more) = bytes.checked_sub(self.bytes) {
@@ -300,7 +301,7 @@ impl Reservation {
         true
     }
 
-    /// Keeps the bytes charged: another record releases them later.
+    /// Keeps the bytes charged. The caller's own record refunds them later.
     pub(crate) fn keep(self) {
         core::mem::forget(self);
     }

@@ -7,13 +7,13 @@ use gpuslice_region::{Monitor, RegionError, Trust};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Most regions that are opened.
+/// Largest number of regions that a process opens.
 pub(crate) const MOST_REGIONS: usize = arbiter::MOST_SLICES;
-/// Most file names that are read.
+/// Largest number of file names that a process reads.
 pub(crate) const MOST_FILES: usize = 20_000;
 
-/// Opens the regions of other slices in the folder of this slice's region. None if there are more than [`MOST_REGIONS`], or if
-/// the folder cannot be read.
+/// Opens the regions of other slices in the folder of this slice's region. Returns `None` if there are more than
+/// [`MOST_REGIONS`], or if the folder cannot be read.
 pub(crate) fn beside(own: &Path) -> Option<Vec<Monitor>> {
     let names = fs::read_dir(own.parent()?).ok()?.take(MOST_FILES).flatten().map(|entry| entry.path());
     let mut regions = Vec::new();
@@ -41,7 +41,7 @@ pub(crate) enum OpenedFile {
 pub(crate) fn open(path: &PathBuf, own: &Path) -> OpenedFile {
     let trust = settings::settings().map_or(Trust::OwnerOnly, |settings| settings.trust);
     let trust = if path == own { trust } else { Trust::OwnerOnly };
-    // A file that cannot be a region is not opened, because opening some files has effects (a pipe, for example).
+    // The function does not open a file that cannot be a region, because to open some files has effects. Example: a pipe.
     let size = u64::try_from(SIZE).unwrap_or(0);
     if !path.symlink_metadata().is_ok_and(|found| found.is_file() && found.len() == size) {
         return OpenedFile::Other;

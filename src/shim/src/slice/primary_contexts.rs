@@ -1,21 +1,21 @@
-//! Primary contexts of devices, and how often the program retains each.
+//! Primary contexts of devices, and the number of retains by the program.
 //!
 //! Only the last release ends a primary context. Before a call that may end a context, the library removes its
-//! contents from their tables (`memory::context_teardown`). Because that takes long for many objects, the library does
-//! it for the last release only.
+//! contents from their tables (`memory::context_teardown`). That takes long for many objects, so the library does it
+//! for the last release only.
 //!
 //! A primary context has the same handle and the same addresses each time that it is made. So a thread that retains or releases
-//! it holds the lock of the device until the call's changes are recorded. Otherwise one thread could make the context again
-//! before another has recorded its end, and their contents could not be told apart.
+//! it holds the lock of the device until the library has recorded the call's changes. Otherwise one thread could make the context
+//! again before another thread has recorded its end. Then the library could not tell the contents of the two contexts apart.
 
 use core::time::Duration;
 use gpuslice_driver::types::CUdevice;
 use parking_lot::{Mutex, ReentrantMutex, ReentrantMutexGuard};
 
-/// Number of locks. Devices whose numbers have the same remainder by it share a lock.
+/// Number of locks. Devices share a lock if their numbers have the same remainder modulo this number.
 const LOCKS: usize = 16;
-/// Longest wait for a lock. A driver that makes a context needs seconds at most. If the driver calls the program back meanwhile,
-/// and the program waits for a thread that waits here, the wait must end.
+/// Longest wait for a lock. The driver needs a few seconds at most to make a context. But it may call the program back meanwhile,
+/// and the program may then wait for a thread that waits here. So the wait must end.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Primary contexts that the program has retained.
@@ -25,7 +25,7 @@ pub(crate) struct PrimaryContexts {
     locks: [ReentrantMutex<()>; LOCKS],
 }
 
-/// Lock of a device: while a thread holds it, no other thread makes or ends the device's primary context. None if
+/// Lock of a device: while a thread holds it, no other thread makes or ends the device's primary context. `None` if
 /// the wait for it timed out.
 pub(crate) type PrimaryGuard<'a> = Option<ReentrantMutexGuard<'a, ()>>;
 
@@ -33,7 +33,7 @@ pub(crate) type PrimaryGuard<'a> = Option<ReentrantMutexGuard<'a, ()>>;
 struct Primary {
     context: usize,
     device: CUdevice,
-    /// Retains that the program has not released.
+    /// Number of retains that the program has not released.
     retains: u64,
 }
 
@@ -67,7 +67,7 @@ impl PrimaryContexts {
         self.all.lock().iter().any(|primary| primary.device == device && primary.retains > 0)
     }
 
-    /// Counts a release by the program, before the driver is called. Returns true if it may be the last.
+    /// Counts a release by the program, before the call of the driver. Returns true if it may be the last release.
     pub(crate) fn releases(&self, device: CUdevice) -> bool {
         let mut all = self.all.lock();
         let Some(known) = all.iter_mut().find(|primary| primary.device == device) else { return true };

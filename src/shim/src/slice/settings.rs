@@ -1,4 +1,4 @@
-//! Settings of this process, read at the first call that needs them. Without a limit the library does nothing but forward calls.
+//! Settings of this process, read at the first call that needs them. Without a limit the library only forwards calls.
 #![allow(
     clippy::disallowed_types,
     reason = "words of this process alone: `region::sync` is for words shared between processes"
@@ -27,7 +27,7 @@ pub(crate) struct Settings {
     pub(crate) region: PathBuf,
     /// Owners that the region may have.
     pub(crate) trust: Trust,
-    /// Most that the operator's fixed file allowed when the settings were read; none without that file.
+    /// Ceilings in the operator's fixed file when the settings were read; `None` without that file.
     pub(crate) ceilings: Option<Ceilings>,
 }
 
@@ -44,7 +44,7 @@ pub(crate) fn known() -> Option<&'static Settings> {
     SETTINGS.get()
 }
 
-/// Reads the settings if no thread has, and returns true if GPU work is refused.
+/// Reads the settings if no thread has read them, and returns true if GPU work is refused.
 pub(crate) fn is_refused() -> bool {
     if stage() == Stage::UNREAD {
         read_settings();
@@ -52,7 +52,7 @@ pub(crate) fn is_refused() -> bool {
     stage() == Stage::REFUSED
 }
 
-/// Returns true if `RTLD_DEEPBIND` stays: nothing is limited, or the settings allow it.
+/// Returns true if the `dlopen` hook must not remove `RTLD_DEEPBIND`: there is no limit, or the settings allow the flag.
 pub(crate) fn leaves_deepbind() -> bool {
     let leaves = settings().is_some_and(|settings| settings.config.deepbind);
     leaves || stage() == Stage::FREE
@@ -91,15 +91,17 @@ fn read_settings_now() {
     }
 }
 
-/// Returns the environment's variables whose names are valid UTF-8. The names of all settings are.
+/// Returns the environment's variables whose names are valid UTF-8. All settings have such names.
 fn environment() -> Vec<(String, Vec<u8>)> {
     let variables = std::env::vars_os();
     variables.filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_vec()))).collect()
 }
 
+/// Puts the settings in force. The stage is set last: a thread that sees a limit then finds the settings, and the allocator has
+/// its reserve.
 fn apply(config: Config, ceilings: Option<Ceilings>) {
     messages::set(config.log.clone());
-    // Without a limit no copy charges, so their order does not matter.
+    // Without a limit no copy of the library charges, so the order of the copies does not matter.
     let order = if config.is_unlimited() { None } else { Some(copies::order()) };
     if matches!(order, Some(CopyOrder::Behind)) {
         enforcement::set_free();

@@ -8,7 +8,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// A futex waits for a second at most: a thread that waits this long was not woken.
+/// Time after which a waiting thread counts as not woken. A futex wait ends after a second at most.
 const NOT_WOKEN: Duration = Duration::from_millis(900);
 const ROUNDS: usize = 20;
 const SECOND: Monotonic = Monotonic::from_nanos(1_000_000_000);
@@ -29,13 +29,14 @@ fn a_release_wakes_a_waiting_thread() {
         let (waits, begun) = mpsc::channel();
         thread::scope(|scope| {
             let waiter = scope.spawn(move || {
-                // SAFETY: asks for a number.
+                // SAFETY: `gettid` requires nothing.
                 waits.send(unsafe { libc::gettid() }).unwrap();
                 let began = Instant::now();
                 (lock.try_lock_for(Duration::from_secs(1)).is_some(), began.elapsed())
             });
             let thread = begun.recv().unwrap();
-            // Every other time at the instant at which it begins to wait.
+            // In even rounds the waiter sleeps before the release. In odd rounds the release comes while the waiter begins to
+            // wait.
             if round % 2 == 0 {
                 sleeps(thread);
             }

@@ -1,6 +1,7 @@
 //! Parts of the library without a driver: two locks, and the status of a worker thread.
 //!
-//! No test can be linked with the library's own modules, so this file includes them as sources, in folders as they name them.
+//! The library is a cdylib, so no test can be linked with its modules. This file includes them as sources instead, in modules
+//! with the names that they import.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -20,7 +20,7 @@ fn one_thread_at_a_time_changes_the_guarded_value() {
             let mut pair = locked.lock();
             pair.0 += 1;
             assert_eq!(pair.0, pair.1 + 1, "somebody else is inside");
-            // Others come to wait, and find it free at the same instant.
+            // Other threads begin to wait meanwhile, and see at the same instant that the lock is free.
             if turn % 16 == 0 {
                 (0..100).for_each(|_| core::hint::spin_loop());
             }
@@ -42,7 +42,7 @@ fn try_lock_fails_while_the_lock_is_taken() {
     assert!(locked.try_lock().is_some());
 }
 
-/// For how long this thread has had a processor.
+/// Returns the time for which this thread has had a processor.
 fn worked() -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the function needs an output that is valid for writes: `time` is on this stack.

@@ -1,4 +1,4 @@
-//! Tests that a worker thread that broke, or could not start, counts as one that does not run.
+//! Tests that a worker thread counts as not running if it has panicked or could not start.
 
 use crate::measuring::worker_status::WorkerStatus;
 use std::panic::resume_unwind;

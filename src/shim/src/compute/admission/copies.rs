@@ -1,8 +1,9 @@
 //! Copies that are not paced, and other work that ends a batch.
 //!
-//! The time of copies is counted apart. The library measures one in 16 copies and fills on the device, and assumes the
-//! same duration for the others. A copy inside a batch of kernels counts as a gap of the batch. Large copies from and
-//! to the host end a batch, because the host's memory may take any time. Waits in the stream also end a batch.
+//! The library counts the time of copies apart from the time of kernels. It measures one in 16 copies and fills on the
+//! device, and assumes the same duration for the others. A copy inside a batch of kernels counts as a gap of the batch.
+//! Large copies from and to the host end a batch, because accesses to the host's memory may take any time. Waits in the
+//! stream also end a batch.
 
 use super::synchronisation::{Waits, waits};
 use crate::compute::launch::Launch;
@@ -18,17 +19,17 @@ use gpuslice_policy::compute::cost::estimate::Estimate;
 
 /// One copy in 16 of each kind is measured, because two events for each copy would cost as much as a small copy.
 const MEASURED: u32 = 16;
-/// Bytes from which on a copy from or to the host ends a batch. Such a copy takes at least 3 us on any bus, and the
+/// Size of the smallest copy from or to the host that ends a batch. Such a copy takes at least 3 us on any bus, and the
 /// two events of a batch take 2 us.
 const LARGE_COPY: u64 = 64 << 10;
 
 /// Makes a copy on the device or a fill, which is not paced.
 ///
-/// A copy of known duration leaves the open batch open, and counts in it as a gap. A copy that is to be measured gets a batch of
-/// its own. If each copy closed the batch, a program that copies between small kernels would get two events for each kernel.
+/// A copy of known duration does not close the open batch, and counts in it as a gap. A copy that the library measures gets a
+/// batch of its own. If each copy closed the batch, a program that copies between small kernels would get two events per kernel.
 ///
 /// The library's work before and after the call is in two phases, because a phase must not contain the driver's call. During that
-/// call the program may launch from a callback of the driver, and that launch must not count as the library's own.
+/// call the driver may call a function of the program that launches. The library must not take that launch for its own.
 pub(super) fn unpaced(compute: &'static Compute, launch: &Launch, call: impl FnOnce() -> Status) -> Status {
     let Some(mut held) = compute.acquire_own() else { return call() };
     let at = stream_for(&mut held, compute, launch.stream);
@@ -42,7 +43,7 @@ pub(super) fn unpaced(compute: &'static Compute, launch: &Launch, call: impl FnO
         held.copies = held.copies.wrapping_add(1);
         let known = compute.estimates.look_up(&mut held.cache, &launch.key);
         let known = known.filter(|known| known.is_certain());
-        // None: this copy is measured, because its duration is not certain or because it is the sixteenth.
+        // `None`: this copy is measured, because its duration is not certain or because it is the sixteenth.
         let taken_for = known.filter(|_| !held.copies.is_multiple_of(MEASURED));
         if taken_for.is_none() {
             held.begin_copy(compute, at, &launch.key, known.unwrap_or(Estimate::NONE));
@@ -73,8 +74,8 @@ pub(super) fn unpaced(compute: &'static Compute, launch: &Launch, call: impl FnO
 
 /// Makes a copy from or to the host. `is_sync`: the program waits for it, and so for the work before it in the stream.
 ///
-/// A small copy stays between the kernels of a batch, because two events would take about as long. A large one may wait for the
-/// host's memory, and the kernels would be charged for that.
+/// A small copy stays between the kernels of a batch, because two events would take about as long. A large copy may wait for the
+/// host's memory, and the kernels would be charged for that wait.
 pub(crate) fn host_copy(
     compute: &'static Compute,
     (stream, bytes, is_sync): (Stream, u64, bool),
@@ -89,7 +90,7 @@ pub(crate) fn host_copy(
     if is_sync { waits(compute, Waits::Stream(stream), call) } else { call() }
 }
 
-/// Closes the batches on a stream whose next work is not the GPU's, and may take any time.
+/// Closes the batches on a stream. The next work on it is not work of the GPU, and may take any time.
 pub(crate) fn ends_run(compute: &'static Compute, stream: Stream) {
     if compute.is_pacing() {
         end_batch(compute, stream);
@@ -98,8 +99,8 @@ pub(crate) fn ends_run(compute: &'static Compute, stream: Stream) {
 
 /// Closes the calling thread's batches on a stream, and on streams that wait for it.
 ///
-/// Other threads' batches on the stream stay open: to close them would mean to wait for their launches. They contain the copy or
-/// the wait, and their measurement is too long by that.
+/// Batches of other threads on the stream stay open, because this thread would have to wait for their launches. Such a batch
+/// contains the copy or the wait, so its measured time is too long.
 fn end_batch(compute: &'static Compute, stream: Stream) {
     let close = || {
         if let Some(mut held) = compute.acquire_own() {

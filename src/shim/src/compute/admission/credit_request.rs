@@ -2,8 +2,8 @@
 //!
 //! Example: a slice has 50 % of the GPU and has used its share. The thread asks the region for a lease of 1 ms, and
 //! the region answers with the instant at which the lease is due. The thread sleeps until that instant, or until a
-//! process of the slice refunds time. Before each wait the thread closes its batches, because the wait would be
-//! charged as GPU time.
+//! process of the slice refunds time. Before each wait the thread closes its batches. Otherwise the slice would be
+//! charged for the wait as for GPU time.
 //!
 //! The thread admits three kinds of launches without credit, as a debt:
 //! - a launch that overlaps others, and so takes no time of its own;
@@ -25,13 +25,13 @@ use gpuslice_policy::compute::limiter::lease;
 use gpuslice_policy::compute::limiter::overdraft::{self, OverlapDebt};
 use gpuslice_policy::time::{GpuTime, Monotonic, WallTime};
 
-/// How often a waiting thread looks for changes that wake no thread: 0.1 s. Another process dies, the thread that
-/// requests for both never comes back, or the region is gone. The last look takes half a microsecond.
+/// Interval at which a waiting thread looks for changes that wake no thread: 0.1 s. Examples: another process dies, the
+/// thread that holds the lock never returns, or the region is gone. A check of the region takes half a microsecond.
 const RECHECK: WallTime = WallTime::from_millis(100);
-/// How long a throttled thread sleeps if work on another device may delay it: 2 ms.
+/// Longest sleep of a throttled thread if work on another device may delay it: 2 ms.
 const RECHECK_COUPLED: WallTime = WallTime::from_millis(2);
-/// How long a launch waits while a kernel of its own process runs on and no batch ends. Because that kernel is
-/// charged as it runs, the launch would never be due, and the kernel may wait for it.
+/// Time for which a launch waits while a kernel of its own process runs and no batch ends. The kernel is charged while
+/// it runs, so the launch would never be due. But the kernel may wait for this launch.
 const STUCK: WallTime = WallTime::from_millis(1_000);
 
 /// The request of a thread for credit on one device, over all of its waits.
@@ -44,13 +44,13 @@ pub(super) struct CreditRequest {
     limiter: &'static DeviceLimiter,
     /// Place of the device among the limiters.
     device: usize,
-    /// Place of the launch's stream among those of the thread.
+    /// Place of the launch's stream among the streams of the thread.
     stream: usize,
-    /// How long the thread has waited for the share.
+    /// Time for which the thread has waited for the share.
     throttled: WallTime,
     /// Instant at which the thread first asked the region.
     asked_since: Option<Monotonic>,
-    /// Since when, and at how many completions, the thread waits for the share while no batch of its process ends.
+    /// Instant since which the thread waits while no batch of its process ends, and the number of completions at that instant.
     stuck_since: Option<(Monotonic, u32)>,
     /// Held while this thread requests for its process.
     guard: Option<CreditGuard<'static>>,
@@ -59,14 +59,14 @@ pub(super) struct CreditRequest {
 /// GPU time that a thread lacks.
 #[derive(Debug, Clone, Copy)]
 struct Shortfall {
-    /// For the launch and the next lease.
+    /// Time that is missing for the launch and for the next lease.
     with_lease: GpuTime,
-    /// For the launch itself.
+    /// Time that is missing for the launch alone.
     launch: GpuTime,
 }
 
 impl CreditRequest {
-    /// Makes a request before its first step. None for a device that has no limiter.
+    /// Makes a request before its first step. Returns `None` for a device that has no limiter.
     pub(super) fn new(compute: &'static Compute, device: usize, stream: usize) -> Option<Self> {
         let limiter = compute.limiters.get(device)?;
         Some(Self {
@@ -86,14 +86,15 @@ impl CreditRequest {
         self.limiter
     }
 
-    /// Takes credit for a launch, or waits. True: the thread's lease was filled. False: the caller tries again.
+    /// Takes credit for a launch, or waits. Returns true if the thread's lease was filled. Returns false if the caller has to try
+    /// again.
     ///
-    /// The order is from cheap to dear: credit of the process, a debt for overlap, the region. One thread of the
-    /// process asks the region at a time. A thread that gets a lease for overlapping launches leaves the rest of it in the
-    /// process's credit, for the other threads.
+    /// The thread tries the cheapest source first: the credit of the process, then a debt for overlap, then the region. One
+    /// thread of the process asks the region at a time. A thread that gets a lease for overlapping launches leaves the rest of it
+    /// in the process's credit, for the other threads.
     ///
-    /// The debt for overlap comes before the wait for the lock. Example: eight threads launch side by side, and one of them waits
-    /// for the share with the lock. The others may still end their round; otherwise their streams would idle.
+    /// The debt for overlap comes before the wait for the lock. Example: eight threads launch side by side. One of them holds the
+    /// lock and waits for the share. The others can still launch as debt. Otherwise their streams would be idle.
     pub(super) fn acquire_credit(
         &mut self,
         held: &mut OwnerGuard,
@@ -137,9 +138,9 @@ impl CreditRequest {
 
     /// Lets other threads of this process request.
     ///
-    /// A request that has waited is published in the region, and is withdrawn before the lock is released. The next thread
-    /// publishes its own in the same words. If the withdrawal came later, it would remove that one, and no refund would wake its
-    /// thread.
+    /// A request that has waited is published in the region. The thread withdraws it before it releases the lock, because the
+    /// next thread publishes its own request in the same words. A later withdrawal would remove the request of the next thread,
+    /// and no refund would wake that thread.
     pub(super) fn release(&mut self) {
         if self.guard.is_some() && !self.throttled.is_zero() {
             self.compute.member().withdraw_request(self.limiter.gpu.device);
@@ -155,14 +156,14 @@ impl CreditRequest {
         }
     }
 
-    /// Admits a launch as debt if it ends while other work in flight runs on, so that it takes no time of its own.
+    /// Admits a launch as debt if it ends while other work in flight still runs, so that it takes no time of its own.
     ///
-    /// On a single stream nothing overlaps. A slice that must yield takes nothing in advance. The risk is a prediction that is
-    /// wrong, and the budget of overdrafts bounds it.
+    /// On a single stream nothing overlaps. A slice that must yield takes nothing in advance. The prediction may be wrong; the
+    /// budget of overdrafts bounds that error.
     ///
-    /// Two bounds apply in turn. The sum `beside` is of the process, and stays within one launch until the next payment. The
-    /// budget is of the slice. If the budget refuses, the sum is not taken back: the error is on the safe side, and the payment
-    /// clears it.
+    /// Two bounds apply one after the other. `overlap_debt` keeps the debt of the process within one launch until its next
+    /// payment. The budget bounds the debt of the slice. If the budget refuses, `overlap_debt` stays raised. That error is on the
+    /// safe side, and the next payment clears it.
     fn overdraw(&self, held: &mut OwnerGuard, estimate: &Estimate) -> bool {
         let limiter = self.limiter;
         if limiter.streams.load(Ordering::Relaxed) < 2 || limiter.must_yield() {
@@ -185,11 +186,12 @@ impl CreditRequest {
         goes
     }
 
-    /// Waits while another thread of this process requests, or requests beside a thread that never came back.
+    /// Waits while another thread of this process requests. If that thread never returned, requests without the lock.
     ///
-    /// A thread may leave its wait by `longjmp` with the lock held, and nothing ever releases that lock. Without this way out all
-    /// other threads of the process would wait for ever. Threads that request without the lock share one request in the region.
-    /// One may withdraw the request of another, which then wakes up by its own time limit instead of a refund.
+    /// A thread may leave its wait by `longjmp` while it holds the lock, and then nothing releases the lock. Without this
+    /// exception all other threads of the process would wait for ever. Threads that request without the lock share one request in
+    /// the region. So one thread may withdraw the request of another. The other thread then wakes up by its own time limit
+    /// instead of a refund.
     fn request_unserialised(&mut self, held: &mut OwnerGuard, shortfall: Shortfall) -> bool {
         let lock = &self.limiter.credit;
         if !lock.is_abandoned(clock::now()) {
@@ -205,17 +207,17 @@ impl CreditRequest {
     }
 
     /// Asks the region for `amount` of the slice's time, of which the launch itself needs `launch`. Returns the time
-    /// that was paid; none after a wait.
+    /// that was paid. `None`: the thread has waited, and the caller tries again.
     ///
-    /// If the slice has no time, the launch may still be admitted as debt, for a kernel that may wait for it. The region is asked
-    /// first, because a launch that can be paid must not use the budget of overdrafts. Such a debt is of the launch. For a
-    /// shorter launch it is up to one millisecond, and not a whole turn.
+    /// If the slice has no time, the launch may still be admitted as debt, because a kernel may wait for it. The thread asks the
+    /// region first, because a launch that can be paid must not use the budget of overdrafts. The debt covers the launch, or up
+    /// to one millisecond for shorter launches. It does not cover a whole turn.
     fn request(&mut self, held: &mut OwnerGuard, amount: GpuTime, launch: GpuTime) -> Option<GpuTime> {
         let (member, device) = (self.compute.member(), self.limiter.gpu.device);
-        // Read before the request, so that no wake-up in between is missed. A process that refunds time after the request changes
-        // the number, and the sleep ends at once.
+        // The thread reads the number before the request, so that it misses no wake-up in between. If a process refunds time
+        // after the request, the number differs, and the sleep ends at once.
         let sequence = member.wake_sequence(device);
-        // Small launches are not requested one by one, because a kernel that waits for them is charged meanwhile.
+        // A debt covers several small launches, because a kernel that waits for them is charged meanwhile.
         let least = launch.max(amount.min(lease::MOST_ALONE));
         let now = clock::now();
         if !self.compute.is_anything_under_way() {
@@ -241,16 +243,16 @@ impl CreditRequest {
 
     /// Sleeps until the time is due at `until`, or a process of the slice changes something.
     ///
-    /// Two changes wake no thread, so the sleep is bounded. A process dies with time paid or requested. Or another device, which
-    /// has a wake-up word of its own, waits for this one.
+    /// Two changes wake no thread, so the sleep is bounded. A process may die that has paid or requested time. Or work on another
+    /// device may wait for this launch, and that device has a wake-up word of its own.
     ///
-    /// After the sleep the thread looks for dead processes itself. Perhaps all threads that could find one sleep here: the dead
-    /// process would then keep its prepaid time and its turn.
+    /// After the sleep the thread looks for dead processes itself. Perhaps all threads that could find a dead process sleep here.
+    /// The dead process would then keep its prepaid time and its turn.
     fn sleep(&mut self, held: &mut OwnerGuard, sequence: u32, until: Monotonic, now: Monotonic) {
         let (member, device) = (self.compute.member(), self.limiter.gpu.device);
         held.close_all(self.compute);
         if self.limiter.is_divided(self.compute) {
-            // Perhaps no other process is left to be the arbiter.
+            // The worker must run, because perhaps no other process can be the arbiter.
             ensure(self.compute);
         }
         let looks_soon = member.is_coupled(device, now) || member.has_peer_overrun(device, now);
@@ -261,13 +263,13 @@ impl CreditRequest {
     }
 
     /// Returns true if no batch of the process has ended for [`STUCK`] while work is under way: that work may wait for this
-    /// launch. Then the launch is admitted as debt, if the budget of overdrafts pays for it. Without events running work is
-    /// not charged, so the launch is admitted when the slice's debt is paid.
+    /// launch. Then the caller admits the launch as debt, if the budget of overdrafts pays for it. Without events running work is
+    /// not charged. So the launch is admitted when the slice's debt is paid, and the function returns false.
     ///
-    /// Example: a kernel spins until another kernel of the process has written a flag. The first is charged as it runs. So the
-    /// slice's debt grows faster than the share pays it, and the second would never be admitted.
+    /// Example: a kernel spins until another kernel of the process has written a flag. The spinning kernel is charged while it
+    /// runs. So the slice's debt grows faster than the share pays it, and the other kernel would never be admitted.
     ///
-    /// The time starts again whenever a batch ends, because then the GPU gets on without this launch.
+    /// The time starts again whenever a batch ends, because then the GPU makes progress without this launch.
     fn poll_stuck(&mut self, now: Monotonic) -> bool {
         let completions = self.limiter.completions.load(Ordering::Relaxed);
         let may_be_stuck = self.compute.is_anything_under_way() && self.compute.timing.are_used();
@@ -276,7 +278,7 @@ impl CreditRequest {
         now.since(since) >= STUCK
     }
 
-    /// Checks from time to time that the region is still there.
+    /// Checks that the region still exists, at most once in [`RECHECK`].
     fn check_region(&self, now: Monotonic) {
         let last = self.limiter.region_checked_at.get();
         if now.since(last) >= RECHECK {
@@ -285,9 +287,9 @@ impl CreditRequest {
         }
     }
 
-    /// Waits, and adds the time to that for which the launch was throttled.
+    /// Waits, and adds the time of the wait to the throttled time.
     ///
-    /// It adds a nanosecond at least. [`release`](Self::release) withdraws the request only if the thread has waited, and a clock
+    /// It adds a nanosecond at least. [`release`](Self::release) withdraws the request only if the thread has waited. A clock
     /// that shows no progress must not hide a wait.
     fn timed<T>(&mut self, wait: impl FnOnce() -> T) -> T {
         let before = clock::now();

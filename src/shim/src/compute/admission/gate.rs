@@ -1,8 +1,8 @@
 //! Gate of a launch: the thread pays for the launch, adds it to a batch, and calls the driver.
 //!
-//! The usual launch is prepaid from its thread's credit and joins the open batch of its stream. It takes no lock, makes no
-//! system call and no allocation, and reads no clock but the cycle counter. If the credit does not suffice, the cost is unknown,
-//! or a batch has to be opened or closed, [`slow_path`](super::slow_path) and `ThreadState` do more.
+//! The usual launch is prepaid from its thread's credit and joins the open batch of its stream. For it the thread takes no lock,
+//! makes no system call and no allocation, and reads only the cycle counter as a clock. If the credit does not suffice or the
+//! cost is unknown, [`slow_path`](super::slow_path) admits the launch. `ThreadState` opens and closes batches.
 
 use super::copies::unpaced;
 use super::slow_path::admit;
@@ -21,11 +21,11 @@ use gpuslice_policy::compute::measuring::batch::Batch;
 use gpuslice_policy::compute::measuring::when_alone::Timing;
 use gpuslice_policy::time::WallTime;
 
-/// A launch that was paid for and is about to enter the driver. It is written in place: after a copy the processor would wait for
-/// words that were just written.
+/// A launch that was paid for and is about to enter the driver. Functions write it in place instead of returning it: a copy would
+/// make the processor wait for words that it has just written.
 #[derive(Debug)]
 struct LaunchTicket {
-    /// Place of the launch's stream among those of the thread.
+    /// Place of the launch's stream among the streams of the thread.
     stream: usize,
     /// Place of the launch's device among the limiters.
     device: usize,
@@ -41,8 +41,8 @@ impl LaunchTicket {
 
 /// Returns true if launches are paced now. If they are not, this function closes the calling thread's open batches.
 ///
-/// An administrator may change the share at any time, so each launch asks. Each thread closes its own batches at its next launch.
-/// The worker closes those of threads that do not launch.
+/// An administrator may change the share at any time, so each launch calls this. Each thread closes its own batches at its next
+/// launch. The worker closes the batches of threads that do not launch.
 #[inline(always)]
 pub(crate) fn is_to_pace(compute: &'static Compute) -> bool {
     if compute.is_pacing() {
@@ -61,7 +61,7 @@ pub(crate) fn is_to_pace(compute: &'static Compute) -> bool {
 /// launch. The closing event would lie before the launch, and the launch would not be measured.
 ///
 /// A launch inside this launch finds the state taken and goes to the driver unpaid. Example: the driver calls a function of the
-/// program, and that function launches too. To wait for the state would be to wait for itself.
+/// program, and that function launches too. If it waited for the state, the thread would wait for itself.
 #[inline]
 pub(crate) fn gate(
     compute: &'static Compute,
@@ -87,8 +87,8 @@ pub(crate) fn gate(
 /// Makes a call that submits work to several streams at once, in a process whose launches are paced. The thread pays for the
 /// launches one after the other.
 ///
-/// A launch that gets no ticket goes with the others, unpaid: the driver's call cannot be divided. If the call fails, the thread
-/// gets the credit of all of them back.
+/// A launch that gets no ticket goes to the driver unpaid with the others, because the call cannot be divided. If the call fails,
+/// the thread gets the credit of all launches back.
 pub(crate) fn gate_all(
     compute: &'static Compute,
     launches: impl FnOnce() -> Vec<Launch>,
@@ -96,8 +96,8 @@ pub(crate) fn gate_all(
 ) -> Status {
     let launches = enter_or(launches, Vec::new());
     let Some(mut held) = compute.acquire_own() else { return call() };
-    // All launches are paid for before any joins a batch, because a thread that waits closes its batches. A batch that was
-    // opened for the first launch would be closed, without that launch, while the thread waits for the second.
+    // The thread pays for all launches before any of them joins a batch, because a thread that waits closes its batches. A batch
+    // that it opened for the first launch would be closed, without that launch, while it waits for the second.
     let prepaid = launches.iter().filter_map(|launch| {
         let mut ticket = LaunchTicket::NONE;
         prepay(&mut held, compute, launch, &mut ticket).map(|_| (launch, ticket))
@@ -115,7 +115,7 @@ pub(crate) fn gate_all(
     code
 }
 
-/// Pays for a launch and puts it into a batch. None: the launch goes to the driver without either.
+/// Pays for a launch and puts it into a batch. `None`: the launch goes to the driver unpaid and in no batch.
 #[inline(always)]
 fn enter(
     held: &mut OwnerGuard,
@@ -128,14 +128,14 @@ fn enter(
     Some(())
 }
 
-/// Pays for a launch, and waits for credit if necessary. Returns the instant of the payment. None: the launch goes to the
+/// Pays for a launch, and waits for credit if necessary. Returns the instant of the payment. `None`: the launch goes to the
 /// driver unpaid.
 ///
 /// The usual launch writes no word that other threads write too, and no word that they often read. So threads do not slow each
 /// other down. Shared words that it reads, such as the version of the estimate, seldom change.
 ///
-/// The order of the conditions matters: the lease is spent last. If the queue were checked after it, a launch that has to wait
-/// would have paid already. The slow path would pay a second time.
+/// The order of the conditions matters: the lease is spent last. If the check of the queue came after the payment, a launch that
+/// has to wait would have paid already. The slow path would pay a second time.
 #[inline(always)]
 fn prepay(
     held: &mut OwnerGuard,
@@ -168,8 +168,8 @@ fn prepay(
 
 /// Pays for a launch if the thread's credit does not suffice, or if the cost of the launch is unknown.
 ///
-/// If the device is not paced any more, it closes the stream's batch instead. The launch goes to the driver without a ticket, and
-/// must not lie between the events of the batch.
+/// If the device is not paced any more, this function closes the stream's batch instead. The launch then goes to the driver
+/// without a ticket, and must not lie between the events of the batch.
 #[cold]
 #[inline(never)]
 fn prepay_slowly(
@@ -184,7 +184,7 @@ fn prepay_slowly(
         return None;
     }
     let pay = || {
-        // No launch of this call has left a note yet.
+        // All notes are of earlier launches that never returned: this launch has made no note yet.
         held.forget_code_loads();
         admit(held, compute, ticket.stream, ticket.device, launch)
     };
@@ -194,13 +194,14 @@ fn prepay_slowly(
     Some(held.left)
 }
 
-/// Notes that the launch may load code, if it is the first one of its function in this context.
+/// Notes that the launch may load code, if it is the first launch of its function in this context.
 ///
 /// A driver that loads code holds the lock of the context until the GPU's queue is empty. While the note exists, the worker does
 /// not read events of that context. Otherwise a kernel of one second would block the worker for that second, also for other
 /// contexts.
 ///
-/// The function is marked before the call. So a second thread that launches it meanwhile leaves no note; the first one's serves.
+/// The thread marks the function before the call. So a second thread that launches it meanwhile makes no note. The note of the
+/// first thread suffices.
 fn note_code_load(held: &mut OwnerGuard, compute: &'static Compute, launch: &Launch, ticket: &LaunchTicket) {
     let Some(pool) = held.streams.get(ticket.stream).map(|stream| stream.pool) else { return };
     let code = LookUpKey::of_numbers(launch.key.code(), pool);
@@ -232,7 +233,7 @@ fn prepare(held: &mut OwnerGuard, compute: &'static Compute, launch: &Launch, ti
     let known = ticket.is_known.then_some(&ticket.estimate);
     let prepare = || {
         held.prepare_batch(compute, ticket.stream, known, launch.kind);
-        // The note comes last: from here on no batch of the same context can be closed at once.
+        // The note comes last: while it exists, no batch of the same context can be closed at once.
         if !ticket.is_known {
             note_code_load(held, compute, launch, ticket);
         }
@@ -259,7 +260,9 @@ fn leave(
     }
 }
 
-/// Finishes a launch that failed, whose cost was unknown, or whose batch was closed meanwhile.
+/// Finishes a launch that failed, whose cost was unknown, or whose batch was closed meanwhile. If it failed, the thread gets its
+/// credit back. If its cost was unknown, the limiter counts it, and it fills its batch. If its batch is gone, it stays
+/// unmeasured.
 #[cold]
 #[inline(never)]
 fn leave_slowly(
@@ -283,8 +286,8 @@ fn leave_slowly(
     }
     if !is_known {
         let begin = || {
-            // Before the batch is submitted: if the worker took an unknown launch off before it was counted, the count would stay
-            // too high. Later launches of unknown cost could then wait for 50 ms in vain.
+            // The launch is counted before the batch is submitted. Otherwise the worker could subtract it first, and the count
+            // would stay too high. Later launches of unknown cost could then wait for 50 ms in vain.
             let limiter = compute.limiters.get(*device);
             limiter.into_iter().for_each(|limiter| limiter.begin_unknown(compute, &launch.key));
         };
@@ -297,7 +300,7 @@ fn leave_slowly(
     not_measured(compute, launch, ticket);
 }
 
-/// Leaves a launch unmeasured whose batch was closed before it: the prepaid time stands.
+/// Leaves a launch unmeasured, because its batch was closed before it. The prepaid time stays charged.
 #[cold]
 fn not_measured(compute: &'static Compute, launch: &Launch, ticket: &LaunchTicket) {
     let mut batch = Batch::open(Timing::Single, WallTime::ZERO);
@@ -305,16 +308,16 @@ fn not_measured(compute: &'static Compute, launch: &Launch, ticket: &LaunchTicke
     enter_or(|| compute.leave_unmeasured(ticket.device, &batch, !ticket.is_known), ());
 }
 
-/// Closes the open batches because the share has become all of the GPU's time. Launches that are not paced are queued without a
-/// bound, and must not lie between the batches' events.
+/// Closes the open batches because the slice now has all of the GPU's time. Launches that are not paced are queued without a
+/// bound, and must not lie between the events of a batch.
 #[cold]
 fn close_before_unpaced(compute: &'static Compute) {
     let close = || {
         if let Some(mut held) = compute.acquire_own() {
-            // First, because their streams may have ended: `close_all` would record events in these.
+            // This comes first: streams of these batches may have ended, and `close_all` would record events in them.
             held.give_up_pending();
             held.close_all(compute);
-            // A batch that could not be closed would measure these launches.
+            // A batch that could not be closed would contain launches that are not paced.
             held.give_up(compute);
         }
     };

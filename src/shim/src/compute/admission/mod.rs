@@ -1,4 +1,4 @@
-//! The gate of a launch, and notices of other calls.
+//! The gate of a launch, and notices of hooks about other calls: captures, copies, waits, ends of streams and contexts.
 
 pub(super) mod copies;
 pub(super) mod credit_request;

@@ -1,8 +1,8 @@
 //! Admission of a launch if its thread's credit does not suffice, or if its cost is unknown.
 //!
-//! The launch may wait for three things: for the measurement of an unknown launch; for queued work to end; and for credit
-//! ([`credit_request`](super::credit_request)). Before each wait the thread closes its batches, because the wait would
-//! be charged as GPU time.
+//! The thread may wait for three things: for the measurement of an unknown launch, for queued work to end, and for credit
+//! ([`credit_request`](super::credit_request)). Before each wait the thread closes its batches. Otherwise the slice would
+//! be charged for the wait as for GPU time.
 
 use super::credit_request::CreditRequest;
 use crate::compute::attribution::nvml_only::NvmlOnly;
@@ -18,14 +18,14 @@ use gpuslice_policy::compute::cost::estimate::Estimate;
 use gpuslice_policy::compute::limiter::queue_bound::{self, QueuedWork, UNKNOWN_WAIT};
 use gpuslice_policy::time::{GpuTime, Monotonic};
 
-/// How long a thread waits for queued work before it looks again, even if the worker announces nothing.
+/// Time for which a thread waits for queued work before it looks again, even if the worker announces nothing.
 const RECHECK_QUEUE: Duration = Duration::from_millis(20);
 
-/// Waits until a launch is admitted, and pays for it. Returns the estimate by which it was paid, and whether that is
-/// known. None: the launch goes to the driver unpaid.
+/// Waits until a launch is admitted, and pays for it. Returns the estimate by which it was paid, and true if the estimate
+/// is known. `None`: the launch goes to the driver unpaid.
 ///
-/// The request is ended on each way out. A request that stayed published would count as a process that waits for its turn, and
-/// other processes would wait for it.
+/// The function ends the request before each return. If a request stayed published, this process would seem to wait for its turn,
+/// and other processes would wait for it.
 #[cold]
 pub(super) fn admit(
     held: &mut OwnerGuard,
@@ -36,7 +36,7 @@ pub(super) fn admit(
 ) -> Option<(Estimate, bool)> {
     let request = CreditRequest::new(compute, device, stream)?;
     let began = clock::now();
-    // Use after a pause counts from here on.
+    // The sample of this second must come before the launch's time counts. After a pause the worker has not written it.
     compute.member().note_second(request.limiter().gpu.device, began);
     let mut admission = Admission { compute, device, stream, began, request };
     let paid = admission.admit(held, launch);
@@ -48,7 +48,7 @@ struct Admission {
     compute: &'static Compute,
     /// Place of the device among the limiters.
     device: usize,
-    /// Place of the stream among the thread's.
+    /// Place of the stream among the thread's streams.
     stream: usize,
     /// Start of the admission.
     began: Monotonic,
@@ -56,14 +56,14 @@ struct Admission {
 }
 
 impl Admission {
-    /// Tries until the launch is paid for; each turn ends in a wait. Because anything may change during a wait, each turn reads
-    /// everything again.
+    /// Tries until the launch is paid for. Each pass of the loop ends in a wait. Because anything may change during a wait, each
+    /// pass reads everything again.
     ///
-    /// The three checks follow in this order: is the cost known, has the queue room, is there credit. Credit comes last, because
-    /// a thread that has paid must not wait any more. Its paid time would be missing to the other processes meanwhile.
+    /// Each pass makes three checks in this order: is the cost known, has the queue room, is there credit. Credit comes last,
+    /// because a thread that has paid must not wait any more. Other processes could not use the paid time meanwhile.
     ///
-    /// `completions` is read before the checks. A batch that ends after a check changes the number, so the wait returns at once.
-    /// If it were read afterwards, the thread would miss that end, and sleep for too long beside an idle GPU.
+    /// The thread reads `completions` before the checks. A batch that ends after a check changes the number, so the wait returns
+    /// at once. With a later reading the thread would miss that end, and sleep for too long while the GPU is idle.
     fn admit(&mut self, held: &mut OwnerGuard, launch: &Launch) -> Option<(Estimate, bool)> {
         let compute = self.compute;
         loop {
@@ -71,14 +71,14 @@ impl Admission {
             if settings::is_refused() {
                 return None;
             }
-            // While the process ends no thread polls events. So no thread would see a batch end, and a launch is paid for by the
-            // cost that is known.
+            // While the process ends, no thread polls events, so no thread would see a batch end. Then a launch waits for no
+            // measurement, and is paid for by its known cost or by a guess.
             let is_measured = !compute.worker.is_ending();
             let completions = compute.worker.completions();
             let nvml_only = || compute.nvml_only(self.device).map(NvmlOnly::estimate);
             let known = compute.estimates.look_up(&mut held.cache, &launch.key).or_else(nvml_only);
             if is_measured && known.is_none() && !self.may_go_unknown(launch) {
-                // This thread polls itself: a tick of the worker lasts longer than eight small kernels.
+                // This thread polls itself, because the time between two ticks of the worker is longer than eight small kernels.
                 let waited = clock::now().since(self.began);
                 let most = UNKNOWN_WAIT.saturating_sub(waited).duration();
                 self.wait(held, || poll_for_completion(compute, completions, most));
@@ -105,8 +105,8 @@ impl Admission {
 
     /// Closes the thread's batches and waits for `until`. Other threads of the process and other slices may request meanwhile.
     ///
-    /// The thread does not wait for credit here. If it kept the lock of the credit and the published request, no other thread of
-    /// the process could pay. And other processes would wait for the turn of one that cannot use it.
+    /// The thread does not wait for credit here, so it gives up the lock of the credit and the published request. Otherwise no
+    /// other thread of the process could pay. And other processes would wait for a process that cannot use its turn.
     fn wait(&mut self, held: &mut OwnerGuard, until: impl FnOnce()) {
         self.request.release();
         held.close_all(self.compute);
@@ -115,11 +115,11 @@ impl Admission {
 
     /// Returns true if this launch of unknown cost may run beside the unknown launches that are under way.
     ///
-    /// A launch of unknown cost is prepaid by a guess, so the bound limits the debt that a bad guess leaves. Two cases are
-    /// exempt. After 50 ms a launch goes all the same, because those under way may take long or wait for it. Without events no
-    /// measurement comes.
+    /// A launch of unknown cost is prepaid by a guess, so the bound limits the debt that a bad guess leaves. The bound does not
+    /// apply in two cases. After 50 ms a launch goes to the driver, because the unknown launches under way may take long or wait
+    /// for it. Without events no measurement comes.
     ///
-    /// The launch is counted only after its call, so threads that ask at the same time may exceed the bound together.
+    /// The launch is counted only after its call, so several threads that check at the same time may exceed the bound.
     fn may_go_unknown(&self, launch: &Launch) -> bool {
         let is_late = clock::now().since(self.began) >= UNKNOWN_WAIT;
         let limiter = self.request.limiter();
@@ -133,14 +133,14 @@ impl Admission {
         self.request.limiter().is_full(open, left, stream.launch_duration)
     }
 
-    /// Returns how long a launch of this cost has to wait for queued work at most. None if it need not wait, also
-    /// because the queue is about to be empty.
+    /// Returns the longest wait for queued work before a launch of this cost. `None`: the launch need not wait, because the queue
+    /// has room or is about to be empty.
     ///
     /// With the usual bound 20 ms of work are queued, so the thread may sleep until the worker announces an end. With a reduced
-    /// bound only a few milliseconds or one launch are queued. A thread that woke up at the end of that work would leave the GPU
-    /// idle while it launches. So it wakes 0.3 ms before the predicted end, and launches then.
+    /// bound only a few milliseconds or one launch are queued. If the thread woke up at the end of that work, the GPU would be
+    /// idle while the thread launches. So the thread wakes 0.3 ms before the predicted end, and launches then.
     ///
-    /// If more than about one such launch is queued even then, the thread waits until the worker announces an end.
+    /// If the queue is still longer than about one launch at that instant, the thread waits until the worker announces an end.
     fn queue_wait(&self, cost: GpuTime) -> Option<Duration> {
         let limiter = self.request.limiter();
         if limiter.admits(cost) {

@@ -1,7 +1,7 @@
 //! Calls in which the program waits for the GPU.
 //!
-//! A stream that the host has waited for is empty: a batch on it is charged from its next launch on. Time that the host spends in
-//! other calls counts as time outside the driver.
+//! After the host has waited for a stream, the stream is empty. So a batch on it is charged from its next launch on. Time that
+//! the host spends in other calls counts as time outside the driver.
 
 use crate::compute::state::Compute;
 use crate::compute::threads::stream_state::StreamState;
@@ -15,18 +15,18 @@ use gpuslice_driver::types::{Status, status};
 /// The object that a call waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Waits {
-    /// A stream, by the handle that the caller gave, and whether the default stream is the thread's own.
+    /// A stream, by the caller's handle. [`Stream`] also tells whether the default stream is the thread's own.
     Stream(Stream),
     /// All work in the current context.
     Context,
-    /// Another object: the wait does not tell that a stream is empty.
+    /// Another object. After such a wait the library knows of no stream that it is empty.
     Other,
 }
 
 /// Makes a call in which the program waits for the GPU.
 ///
-/// After the wait, events of unknown launches are polled at once. The next launch can then pay by a measurement, and need not
-/// wait for the worker's tick. A program that ends now would leave the launch charged as if it still ran.
+/// After the wait, the thread polls the events of unknown launches at once. The next launch can then pay by a measurement, and
+/// need not wait for the worker's tick. And if the program ends now, its last launch is not charged as if it still ran.
 pub(crate) fn waits(compute: &'static Compute, what: Waits, call: impl FnOnce() -> Status) -> Status {
     if !compute.is_pacing() {
         return call();
@@ -40,8 +40,8 @@ pub(crate) fn waits(compute: &'static Compute, what: Waits, call: impl FnOnce() 
 
 /// Makes a call after which streams are empty, and notes that.
 ///
-/// The thread gives up its state during the call, because the wait may take minutes. The worker closes the thread's batches
-/// meanwhile; with an open batch the slice would be charged only after the wait.
+/// The thread gives up its state during the call, because the wait may take minutes. So the worker can close the thread's batches
+/// meanwhile. Work in an open batch would be charged only after the wait.
 fn timed(compute: &'static Compute, what: Waits, call: impl FnOnce() -> Status) -> Status {
     if let Some(mut held) = compute.acquire_own() {
         held.enter_driver(CycleInstant::now());

@@ -1,8 +1,9 @@
-//! Cost of launches where only NVML measures: with `GPU_CORE_METER=nvml`, and while timing events fail.
+//! Cost of launches if only NVML measures: with `GPU_CORE_METER=nvml`, and while timing events fail.
 //!
-//! All launches of a process on a device have one cost, but for kernels that events measured before they failed. NVML tells for
-//! each window how long the slice used the GPU. The process owes its part of the difference to the prepaid time, and its next
-//! launches pay it. Each process that launches asks NVML itself, because no other process knows the prepaid time of a window.
+//! All launches of a process on a device have one cost. Kernels that events measured before they failed are the exception. NVML
+//! reports, for each window, the time for which the slice used the GPU. The process owes its part of the difference to the
+//! prepaid time, and its next launches pay this debt. Each process that launches asks NVML itself, because no other process knows
+//! the prepaid time of a window.
 #![allow(
     clippy::disallowed_types,
     reason = "words of this process alone: `region::sync` is for words shared between processes"
@@ -24,19 +25,19 @@ use gpuslice_policy::compute::measuring::batch::Batch;
 use gpuslice_policy::time::{GpuTime, GpuTimeChange, Monotonic, WallTime};
 use parking_lot::Mutex;
 
-/// Interval between two questions to NVML. Its windows last a sixth of a second; windows that are read too often
-/// are joined.
+/// Interval between two questions to NVML. Its windows last a sixth of a second. If the library asks more often, it joins
+/// the parts.
 pub(crate) const ASK_EVERY: WallTime = WallTime::from_millis(100);
 
-/// The launches of a process on one device, as NVML tells them.
+/// The cost of a process's launches on one device, as NVML measures it.
 #[derive(Debug)]
 pub(crate) struct NvmlOnly {
     /// Cost of a launch.
     cost: TimeWord<GpuTime>,
     /// Instant of the last prepaid launch; the beginning of the clock before the first.
     launched: TimeWord<Monotonic>,
-    /// Prepaid launches of the last seconds. Threads add to it, and the thread that asks NVML reads the part of a window. Locked
-    /// for moments only, never across a call of NVML.
+    /// Prepaid launches of the last seconds. Threads that launch add to it. The thread that asks NVML reads the part of a window.
+    /// No thread holds the lock across a call of NVML.
     course: Mutex<PrepaymentHistory>,
     /// Locked by the thread that asks NVML, for as long as the question takes. Launches do not wait for it.
     attribution: Mutex<Attribution>,
@@ -83,26 +84,26 @@ impl NvmlOnly {
         estimate
     }
 
-    /// Adds prepaid launches that go to the driver to the history. Returns the time to count as used.
+    /// Adds prepaid launches to the history. Returns the time that the caller counts as used.
     pub(crate) fn add_prepaid(&self, batch: &Batch) -> GpuTime {
         let (now, mut course) = (clock_now(), self.course.lock());
         self.launched.set(now);
         course.add(now, batch.launches(), batch.prepaid())
     }
 
-    /// Adds the time that the other processes of the slice have counted as used until now to the history.
+    /// Adds to the history the time that the other processes of the slice have used until now.
     pub(crate) fn note_others(&self, slice: &Slice, gpu: SliceDevice) {
         let sum = slice.member().time_used_beside(gpu.device).used;
         self.course.lock().add_beside(clock_now(), sum);
     }
 
-    /// Returns true if NVML still has to be asked about launches.
+    /// Returns true if a launch is so recent that the library still has to ask NVML about it.
     pub(crate) fn is_waiting(&self) -> bool {
         clock_now().since(self.launched.get()) < LINGER
     }
 
-    /// Stops: events measure again. Events also settle the launches that lie in NVML's next windows. If NVML settled these
-    /// windows too, the launches would be charged twice.
+    /// Stops the measurement by NVML, because events measure again. Events also settle the launches that lie in NVML's next
+    /// windows. If NVML's answers settled these windows too, the launches would be charged twice.
     pub(crate) fn stop(&self, slice: &Slice, gpu: SliceDevice) {
         if self.launched.get() != Monotonic::BEGIN
             && let Some(mut attribution) = self.attribution.try_lock()
@@ -112,7 +113,8 @@ impl NvmlOnly {
         }
     }
 
-    /// Closes NVML, if nothing was launched for [`LINGER`]. No launch of the next seconds would pay what the process owes.
+    /// Closes NVML and settles the debt at once, if the process has launched nothing for [`LINGER`]. It cannot expect that a
+    /// launch will soon pay the debt.
     pub(crate) fn close_idle(&self, slice: &Slice, gpu: SliceDevice) {
         if let Some(mut attribution) = self.attribution.try_lock().filter(|_| !self.is_waiting()) {
             self.close(&mut attribution, slice, gpu);
@@ -125,9 +127,9 @@ impl NvmlOnly {
         self.course.lock().pause();
     }
 
-    /// Settles the debt of the process at its end. If another thread asks NVML, the debt is lost.
+    /// Settles the debt of the process at its end. If another thread is asking NVML, the debt is lost.
     ///
-    /// The history is left alone: the exit may have interrupted a thread that has its lock.
+    /// The function does not touch the history, because the exit may have interrupted a thread that holds its lock.
     pub(crate) fn end(&self, slice: &Slice, gpu: SliceDevice) {
         if let Some(mut attribution) = self.attribution.try_lock() {
             pay(attribution.cost_model.take_owed(), slice, gpu);
@@ -136,8 +138,8 @@ impl NvmlOnly {
 
     /// Asks NVML if that is due, and settles the answer.
     ///
-    /// If another thread asks, this call does nothing, because that thread settles the window. The instant of the next question
-    /// is moved on after the answer, because NVML may take long and all processes share its lock.
+    /// If another thread is asking, this call does nothing, because that thread settles the window. The instant of the next
+    /// question is set after the answer, because NVML may take long and all processes share its lock.
     pub(crate) fn tick(&self, slice: &Slice, sources: &LoggedSources, gpu: SliceDevice) {
         let (Some(mut attribution), now) = (self.attribution.try_lock(), clock_now()) else { return };
         if now < attribution.next {
@@ -145,7 +147,7 @@ impl NvmlOnly {
         }
         attribution.next = now.saturating_add(ASK_EVERY);
         let opened = attribution.open(gpu);
-        // The opening delays no question: until the second answer the cost of launches is a guess.
+        // The time of the opening does not delay the next question: until the second answer the cost of launches is a guess.
         let asked = clock_now();
         let read = opened.and_then(|()| self.read_window(&mut attribution, slice, gpu));
         if read.is_err() {
@@ -162,11 +164,12 @@ impl NvmlOnly {
         if !reader.knows_own_pid() {
             return Err(Why::Numbers);
         }
-        // A window that was cut is not settled: NVML's mean also covers the part before it, whose prepayments may be forgotten.
+        // A window that was cut is not settled. NVML's mean also covers the time before the cut, and the history may not have
+        // the prepayments of that time any more.
         if window.is_cut { Ok(()) } else { self.learn(attribution, (slice, gpu), window, &uses) }
     }
 
-    /// Learns the use of a window, and settles what no launch will pay.
+    /// Learns the cost of launches from the use in a window, and settles the part that no later launch pays.
     fn learn(
         &self,
         attribution: &mut Attribution,

@@ -12,15 +12,15 @@ use gpuslice_policy::compute::attribution::source::{Measured, Source};
 use gpuslice_policy::config::LogLevel;
 use gpuslice_region::{Device, Uuid};
 
-/// Sources that the log has named: a bit each, by the low bits of their words.
+/// Sources that the log has named. Each source has one bit, at the position that the low bits of its word give.
 #[derive(Debug, Default)]
 pub(crate) struct LoggedSources(AtomicU64);
 
 impl LoggedSources {
     /// Writes the source of a device's time to the region, unless the region says that events fail. Logs each source once.
     ///
-    /// A failure of events stays in the region until events measure a batch again ([`override_source`]). Otherwise the replay
-    /// would hide it at its next step.
+    /// A failure of events stays in the region until events measure a batch again ([`override_source`]). Otherwise the next step
+    /// of the replay would overwrite it.
     pub(crate) fn report(&self, slice: &Slice, gpu: SliceDevice, measured: Measured) {
         let word = slice.region().measure_source(gpu.device);
         if word == measured.word() || Measured::of_word(word).source == Source::Failing {
@@ -40,7 +40,7 @@ impl LoggedSources {
 
 /// Writes to the region that events measure or that they fail, if the region does not say so.
 ///
-/// Events replace only an unknown source or a failure. A source that says more, such as a replay of event times, stays.
+/// Events replace only an unknown source or a failure. A more precise source, such as a replay of event times, stays.
 pub(crate) fn override_source(slice: &Slice, device: Device, source: Source) {
     let before = Measured::of_word(slice.region().measure_source(device)).source;
     let is_news = match source {

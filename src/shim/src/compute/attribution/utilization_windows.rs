@@ -16,12 +16,14 @@ pub(crate) struct UtilizationReader {
     device: nvmlDevice_t,
     form: Question,
     windows: Windows,
-    /// True if the driver names this process by its own number. Asked once: the driver stays while NVML is open.
+    /// True if the driver names this process by the number in its own namespace. The library checks this once, because the driver
+    /// stays the same while NVML is open.
     knows_own_pid: bool,
     _session: Session,
 }
 
-// SAFETY: NVML allows its handles on any thread, and looks each one up by its value.
+// SAFETY: `Send` requires that another thread may use the fields. NVML allows its handles on any thread, and looks each up by its
+// value. The other fields are plain data.
 unsafe impl Send for UtilizationReader {}
 
 impl UtilizationReader {
@@ -39,7 +41,7 @@ impl UtilizationReader {
         })
     }
 
-    /// Returns the window that has ended since the last call, and the use of each process in it. None if no window has ended.
+    /// Returns the window that has ended since the last call, and the use of each process in it. `None`: no window has ended.
     ///
     /// # Errors
     ///
@@ -47,7 +49,7 @@ impl UtilizationReader {
     pub(crate) fn window(&mut self) -> Result<Option<(Window, Vec<Use>)>, Why> {
         let since = self.windows.since(clocks());
         let uses = self.uses(since)?;
-        // The clocks are read again: if the question took 300 ms, its samples would seem to lie in the future.
+        // The clocks are read again: if the question took 300 ms, its samples are later than the first reading.
         match self.windows.close(&uses, clocks()) {
             Closed::Window(window) => Ok(Some((window, uses))),
             Closed::NothingNew => Ok(None),
@@ -60,7 +62,7 @@ impl UtilizationReader {
         self.knows_own_pid
     }
 
-    /// Asks for the use of each process. If the newer function fails, the older one is asked from then on.
+    /// Asks for the use of each process. If the newer function of NVML fails, later calls use the older function.
     fn uses(&mut self, since: u64) -> Result<Vec<Use>, Why> {
         let mut answer = used(self.device, self.form, since);
         if answer.is_err() && self.form == Question::List {
@@ -76,11 +78,11 @@ impl UtilizationReader {
         })
     }
 
-    /// Returns true if the device is an instance of a divided GPU (MIG). NVML never names the processes of one.
+    /// Returns true if the device is an instance of a divided GPU (MIG). NVML never names the processes of an instance.
     fn is_instance(&self) -> bool {
         let function = slot::real::<real::nvmlDeviceIsMigDeviceHandle>(Symbol::nvmlDeviceIsMigDeviceHandle);
         let mut is_instance = 0;
-        // SAFETY: the function needs an output that is valid for writes: `is_instance` is on this stack. NVML checks the handle.
+        // SAFETY: `function` requires an output that is valid for writes: the local `is_instance`. NVML checks the handle.
         let code = function.map(|function| unsafe { function(self.device, &raw mut is_instance) });
         code == Some(status::SUCCESS) && is_instance == 1
     }
@@ -90,7 +92,7 @@ impl UtilizationReader {
 fn clocks() -> Clocks {
     let read = |clock| {
         let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        // SAFETY: `clock_gettime` needs a pointer that is valid for writes; `time` is on this stack.
+        // SAFETY: `clock_gettime` requires an output that is valid for writes: the local `time`.
         unsafe { libc::clock_gettime(clock, &raw mut time) };
         let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
         seconds.saturating_mul(1_000_000_000).saturating_add(u64::try_from(time.tv_nsec).unwrap_or(0))

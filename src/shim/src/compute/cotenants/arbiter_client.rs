@@ -1,14 +1,15 @@
 //! Arbiter client: this process divides its GPUs among all slices while it holds the arbiter leases of the GPUs.
 //!
-//! A slice whose policy or priority concerns others asks for its GPU's lease at each tick of the worker. It asks while
-//! it has work under way or waits for its share. It gives the lease back after some ticks without work. The holder
-//! reads all slices whose regions lie in the same directory ([`slices`](super::slices)), divides the GPU
-//! ([`gpuslice_policy::arbiter`]), and writes each slice's grant into its region. `fixed` slices of normal priority
-//! never ask: among themselves they need no arbiter, and beside other slices one of those is the arbiter.
+//! If a slice's policy or priority concerns other slices, its worker asks for the GPU's lease at each tick. It asks while
+//! the process has work under way or waits for its share. It gives the lease back after some ticks without work. The
+//! holder reads all slices whose regions lie in the same directory ([`slices`](super::slices)). It divides the GPU among
+//! them ([`gpuslice_policy::arbiter`]), and writes each slice's grant into its region. `fixed` slices of normal priority
+//! never ask: among themselves they need no arbiter, and beside other slices one of the others is the arbiter.
 //!
-//! If slices of several directories use a GPU, the node agent divides it while the agent runs, and no slice does.
+//! If slices of several directories use a GPU, the node agent divides the GPU while it runs, and no slice does.
 //!
-//! Without leases (a directory that cannot be written, a file of another user) every slice keeps its own limit. One line says so.
+//! If the leases cannot be opened, every slice keeps its own limit, and each process prints one line about it. Examples: a
+//! directory that cannot be written, or a file of another user.
 
 use super::slices::Cotenants;
 use crate::compute::limiter::device::DeviceLimiter;
@@ -30,7 +31,7 @@ pub(crate) struct ArbiterClient {
     /// Instant at which the leases were last opened or checked.
     tried_at: Monotonic,
     has_warned: bool,
-    /// By the places of the limiters; none if this process does not hold the lease.
+    /// One entry for each limiter, in the same order; `None` if this process does not hold the lease of the device.
     arbiters: Vec<Option<Arbiter>>,
 }
 
@@ -50,9 +51,9 @@ impl ArbiterClient {
 
     /// Renews the leases, and divides the GPUs whose leases this process holds.
     ///
-    /// A lease is a word that expires, and no lock. A holder that is killed or suspended loses it after 0.1 s, and another
-    /// process divides the GPU. A holder that comes back finds at its next renewal that it has lost the lease. In between two
-    /// processes may have written grants, which hold until the next round.
+    /// A lease is a word that expires, not a lock. A holder that is killed or suspended loses it after 0.1 s, and another process
+    /// divides the GPU. A holder that continues later finds at its next renewal that it has lost the lease. Until then both
+    /// processes may write grants. Such grants hold until the next round.
     pub(crate) fn tick(
         &mut self,
         slice: &Slice,
@@ -67,8 +68,8 @@ impl ArbiterClient {
             let is_ours =
                 limiter.is_divided(slice) && !slice.region().is_divided_by_agent(limiter.gpu.device, now);
             let holds = is_ours && leases.renew(&Uuid(limiter.gpu.uuid), now);
-            // An arbiter whose lease was lost is dropped: another one has divided the GPU since, so the knowledge of this one is
-            // old.
+            // An arbiter without its lease is dropped: another process has divided the GPU since, so this arbiter's state is out
+            // of date.
             *arbiter = arbiter.take().filter(|_| holds).or_else(|| holds.then(Arbiter::default));
         }
         if !self.holds_any() {
@@ -85,8 +86,8 @@ impl ArbiterClient {
     }
 
     /// Opens the leases, unless that was tried within [`REOPEN_EVERY`]. Opens them again if other slices find a different file.
-    /// Example: an administrator removes the file, and a new slice makes another one. Each file would have a holder of its own,
-    /// and both would divide the GPU.
+    /// Example: an administrator removes the file, and a new slice makes another file. Each file would have a holder of its own,
+    /// and both holders would divide the GPU.
     fn open(&mut self, slice: &Slice, limiters: &[DeviceLimiter], now: Monotonic) {
         if now.since(self.tried_at) < REOPEN_EVERY && self.tried_at != Monotonic::BEGIN {
             return;

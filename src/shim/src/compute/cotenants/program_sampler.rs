@@ -1,12 +1,12 @@
 //! Sampler that finds programs on the GPU that publish nothing.
 //!
-//! Beside such a program the time between two events contains its time slices. The library cannot tell these
-//! time slices from the slice's own. Each of NVML's samples names one process and tells how busy the whole GPU was.
+//! Beside such a program, the time between two events contains the program's time slices. The library cannot tell them from
+//! the slice's own time slices. NVML's samples do not help: each names one process, but has the use of the whole GPU.
 //! So that time counts as the slice's own, and the slice stays within its share. The library asks NVML only whether
 //! there is such a program, so that the region and the log can report it.
 //!
 //! The elected process of a slice asks NVML; the other processes keep NVML closed. It asks once a second, and less
-//! often where NVML is slow. Of slices that see each other [one asks](super::slicing_replay).
+//! often if NVML is slow. If slices see each other, [one of them asks](super::slicing_replay).
 
 use crate::compute::attribution::nvml_schedule::{RETRY_NVML, next_call};
 use crate::compute::attribution::utilization_windows::UtilizationReader;
@@ -27,7 +27,7 @@ const SAMPLE_EVERY: WallTime = WallTime::from_millis(1_000);
 pub(crate) struct ProgramSampler {
     open: Option<UtilizationReader>,
     unknown: UnknownProcesses,
-    /// Instant at which something is due next.
+    /// Instant at which the next question is due.
     next: Monotonic,
 }
 
@@ -37,16 +37,16 @@ impl ProgramSampler {
         (self.open, self.unknown) = (None, UnknownProcesses::default());
     }
 
-    /// Adds processes of co-tenants that published intervals: number of the slice, and of the process in it.
+    /// Adds processes of co-tenants that published intervals. Each has the number of its slice and its number in the slice.
     pub(crate) fn note_publishers(&mut self, publishers: BTreeSet<(u64, u32)>, now: Monotonic) {
         self.unknown.note_members(publishers, now);
     }
 
-    /// Asks NVML, if that is due. Returns how the time of a slice without co-tenants is then measured. `None`: nothing is new, or
-    /// another process of the slice asks.
+    /// Asks NVML, if that is due. Returns the source of the measured time for a slice without co-tenants. `None`: nothing is new,
+    /// or another process of the slice asks.
     ///
-    /// The sampler lease makes one process of the slice ask. `renew_lease` renews it at each question. Another process takes it
-    /// over after 1.5 s of silence. So a process that is killed leaves the slice without a sampler for that time only.
+    /// Only the process with the sampler lease asks. `renew_lease` renews the lease at each question. If the holder does not
+    /// renew it for 1.5 s, another process takes it over. So after a kill the slice has no sampler for that time only.
     pub(crate) fn tick(
         &mut self,
         slice: &Slice,
@@ -55,8 +55,7 @@ impl ProgramSampler {
         renew_lease: impl FnOnce() -> bool,
     ) -> Option<Measured> {
         if self.next == Monotonic::BEGIN {
-            // Opening NVML delays all other processes on the machine that open it: a program that ends sooner does not pay for
-            // that.
+            // Opening NVML delays all other processes on the machine that open it. A program that ends sooner does not open it.
             self.next = now.saturating_add(SAMPLE_EVERY);
         }
         if now < self.next {

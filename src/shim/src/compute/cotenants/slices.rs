@@ -1,8 +1,8 @@
 //! Slices on the same GPUs whose regions lie in the same directory: this slice and its co-tenants.
 //!
-//! The arbiter of a GPU reads them, and in each slice the process that is elected to sample. They leave out a region
-//! that they cannot open: its slice reduces the GPU time that they see. They also leave out a `fixed` slice with the
-//! whole GPU and normal priority, because it counts nothing.
+//! Two kinds of processes read them: the arbiter of a GPU, and the process of each slice that is elected to sample. They
+//! leave out a region that they cannot open. The slice of that region then only reduces the GPU time that they see. They
+//! also leave out a `fixed` slice with the whole GPU and normal priority, because such a slice counts no GPU time.
 
 use crate::os::{clock, messages};
 use crate::slice::handle::Slice;
@@ -30,12 +30,12 @@ struct KnownSlice {
 #[derive(Debug, Default)]
 pub(crate) struct Cotenants {
     known: Vec<KnownSlice>,
-    /// Files that are no regions, by inode and name: they are not opened again.
+    /// Files that are no regions, by inode and name. The process does not open them again.
     others: BTreeSet<(u64, OsString)>,
-    /// Last number that was given to a slice. No number is used twice: readers keep their places in the rings by them.
+    /// Last number that was given to a slice. No number is used twice: readers store their places in the rings by these numbers.
     ids: u64,
     pace: ReadingSchedule,
-    /// Instant at which the list was last asked for.
+    /// Instant of the last call of [`refresh`](Self::refresh).
     asked: Monotonic,
     /// True if the log has a warning that there are more slices than this process reads.
     has_warned_of_more: bool,
@@ -54,9 +54,9 @@ impl Cotenants {
         self.known.iter().any(|known| known.cotenant.region().file_number() == number)
     }
 
-    /// Closes all of them if the list was not asked for within `after`. Returns true if any is open. Warnings are not
-    /// repeated. The numbers go on: otherwise a region that is opened later could get the number of another one. Its ring would
-    /// then be read from the other's place.
+    /// Closes all regions if no thread has used the list for `after`. Returns true if any region is open afterwards. Warnings are
+    /// not repeated. The numbers continue: otherwise a region that is opened later could get the number of an earlier region. A
+    /// reader would then begin in its ring at the place of the earlier region.
     pub(crate) fn close_idle(&mut self, after: WallTime, now: Monotonic) -> bool {
         if now.since(self.asked) >= after {
             *self = Self {
@@ -94,8 +94,8 @@ impl Cotenants {
         messages::say(LogLevel::Warn, &text);
     }
 
-    /// Updates the list, if that is due. The directory is checked for a change each 25 ms, and read every 200 ms without one.
-    /// Reading takes a 20th of the time at most, because the same thread measures GPU time.
+    /// Updates the list, if that is due. The thread checks the directory for a change each 25 ms. Without a change it reads the
+    /// directory every 200 ms. Reading takes a 20th of the time at most, because the same thread measures GPU time.
     pub(crate) fn refresh(&mut self, slice: &Slice, now: Monotonic) {
         self.asked = now;
         if !self.pace.begin_look(now) {
@@ -103,8 +103,8 @@ impl Cotenants {
         }
         let own = slice.region().path();
         let Some(folder) = own.parent() else { return };
-        // The thread reads the time before the directory. A file that is added meanwhile changes the time again, and leads to
-        // another reading.
+        // The thread reads the directory's time of change before its entries. A file that is added meanwhile changes the time
+        // again, and leads to another reading.
         let changed = fs::metadata(folder).map_or((0, 0), |found| (found.mtime(), found.mtime_nsec()));
         if self.pace.begin_reading(changed, now) {
             self.read(folder, own);
@@ -113,21 +113,21 @@ impl Cotenants {
         self.all().for_each(|cotenant| cotenant.reap(now));
     }
 
-    /// Opens the regions that are new in the directory, and closes those that are gone.
+    /// Opens the regions that are new in the directory, and closes regions that are gone.
     ///
-    /// A file is known by its inode, because a region that was removed and made again under its name is another one. A region
-    /// that is not ready or has no processes is tried again at the next reading. Any other file is not opened again.
+    /// Files are identified by their inodes: a region that was removed and made again under the same name is another region. If a
+    /// region is not ready or has no processes, the next reading tries it again. Any other file is not opened again.
     fn read(&mut self, folder: &Path, own: &Path) {
         let Ok(entries) = fs::read_dir(folder) else { return };
         let mut found: Vec<(u64, OsString)> =
             entries.take(MOST_FILES).flatten().map(|entry| (entry.ino(), entry.file_name())).collect();
         let all: BTreeSet<&(u64, OsString)> = found.iter().collect();
         self.others.retain(|other| all.contains(other));
-        // Regions without processes are left out: they would take the places of others.
+        // Regions without processes are left out, because the number of regions is bounded.
         self.known.retain(|known| {
             all.contains(&(known.inode, known.name.clone())) && known.cotenant.region().is_inhabited()
         });
-        // The own region gets its place first.
+        // The own region comes first, so that it always gets a place.
         found.sort_by_key(|(_, name)| Some(name.as_os_str()) != own.file_name());
         for (inode, name) in found {
             let is_known = self.known.iter().any(|known| known.inode == inode);

@@ -1,16 +1,16 @@
 //! Replay of the driver's time slicing. It finds the part of the time between two events that was the slice's own.
 //!
-//! Example: two slices run kernels at once, and each measures 10 ms between its events; the GPU has given each 5 ms.
+//! Example: two slices run kernels at once. Each measures 10 ms between its events, but the GPU has worked 5 ms for each.
 //! The slice elects one process. That process reads the busy intervals of all slices of its GPU whose regions lie in
-//! the same directory. It also reads those of other directories: the node agent relays them, or they are in
+//! the same directory. It also reads intervals of slices of other directories: the node agent relays them, or they are in
 //! [locks](gpuslice_region::IntervalLocks) of a library of the driver. It
 //! [replays](gpuslice_policy::compute::attribution::slicing) the driver's time slices, writes the factor by which charges
 //! are multiplied, and settles the difference to earlier charges. If no co-tenant publishes intervals, the process
 //! replays nothing.
 //!
-//! One slice asks NVML for all that see each other: the one whose region has the smallest number. It tells the others by
-//! the source of its time, in its region, or by a lock. If the node agent relays intervals, no slice asks: the agent does, and
-//! writes a word of the region.
+//! Among slices that see each other, one asks NVML: the slice whose region has the smallest number. It passes the answer to the
+//! other slices by the source of its time in its region, or by a lock. If the node agent relays intervals, the agent asks NVML
+//! instead, and writes the answer to a word of each region.
 
 use super::slices::Cotenants;
 use crate::compute::attribution::nvml_schedule::SAMPLER_SILENCE;
@@ -30,7 +30,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Co-tenants that have published nothing for this long count as absent.
 const ABSENT_AFTER: WallTime = WallTime::from_millis(2_000);
-/// Most time that is settled at once: a larger difference is taken for a wrong clock.
+/// Largest time that one step settles. A larger difference is cut, because it is probably the error of a clock.
 const MOST_SETTLED: GpuTime = GpuTime::from_millis(200);
 
 /// The replay of one device. The worker advances it, and the thread that asks NVML reads its sight and writes the programs that
@@ -39,11 +39,11 @@ const MOST_SETTLED: GpuTime = GpuTime::from_millis(200);
 pub(crate) struct SlicingReplay {
     /// `None` while another process of the slice is elected.
     elected: Option<ElectedReplay>,
-    /// Instant at which something is due next.
+    /// Instant at which the next step is due.
     next: Monotonic,
     /// True if co-tenants have published intervals lately.
     has_cotenants: bool,
-    /// True if another slice, or the node agent, asks NVML for this one.
+    /// True if another slice, or the node agent, asks NVML for this slice too.
     listens: bool,
     /// True if NVML has told this slice that programs which publish nothing use the GPU.
     has_found_programs: bool,
@@ -54,8 +54,8 @@ pub(crate) struct SlicingReplay {
 pub(super) enum Sight {
     /// No co-tenant publishes intervals.
     Alone,
-    /// This slice asks NVML for its co-tenants. Their processes that published intervals since the last call: number of the
-    /// slice, and of the process in it.
+    /// This slice asks NVML, also for its co-tenants. The set has the processes of co-tenants that published intervals since the
+    /// last call. Each entry is the number of a slice and the number of a process in it.
     Asks(BTreeSet<(u64, u32)>),
     /// Another slice or the node agent asks.
     Listens,
@@ -68,30 +68,31 @@ struct ElectedReplay {
     elected_at: Monotonic,
     slicing: Slicing,
     split: Split,
-    /// Place up to which the ring of each region has been read, by the number of its slice. 0: the ring of relayed intervals.
+    /// Place up to which this process has read the ring of each region, by the number of its slice. Number 0 is the ring of
+    /// relayed intervals.
     read: BTreeMap<u64, u64>,
-    /// Co-tenants in the directory or with locks that are present: the number of the region, and the instant at which the slice
-    /// last published.
+    /// Present co-tenants, in the directory or by locks: the number of the region, and the instant at which the slice last
+    /// published.
     present: BTreeMap<u64, Monotonic>,
     /// Processes of co-tenants that published since the last question to NVML: number of the region, and of the process in it.
     publishers: BTreeSet<(u64, u32)>,
-    /// True if the co-tenant or the agent that asks NVML tells of programs that publish nothing.
+    /// True if the co-tenant or the agent that asks NVML has reported programs that publish nothing.
     has_heard_of_programs: bool,
     /// Instant at which the agent last relayed an interval.
     relayed_at: Monotonic,
     /// Intervals in locks of a library of the driver. `None`: this process does not use them.
     locks: Option<IntervalLocks>,
-    /// Place up to which the slice's own ring has been published by locks.
+    /// Place up to which this process has published the slice's own ring by locks.
     locked: u64,
     /// Instant at which an interval was last read from a lock.
     locked_at: Monotonic,
-    /// Time that was given back after it had been counted as used.
+    /// Time that was refunded after it had been counted as used. It is subtracted from later counts.
     overcounted: GpuTime,
 }
 
 impl SlicingReplay {
-    /// Returns the slice's sight as of the last step. Takes the publishers out, so that each question to NVML gets those since
-    /// the one before.
+    /// Returns the slice's sight as of the last step. Takes the publishers out, so that each question to NVML gets the publishers
+    /// since the previous question.
     pub(super) fn sight(&mut self) -> Sight {
         let elected = self.elected.as_mut().filter(|_| self.has_cotenants);
         match elected.map(|elected| core::mem::take(&mut elected.publishers)) {
@@ -101,16 +102,16 @@ impl SlicingReplay {
         }
     }
 
-    /// Notes whether NVML tells of programs that publish nothing.
+    /// Notes whether NVML has named programs that publish nothing.
     pub(super) fn set_programs(&mut self, are_there: bool) {
         self.has_found_programs = are_there;
     }
 
-    /// Publishes new intervals of the slice for slices of other directories, if this process is elected. They come at once,
-    /// because this process may sleep when the next step is due.
+    /// Publishes new intervals of the slice for slices of other directories, if this process is elected. It does not wait for the
+    /// next step, because this process may sleep at that time.
     ///
-    /// The lease is renewed before, because another process may have been elected meanwhile. If both published, the others would
-    /// get each interval twice.
+    /// It renews the lease first, because another process may have been elected meanwhile. If both processes published, the other
+    /// slices would get each interval twice.
     pub(super) fn publish(&mut self, slice: &Slice, gpu: SliceDevice) {
         let Some(elected) = &mut self.elected else { return };
         let now = clock::now();
@@ -123,15 +124,15 @@ impl SlicingReplay {
         }
     }
 
-    /// Takes or renews the sampler lease. Returns true if this process has it, and so is the elected one.
+    /// Takes or renews the sampler lease. Returns true if this process has the lease, and so is elected.
     ///
     /// Forgets the replay if another process has the lease, or may have had it since the last call. That process has settled the
-    /// same time. If this one went on with its own state, the slice would be charged or refunded twice. So all threads of the
-    /// process renew the lease here, under the lock of the replays.
+    /// same time. If this process continued with its own state, the slice would be charged or refunded twice. So all threads of
+    /// the process renew the lease here, under the lock of the replays.
     ///
-    /// Another process takes over after 1.5 s without a step. An idle process does none. The silence is that long so that
-    /// processes that work by turns do not take the lease from each other: each would forget time that the other has still to
-    /// settle.
+    /// Another process takes the lease over after 1.5 s without a step. An idle process makes no steps. The time is that long
+    /// because processes may work by turns. If they took the lease from each other at each turn, time would stay unsettled. Each
+    /// new holder begins without the state of the holder before it.
     pub(super) fn renew_lease(&mut self, slice: &Slice, gpu: SliceDevice, now: Monotonic) -> bool {
         let lease = slice.member().renew_sampler_lease(gpu.device, now, SAMPLER_SILENCE);
         if lease != SamplerLease::Kept {
@@ -157,9 +158,9 @@ impl SlicingReplay {
 
     /// Does one step: reads new intervals, replays the time up to which all work is published, and settles it.
     ///
-    /// Without co-tenants the factor is one. Time that was charged by another factor is still settled, because the process that
-    /// wrote the factor may have died together with the co-tenants. After that nothing is settled, but the replay moves on in
-    /// time. Otherwise a co-tenant that comes after an hour would let the replay settle that hour.
+    /// Without co-tenants the factor is one. The step still settles time that was charged by another factor, because the process
+    /// that wrote the factor may have died together with the co-tenants. After that it settles nothing, but the replay still
+    /// advances. Otherwise, if a co-tenant comes after an hour, the next step would settle that whole hour.
     fn step(
         &mut self,
         slice: &Slice,
@@ -212,8 +213,9 @@ impl ElectedReplay {
 
     /// Reads the intervals that all slices have published since the last call.
     ///
-    /// A co-tenant may be seen in three ways, and is counted once. Relayed intervals and those in locks come from the same slices
-    /// of other directories, so locks are read only without the agent. The locks of slices of this directory are left out.
+    /// A co-tenant may be visible in three ways, but its intervals must count once. Relayed intervals and intervals in locks come
+    /// from the same slices of other directories, so the function reads locks only without the agent. It leaves out the locks of
+    /// slices of this directory.
     fn read(&mut self, slice: &Slice, gpu: SliceDevice, cotenants: &mut Cotenants, now: Monotonic) {
         let own = slice.region().path();
         self.present.retain(|_, published_at| is_recent(*published_at, now));
@@ -232,14 +234,15 @@ impl ElectedReplay {
                 self.has_heard_of_programs |= source.is_beside_programs();
             }
         }
-        // All relayed intervals count as one slice, and the agent numbers its contexts. No slice of the directory has the number
-        // 0.
+        // All relayed intervals count as one slice with the number 0, which no slice of the directory has. The agent numbers the
+        // contexts of that slice.
         self.add(slice.region(), gpu.device, (0, Origin::Relayed), false, now);
         if is_recent(self.relayed_at, now) {
             self.has_heard_of_programs = slice.region().has_programs(gpu.device, now);
         }
         self.read_locks(cotenants, now);
-        // The arbiter divides a GPU among the slices of a directory, and the agent among those that it relays.
+        // The arbiter divides a GPU only among the slices of a directory, and the agent only among slices whose intervals it
+        // relays. So nothing divides the GPU with a slice that this process sees by locks.
         if is_recent(self.locked_at, now) && slice.region().limits(gpu.device).sharing.divides() {
             cotenants.warn_if_alone(slice, &Uuid(gpu.uuid), true);
         }
@@ -247,7 +250,7 @@ impl ElectedReplay {
 
     /// Adds the intervals of slices that are neither in the directory nor relayed.
     fn read_locks(&mut self, cotenants: &Cotenants, now: Monotonic) {
-        /// Slices of other directories have numbers above those of the directory's.
+        /// Bit that is set in the numbers of slices of other directories, so that they differ from numbers of this directory.
         const APART: u64 = 1 << 63;
         let Self { slicing, locked_at, locks, relayed_at, present, publishers, .. } = self;
         let Some(open) = locks.as_mut().filter(|_| !is_recent(*relayed_at, now)) else { return };
@@ -263,7 +266,7 @@ impl ElectedReplay {
     }
 
     /// Returns the slice's intervals since the last call, if slices of other directories read its locks. The place in the ring
-    /// moves on in any case: a slice that appears later gets no old intervals.
+    /// advances in any case, so that a slice that appears later gets no old intervals.
     fn unpublished(&mut self, slice: &Slice, gpu: SliceDevice, now: Monotonic) -> Vec<Interval> {
         let new = slice.region().new_intervals(gpu.device, Origin::Slice, &mut self.locked, now);
         let is_read = self.locks.as_ref().is_some_and(IntervalLocks::has_others);
@@ -277,7 +280,7 @@ impl ElectedReplay {
         }
     }
 
-    /// Adds the new intervals of a ring, which are of the slice `id`.
+    /// Adds the new intervals of the ring of slice `id`.
     fn add(
         &mut self,
         region: &Region,
@@ -286,7 +289,7 @@ impl ElectedReplay {
         is_own: bool,
         now: Monotonic,
     ) {
-        // The ring of a region that is met for the first time has old intervals, which are skipped.
+        // The ring of a region has old intervals. At the first reading of a region they are skipped.
         let read = self.read.entry(id).or_insert_with(|| region.interval_head(device, origin));
         for interval in region.new_intervals(device, origin, read, now) {
             self.slicing.add(id, is_own, interval);
@@ -303,8 +306,8 @@ impl ElectedReplay {
 
     /// Returns the number of the region whose slice asks NVML. `None`: the node agent asks.
     ///
-    /// All slices apply the same rule, so they agree without a message. Where the asking slice has ended, none asks until it
-    /// counts as absent, after [`ABSENT_AFTER`].
+    /// All slices apply the same rule, so they agree without a message. If the asking slice has ended, no slice asks until the
+    /// ended slice counts as absent, after [`ABSENT_AFTER`].
     fn asker(&self, slice: &Slice, now: Monotonic) -> Option<u64> {
         let first = self.present.keys().copied().chain([slice.region().file_number()]).min();
         first.filter(|_| !is_recent(self.relayed_at, now))
@@ -322,8 +325,8 @@ impl ElectedReplay {
         }
     }
 
-    /// Returns true if time since the election was charged by another factor than one. False until the replay has reached the
-    /// election: a busy co-tenant has published by then.
+    /// Returns true if time since the election was charged by a factor other than one. Returns false until the replay has reached
+    /// the instant of the election, because by then each busy co-tenant has published.
     fn has_charged_a_part(&self, now: Monotonic) -> bool {
         !self.split.is_whole() && self.published_until(now) > self.elected_at
     }
@@ -333,8 +336,9 @@ impl ElectedReplay {
         is_recent(self.relayed_at, now) || !self.present.is_empty()
     }
 
-    /// Returns the instant up to which all work is published by now. If the replay went further, it would give the time slices of
-    /// work that is published later to other contexts. The relay and the locks take longer than a common directory.
+    /// Returns the instant up to which all slices have published their work. Beyond it the replay would be wrong: it would give
+    /// time slices of unpublished work to other contexts. Intervals by the relay or by locks arrive later than intervals of a
+    /// common directory.
     fn published_until(&self, now: Monotonic) -> Monotonic {
         let behind = if is_recent(self.locked_at, now) {
             LOCKED_DELAY
@@ -348,8 +352,8 @@ impl ElectedReplay {
 
     /// Replays the new intervals, and settles the difference to the charged time.
     ///
-    /// The factor is only a guess for the next charges, and the difference corrects it afterwards. So a wrong factor makes a
-    /// charge late, and the mean does not depend on it. A step covers about 20 ms, so a difference beyond 200 ms is cut.
+    /// The factor is only a guess for the next charges, and the difference corrects it afterwards. So a wrong factor delays a
+    /// part of a charge, and does not change the mean. A step covers about 20 ms, so a difference beyond 200 ms is cut.
     fn settle(&mut self, slice: &Slice, gpu: SliceDevice, now: Monotonic, is_alone: bool) {
         let (member, device) = (slice.member(), gpu.device);
         let to = self.published_until(now);
@@ -370,7 +374,7 @@ impl ElectedReplay {
     }
 }
 
-/// Opens a library of the driver for locks: the first one that can have them.
+/// Opens a library of the driver for locks. It is the first of the driver's libraries that can be opened for this purpose.
 fn interval_locks(slice: &Slice, gpu: SliceDevice) -> Option<IntervalLocks> {
     let open = |path| IntervalLocks::open(path, Uuid(gpu.uuid), slice.region().file_number());
     driver_calls::libraries().find_map(|path| open(path).ok())

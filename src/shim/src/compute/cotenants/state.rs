@@ -15,20 +15,20 @@ use gpuslice_region::Uuid;
 use parking_lot::Mutex;
 use std::path::PathBuf;
 
-/// State about co-tenants. The worker and the thread that asks NVML wait for its locks. If the worker does not run, launching
-/// threads tick in its place, and wait for them, too.
+/// State about co-tenants. The worker and the thread that asks NVML take its locks. If the worker does not run, launching threads
+/// tick in its place, and take the locks too.
 ///
 /// `samplers` is locked before `replays`, and `replays` or `arbiter` before `slices`. The thread that asks NVML holds `samplers`
-/// during the question, and the others for moments only. So the worker goes on while NVML takes long.
+/// during the question, and the other locks only between questions. So the worker continues while NVML takes long.
 #[derive(Debug)]
 pub(crate) struct CotenantState {
     slices: Mutex<Cotenants>,
     arbiter: Mutex<ArbiterClient>,
-    /// By device.
+    /// One replay for each device.
     replays: Mutex<Vec<SlicingReplay>>,
-    /// By device.
+    /// One sampler for each device.
     samplers: Mutex<Vec<ProgramSampler>>,
-    /// True if processes may run at the same time on a GPU, through the daemon of MPS: the driver then gives no time slices.
+    /// True if the daemon of MPS may let processes run at the same time on a GPU. The driver then gives no time slices.
     has_mps: bool,
 }
 
@@ -44,21 +44,21 @@ impl CotenantState {
         }
     }
 
-    /// Replays the time slicing on each device, if that is due. Returns true if NVML may have answers: the programs on a
-    /// device that publish nothing, or the cost of launches that events do not measure.
+    /// Replays the time slicing on each device, if that is due. Returns true if there may be a question to NVML. Such questions
+    /// are about programs that publish nothing, or about the cost of launches that events do not measure.
     pub(crate) fn replay(&self, usage: &UsageState) -> bool {
         let is_measured_by_nvml = usage.nvml_only.iter().any(NvmlOnly::is_waiting);
         if !usage.timing.is_enabled {
             return is_measured_by_nvml;
         }
         let devices = usage.limiters.iter().enumerate();
-        // All devices are replayed, so the first that is not must not end the loop.
+        // `count` visits all devices. `any` would stop at the first device that has a question, and not replay the others.
         let asks = devices.filter(|(at, limiter)| self.replay_device(usage, *at) && limiter.is_pacing(usage));
         asks.count() > 0 || is_measured_by_nvml
     }
 
-    /// Publishes new intervals of the slice for slices of other directories. If another thread has the replays, the next tick
-    /// publishes them.
+    /// Publishes new intervals of the slice for slices of other directories. If another thread holds the lock of the replays, the
+    /// next tick publishes them.
     pub(crate) fn publish(&self, usage: &UsageState) {
         let Some(mut replays) = self.replays.try_lock() else { return };
         for (replay, limiter) in replays.iter_mut().zip(&usage.limiters) {
@@ -67,8 +67,8 @@ impl CotenantState {
     }
 
     /// Replays the time slicing on a device, if that is due. Returns true if this slice asks NVML for the programs that use the
-    /// device. True also where nothing is replayed, and while another thread has the replays: [`ask_nvml`](Self::ask_nvml)
-    /// decides again.
+    /// device. It also returns true if it replays nothing, or if another thread holds the lock of the replays. In these cases
+    /// [`ask_nvml`](Self::ask_nvml) decides again.
     fn replay_device(&self, usage: &UsageState, at: usize) -> bool {
         let (Some(mut replays), Some(limiter)) = (self.replays.try_lock(), usage.limiters.get(at)) else {
             return true;
@@ -77,10 +77,11 @@ impl CotenantState {
         replay.is_none_or(|replay| replay.tick(usage, &usage.sources, limiter.gpu, &self.slices))
     }
 
-    /// Asks NVML which programs use the GPUs, and how long launches take that events do not measure, if that is due.
+    /// Asks NVML two questions, if they are due: which programs use the GPUs, and how much time launches take that events do not
+    /// measure.
     ///
-    /// Called by the thread that asks NVML, and by a ticking thread where that one does not run. The lock of the replays is held
-    /// only between questions. If it were held during one, the worker could publish and replay nothing.
+    /// The thread that asks NVML calls this. If that thread does not run, a ticking thread does. It holds the lock of the replays
+    /// only between questions. If it held the lock during a question, the worker could neither publish nor replay.
     pub(crate) fn ask_nvml(&self, usage: &UsageState) {
         if usage.timing.are_used() {
             usage.by_nvml().for_each(|(nvml_only, gpu)| nvml_only.stop(usage, gpu));
@@ -123,8 +124,8 @@ impl CotenantState {
         }
     }
 
-    /// Tells the slice whether NVML names programs on a device that publish nothing. Beside co-tenants the replay writes the
-    /// source of the time, so this function writes it only without them.
+    /// Tells the slice whether NVML names programs on a device that publish nothing. If there are co-tenants, the replay writes
+    /// the source of the time. So this function writes it only without co-tenants.
     fn tell_programs(&self, usage: &UsageState, at: usize, measured: Measured, has_cotenants: bool) {
         let are_there = measured.source.is_beside_programs();
         if let Some(replay) = self.replays.lock().get_mut(at) {
@@ -137,7 +138,7 @@ impl CotenantState {
         }
     }
 
-    /// Reads the grants of the arbiters, and divides those GPUs whose arbiter leases this process holds. Each process reads the
+    /// Reads the grants of the arbiters, and divides the GPUs whose arbiter leases this process holds. Each process reads the
     /// grants, because the arbiter may be a process of another slice.
     pub(crate) fn arbitrate(&self, usage: &UsageState) {
         usage.limiters.iter().for_each(|limiter| limiter.read_grant(usage));
@@ -149,7 +150,7 @@ impl CotenantState {
         }
     }
 
-    /// Gives the arbiter leases back: this process has nothing to do, and others may be the arbiters.
+    /// Gives the arbiter leases back, because this process has nothing to do. Other processes may become the arbiters.
     pub(crate) fn release_arbiter(&self, usage: &UsageState) {
         if let Some(mut arbiter) = self.arbiter.try_lock() {
             arbiter.release(&usage.limiters);
@@ -168,9 +169,9 @@ impl CotenantState {
     }
 }
 
-/// Returns true if a thread of this process waits for a share in which other slices have a part. Perhaps no other process is left
-/// to be the arbiter. Then the worker keeps ticking although no work is under way. Otherwise the thread would wait by an old
-/// grant although the GPU is idle.
+/// Returns true if a thread of this process waits for a share in which other slices have a part. Then the worker keeps ticking
+/// although no work is under way, because perhaps no other process can be the arbiter. Without an arbiter the thread would wait
+/// by an old grant although the GPU is idle.
 pub(crate) fn needs_arbiter(usage: &UsageState) -> bool {
     usage
         .limiters
@@ -186,7 +187,7 @@ pub(crate) fn tick_interval(usage: &UsageState) -> Duration {
     step.duration()
 }
 
-/// Returns true if the daemon of MPS has its pipes where programs look for them.
+/// Returns true if the pipes of the MPS daemon exist at the place where programs look for them.
 fn has_mps() -> bool {
     let named = std::env::var_os("CUDA_MPS_PIPE_DIRECTORY").map(PathBuf::from);
     named.unwrap_or_else(|| PathBuf::from("/tmp/nvidia-mps")).join("control").exists()

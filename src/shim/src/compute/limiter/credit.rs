@@ -1,7 +1,8 @@
 //! Credit of the whole process on one device, and the lock under which one thread at a time requests more of it.
 //!
-//! Example: two threads run out of credit. One locks, requests GPU time for its process and adds it to the credit. The other
-//! waits until the lock is released, and is woken then. A waiter that is not woken looks again after its own time limit.
+//! Example: two threads have no credit left. The first thread takes the lock, requests GPU time for its process and adds it to
+//! the credit. The second thread sleeps until the first releases the lock and wakes it. A thread without a wake-up looks again
+//! after its own time limit.
 #![allow(
     clippy::disallowed_types,
     reason = "words of this process alone: `region::sync` is for words shared between processes"
@@ -17,19 +18,18 @@ use gpuslice_policy::compute::limiter::lease::{self, Lease};
 use gpuslice_policy::time::{GpuTime, Monotonic, WallTime};
 use parking_lot::{Mutex, MutexGuard};
 
-/// A holder renews its lock each second at least. A holder that has not for this long never came back from its
-/// wait (`longjmp` out of a signal handler). Because it must not block the others, they request without the lock.
+/// Time after which a lock without renewal counts as abandoned. A holder renews its lock each second at least. If it does
+/// not, it never returned from its wait (`longjmp` out of a signal handler). The other threads then request without the lock.
 const ABANDONED: WallTime = WallTime::from_millis(2_000);
-/// Renewal of a lock that no thread holds, or whose holder has not renewed it yet: such a lock is not abandoned.
+/// Value for a lock that no thread holds, or that its holder has not renewed yet. Such a lock is not abandoned.
 const NOT_RENEWED: Monotonic = Monotonic::from_nanos(u64::MAX);
-/// Each 16th request of a process tries whether launches overlap.
+/// Number of requests of which one tries whether launches overlap.
 const TRY_EVERY: u32 = 16;
 
 /// The lock of a process's credit on one device.
 ///
-/// Threads try the mutex and never block in it. They wait on `releases` instead, a futex word. A signal handler may take a
-/// waiting thread out of its wait by `longjmp`. The kernel forgets such a waiter, but the mutex's own queue would still contain
-/// it.
+/// Threads try the mutex and never block in it. They wait on the futex word `releases` instead. A signal handler may leave the
+/// wait of a thread by `longjmp`. The kernel forgets such a waiter, but the mutex's own queue would still contain it.
 #[derive(Debug)]
 pub(crate) struct CreditLock {
     credit: Mutex<ProcessCredit>,
@@ -38,26 +38,26 @@ pub(crate) struct CreditLock {
     renewed_at: TimeWord<Monotonic>,
     /// Number of releases; wraps.
     releases: AtomicU32,
-    /// Number of threads that wait for a release. Too high after a thread has left its wait by `longjmp`: then releases wake in
-    /// vain.
+    /// Number of threads that wait for a release. It is too high after a thread has left its wait by `longjmp`. Then a release
+    /// makes a needless call of the kernel.
     waiters: AtomicU32,
 }
 
 /// GPU time that a process has taken for overlapping launches of any of its threads.
 #[derive(Debug, Default)]
 pub(crate) struct ProcessCredit {
-    /// The time itself.
+    /// The GPU time.
     pub(crate) lease: Lease,
     /// Number of requests that were paid; wraps.
     requests: u32,
-    /// Instant of the last of them.
+    /// Instant at which GPU time was last added.
     added_at: Monotonic,
 }
 
 /// The lock, held. Its drop wakes the next thread that waits.
 #[derive(Debug)]
 pub(crate) struct CreditGuard<'a> {
-    // Fields drop in this order: the thread that is woken finds the lock free.
+    // Fields drop in this order, so the thread that the release wakes finds the mutex free.
     credit: MutexGuard<'a, ProcessCredit>,
     release: Release<'a>,
 }
@@ -77,22 +77,23 @@ impl Default for CreditLock {
 }
 
 impl CreditLock {
-    /// Locks, unless another thread holds it.
+    /// Takes the lock, unless another thread holds it.
     pub(crate) fn try_lock(&self) -> Option<CreditGuard<'_>> {
         self.credit.try_lock().map(|credit| CreditGuard { credit, release: Release(self) })
     }
 
-    /// Locks. Waits for another thread to release it, for `most` at most. None also if a third thread is faster.
+    /// Takes the lock. Waits for another thread to release it, for `most` at most. Returns `None` after that time, or if a third
+    /// thread takes the lock first.
     ///
     /// The order is: read the number of releases, count this waiter, try the lock, sleep while the number is unchanged. The
     /// releasing thread frees the lock, raises the number, and then reads the waiters. If it frees the lock after the try, it
     /// sees the waiter and wakes it. If this thread does not sleep yet, the changed number keeps it awake.
     ///
-    /// If the number were read after the try, a release in between would be missed. The thread would then sleep for all of
-    /// `most`, although the lock is free.
+    /// If the thread read the number after the try, it would miss a release in between. It would then sleep for all of `most`,
+    /// although the lock is free.
     pub(crate) fn try_lock_for(&self, most: Duration) -> Option<CreditGuard<'_>> {
         let releases = self.releases.load(Ordering::SeqCst);
-        // SeqCst: either the thread that releases the lock sees this waiter, or this thread finds it free.
+        // SeqCst: either the thread that releases the lock sees this waiter, or this thread finds the lock free.
         self.waiters.fetch_add(1, Ordering::SeqCst);
         let guard = self.try_lock().or_else(|| {
             futex::wait(&self.releases, releases, most);
@@ -107,15 +108,15 @@ impl CreditLock {
         self.renewed_at.set(now);
     }
 
-    /// Returns true if the holder never came back.
+    /// Returns true if the holder never returned from its wait, as far as its renewals tell.
     pub(crate) fn is_abandoned(&self, now: Monotonic) -> bool {
         now.since(self.renewed_at.get()) >= ABANDONED
     }
 }
 
 impl Drop for CreditGuard<'_> {
-    /// The next holder begins without a renewal: by the one of this holder it could seem abandoned at once. The mutex is released
-    /// afterwards, so this write does not meet a renewal of the next holder.
+    /// Removes this holder's renewal. Otherwise the lock could seem abandoned as soon as the next thread holds it. The mutex is
+    /// released afterwards, so this write cannot overwrite a renewal by the next holder.
     fn drop(&mut self) {
         let Release(lock) = &self.release;
         lock.renewed_at.set(NOT_RENEWED);
@@ -147,10 +148,12 @@ impl DerefMut for CreditGuard<'_> {
 }
 
 impl ProcessCredit {
-    /// Returns the least amount to request so that overlapping launches can go together. `streams`: streams in use on the device.
+    /// Returns the least amount to request so that overlapping launches can go to the driver together. `streams`: number of
+    /// streams in use on the device.
     ///
-    /// Launches that are paid one by one never run side by side, so their estimates never show that they could. So one request in
-    /// [`TRY_EVERY`] pays for a group as a trial. If they do not overlap, the process has taken up to ten launches in advance.
+    /// Launches that are paid one by one never run side by side, so their estimates never show that they could overlap. So one
+    /// request in [`TRY_EVERY`] pays for a group as a trial. If the launches of the group do not overlap, the process has paid
+    /// for up to ten launches in advance.
     pub(crate) fn least_for_overlap(&self, estimate: &Estimate, streams: usize) -> GpuTime {
         if streams < 2 {
             return GpuTime::ZERO;

@@ -1,7 +1,7 @@
 //! Limiter of GPU time on one device, in this process: the queued work, and its bound.
 //!
-//! Example: a share of 50 % lets the process queue 20 ms of predicted work. A launch that would exceed that waits until some of
-//! the work has ended. If a co-tenant with high priority leaves less room, the bound is smaller.
+//! Example: with a share of 50 % the process may queue 20 ms of predicted work. A launch that would exceed this bound waits until
+//! some of the work has ended. If a co-tenant with high priority leaves less room, the bound is smaller.
 #![allow(
     clippy::disallowed_types,
     reason = "words of this process alone: `region::sync` is for words shared between processes"
@@ -23,9 +23,9 @@ use std::os::unix::ffi::OsStrExt;
 
 /// A device and the work that this process has queued on it.
 ///
-/// Launching threads and the worker read and write these atomics without a lock. Each is right by itself, but two of them may be
-/// of different instants. Example: a launch reads the queued time before a batch ends, and the bound after the arbiter's grant
-/// has changed. Such a launch is admitted a moment too early or too late, and the slice pays for it all the same.
+/// Launching threads and the worker read and write these atomics without a lock. Each atomic is right by itself, but two of them
+/// may be of different instants. Example: a launch reads the queued time before a batch ends, and the bound after the arbiter's
+/// grant has changed. Such a launch is admitted a moment too early or too late, but the slice pays for it in any case.
 ///
 /// "Poll" below is a poll of timing events: by the worker, or by a thread that waits and polls in its place.
 #[derive(Debug)]
@@ -34,25 +34,25 @@ pub(crate) struct DeviceLimiter {
     pub(crate) gpu: SliceDevice,
     /// Credit that all threads of the process may spend.
     pub(crate) credit: CreditLock,
-    /// Instant at which a thread last checked that the region is still there. Shared, so that many waiting threads check it as
-    /// seldom as one.
+    /// Instant at which a thread last checked that the region still exists. All threads share the instant, so that many waiting
+    /// threads check as seldom as one thread.
     pub(crate) region_checked_at: TimeWord<Monotonic>,
-    /// Number of batches that have ended, or whose end no thread will see; wraps. A thread without credit reads it again and
-    /// again, and so learns whether work of its process still ends.
+    /// Number of batches that have ended, or whose end no thread will see; wraps. A thread without credit reads it repeatedly, to
+    /// learn whether work of its process still ends.
     pub(crate) completions: AtomicU32,
     /// Streams in use, as of the last poll of events.
     pub(crate) streams: AtomicUsize,
     /// Predicted time of closed batches that have not been seen to end. The thread that closes a batch adds, a poll subtracts.
     /// Each launch reads it.
     pub(crate) queued: TimeWord<GpuTime>,
-    /// Launches of these batches.
+    /// Number of launches in the closed batches that have not been seen to end.
     queued_launches: AtomicU32,
-    /// Instant at which the last of these batches is predicted to end. It is only raised, so it may lie ahead of the GPU.
+    /// Instant at which the last closed batch is predicted to end. Threads only raise it, so it may be later than the real end.
     pub(crate) busy_until: TimeWord<Monotonic>,
     /// True if the GPU was at work on a batch at the last poll of events.
     pub(crate) is_running: AtomicBool,
-    /// GPU time of launches beside other work that go without credit, since the last payment: see [`OverlapDebt`]. A launch that
-    /// the budget of overdrafts then refuses counts too.
+    /// GPU time of launches that were admitted without credit since the last payment, because other work runs beside them: see
+    /// [`OverlapDebt`]. A launch that the budget of overdrafts then refuses counts too.
     ///
     /// [`OverlapDebt`]: gpuslice_policy::compute::limiter::overdraft::OverlapDebt
     pub(crate) overlap_debt: TimeWord<GpuTime>,
@@ -60,7 +60,7 @@ pub(crate) struct DeviceLimiter {
     pub(crate) room: TimeWord<GpuTime>,
     /// True if no other process of the slice uses the device, as of the last request for time. Written by threads that request.
     is_alone: AtomicBool,
-    /// Bound of queued time for short launches. It follows from `room` and `is_alone`, and spares each launch to read both.
+    /// Bound of queued time for short launches. It follows from `room` and `is_alone`, so that a launch reads one word only.
     queue_bound: TimeWord<GpuTime>,
     /// Bound of launches in flight on a stream.
     launch_bound: u32,
@@ -101,24 +101,24 @@ impl DeviceLimiter {
         slice.region().is_paced(self.gpu.device)
     }
 
-    /// Returns true if other slices have a part in the time that this one may use.
+    /// Returns true if this slice divides the device's time with other slices.
     pub(crate) fn is_divided(&self, slice: &Slice) -> bool {
         slice.region().limits(self.gpu.device).sharing.divides()
     }
 
-    /// Returns true if other slices yield to this one.
+    /// Returns true if other slices yield to this slice.
     pub(crate) fn has_priority(&self, slice: &Slice) -> bool {
         let sharing = slice.region().limits(self.gpu.device).sharing;
         sharing.divides() && sharing.priority == Priority::High
     }
 
-    /// Returns true if co-tenants leave less room than usual for queued work: then the slice takes no time in advance.
+    /// Returns true if co-tenants leave less room than usual for queued work. Then the slice takes no GPU time in advance.
     pub(crate) fn must_yield(&self) -> bool {
         self.room.get() < queue_bound::LEAST_BOUND
     }
 
-    /// Reads the room that the arbiter's grant leaves. A grant that is too old is dropped: otherwise a slice would keep the small
-    /// room that a dead arbiter has left it.
+    /// Reads the room from the arbiter's grant. A grant that is too old is dropped: otherwise a slice would keep the small room
+    /// of a grant whose arbiter has died.
     pub(crate) fn read_grant(&self, slice: &Slice) {
         let room = slice.region().expire_grant(self.gpu.device, now).unwrap_or(GpuTime::MAX);
         self.room.set(room);
@@ -131,8 +131,8 @@ impl DeviceLimiter {
         self.update_bound();
     }
 
-    /// Computes the bound from its two words. If two threads do so at once, the later write may rest on an old word. The next
-    /// tick of the worker computes it again, so such a bound holds for about a millisecond.
+    /// Computes the bound from `room` and `is_alone`. If two threads do this at once, the later write may use an old word. The
+    /// next tick of the worker computes the bound again, so a wrong bound holds for about a millisecond.
     fn update_bound(&self) {
         let bound = queue_bound::least(self.room.get(), self.is_alone.load(Ordering::Relaxed));
         self.queue_bound.set(bound);
@@ -145,17 +145,17 @@ impl DeviceLimiter {
 
     /// Returns true if a launch of this cost may follow the work that is queued.
     ///
-    /// It reserves nothing, so several threads may be admitted by the same reading. Open batches do not count either. Both errors
-    /// are bounded: a batch is closed after about 2 ms of work, or 10 ms if its launches are chained, and then counts. An exact
-    /// count would be a word that all threads write in each launch.
+    /// The function reserves nothing, so several threads may be admitted by the same reading. Open batches do not count. Both
+    /// errors are bounded: a batch is closed after about 2 ms of work, or 10 ms if its launches are chained, and then counts. An
+    /// exact count would need a word that all threads write in each launch.
     #[inline]
     pub(crate) fn admits(&self, cost: GpuTime) -> bool {
         let bound = self.queue_bound.get();
         QueuedWork::of(self.queued.get()).admits_within(cost, bound)
     }
 
-    /// Returns true if the driver's queue of a stream is about to be full. The stream has `open` launches in a batch that is not
-    /// closed. It is predicted to be busy for `left`, and its launches to take `each`.
+    /// Returns true if the driver's queue of a stream is about to be full. `open`: number of launches in the stream's open batch.
+    /// `left`: time for which the stream is predicted to be busy. `each`: predicted time of one launch.
     pub(crate) fn is_full(&self, open: u32, left: WallTime, each: WallTime) -> bool {
         let queued = self.queued_launches.load(Ordering::Relaxed).saturating_add(open);
         queue_bound::launches_ahead(queued, left, each) > self.launch_bound
@@ -163,8 +163,8 @@ impl DeviceLimiter {
 
     /// Adds a closed batch to the queue.
     ///
-    /// The usual batch only adds, and the worker publishes the sum at its next tick. In two cases a millisecond is too late: the
-    /// queue was empty, or its bound is reduced.
+    /// Usually the worker publishes the sum at its next tick. In two cases a millisecond is too late: the queue was empty, or its
+    /// bound is reduced.
     pub(crate) fn enqueue(&self, slice: &Slice, batch: &Batch) {
         let before = self.add_to_queue(batch);
         if before.is_zero() || self.has_reduced_bound() {
@@ -178,7 +178,7 @@ impl DeviceLimiter {
         self.queued.add(batch.prepaid())
     }
 
-    /// Notes work that came into an empty queue, or into one with a reduced bound.
+    /// Notes work that came into an empty queue, or into a queue with a reduced bound.
     #[cold]
     #[inline(never)]
     fn note_growth(&self, slice: &Slice, before: GpuTime, prepaid: GpuTime) {
@@ -194,8 +194,8 @@ impl DeviceLimiter {
         }
     }
 
-    /// Sets the instant at which the queue is expected to be empty. It is not raised but replaced, because each ended batch
-    /// corrects it. A wrong value from two threads at once lasts until the next batch is closed or ends.
+    /// Sets the instant at which the queue is expected to be empty. The new value may be earlier, because each ended batch
+    /// corrects it. If two threads set it at once, a wrong value lasts until the next batch is closed or ends.
     fn expect_end(&self, at: Monotonic) {
         self.queue_ends.set(at);
     }
@@ -213,8 +213,8 @@ impl DeviceLimiter {
     /// Notes that a batch ended at `ended`, or that no thread will see its end. `queued`: the batch, if it was still in the
     /// queue.
     ///
-    /// With a reduced bound the expected end is computed anew from the end that was seen. Otherwise errors of the estimates would
-    /// add up. The next launch would then come too late and leave the GPU idle, or so early that others wait for it.
+    /// With a reduced bound the expected end is computed again from the real end of the batch. Otherwise errors of the estimates
+    /// would add up. The next launch would then come too late, so that the GPU is idle, or so early that co-tenants wait for it.
     pub(crate) fn complete(&self, queued: Option<&Batch>, ended: Monotonic) {
         self.completions.fetch_add(1, Ordering::Relaxed);
         let left = queued.map_or_else(|| self.queued.get(), |batch| self.dequeue(batch));
@@ -223,8 +223,8 @@ impl DeviceLimiter {
         }
     }
 
-    /// Takes a batch out of the queue. Returns the predicted time that is left. A batch must be in the queue when this is called:
-    /// `queued_launches` would wrap below 0, and streams could seem full that are not.
+    /// Takes a batch out of the queue. Returns the predicted time that is left. The batch must be in the queue. Otherwise
+    /// `queued_launches` would wrap below 0, and each stream could seem full.
     fn dequeue(&self, batch: &Batch) -> GpuTime {
         self.queued_launches.fetch_sub(batch.launches(), Ordering::Relaxed);
         let by = batch.prepaid();
@@ -252,15 +252,16 @@ impl DeviceLimiter {
 
     /// Notes that a launch of unknown cost has gone to the driver.
     ///
-    /// The region is told under the lock. Otherwise the worker could find no unknown launch, let this thread write, and then
-    /// clear the mark. If the process died then, the launch's time would not be charged to the slice.
+    /// The thread writes the mark in the region under the lock. Otherwise the worker could find no unknown launch, then this
+    /// thread writes the mark, and then the worker clears it. If the process died after that, the launch's time would not be
+    /// charged to the slice.
     pub(crate) fn begin_unknown(&self, slice: &Slice, key: &Key) {
         let mut unknown = self.unknown.lock();
         unknown.add(key);
         slice.member().set_unpredicted(self.gpu.device, true);
     }
 
-    /// Notes that a batch of launches of unknown cost was measured, or will not be.
+    /// Notes that a batch of launches of unknown cost was measured, or that it will not be measured.
     pub(crate) fn finish_unknown(&self, batch: &Batch) {
         batch.parts().for_each(|part| self.unknown.lock().done(&part.key));
     }

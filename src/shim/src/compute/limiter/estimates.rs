@@ -1,10 +1,10 @@
 //! Estimates of the cost of launches, kept for the whole process.
 //!
 //! Each thread keeps copies of the estimates that it uses. A version counts up when an estimate changes, so that a thread sees
-//! without a lock that its copy is old. Several keys have one version, so a thread may read a copy again though nothing changed.
+//! without a lock that its copy is old. Several keys share a version, so a thread may also replace a copy that is not old.
 //!
-//! The thread that polls timing events writes estimates when a batch was measured: usually the worker. Launching threads read
-//! them, and write one only when a key comes to mean other work.
+//! The thread that polls timing events, usually the worker, writes estimates when it has measured a batch. Launching threads read
+//! them. They write an estimate only when a key comes to mean other work.
 #![allow(
     clippy::disallowed_types,
     reason = "words of this process alone: `region::sync` is for words shared between processes"
@@ -28,11 +28,11 @@ const ESTIMATES: usize = 16 << 10;
 /// The table of estimates and their versions.
 #[derive(Debug)]
 pub(crate) struct Estimates {
-    /// Made by the first launch that is paced, because it is large.
+    /// The table is large, so the first paced launch makes it.
     table: OnceBox<Mutex<EstimateTable>>,
-    /// Each counts up whenever an estimate of its keys has changed: after the change, and a reader reads it before the estimate.
+    /// Versions. Each counts up after an estimate of its keys has changed. A reader reads the version before the estimate.
     versions: [AtomicU64; EPOCHS],
-    /// Instant at which one of its keys last came to mean other work.
+    /// For each version: the instant at which one of its keys last came to mean other work.
     invalidated_at: [TimeWord<Monotonic>; EPOCHS],
     /// Number of batches that turned out to have gaps. Each thread's sampler reads it.
     gaps: AtomicU64,
@@ -70,7 +70,7 @@ impl Estimates {
 
     fn bump_version(&self, id: u64) {
         if let Some(version) = self.versions.get(epoch_of(id)) {
-            // Release: a thread that sees the new number sees the estimate.
+            // Release: a thread that sees the new version also sees the new estimate.
             version.fetch_add(1, Ordering::AcqRel);
         }
     }
@@ -78,8 +78,9 @@ impl Estimates {
     /// Notes that a key means other work from now on. Example: the program has updated an executable graph.
     ///
     /// Batches of the former work may still be in flight, and would be learned afterwards. So the instant is kept, and
-    /// [`learn`](Self::learn) compares it with the opening of the batch. The instant is written before the table is locked. So
-    /// a batch that is learned later sees it, and the estimate of one that is learned before is invalidated here.
+    /// [`learn`](Self::learn) compares it with the opening of the batch. This function writes the instant before it locks the
+    /// table. If `learn` locks the table later, it sees the instant. If it locks the table earlier, this function invalidates the
+    /// estimate that it has written.
     pub(crate) fn invalidate(&self, key: &Key) {
         if let Some(invalidated_at) = self.invalidated_at.get(epoch_of(key.id())) {
             invalidated_at.set(now());
@@ -90,8 +91,8 @@ impl Estimates {
         self.bump_version(key.id());
     }
 
-    /// Returns true if a key meant other work when a batch was opened at `opened`. Also true if another key with the same version
-    /// did: then the next measurement replaces an estimate that it could have refined.
+    /// Returns true if a key meant other work when a batch was opened at `opened`. It also returns true if another key with the
+    /// same version did. Then the next measurement replaces the estimate instead of refining it.
     fn was_invalidated(&self, key: &Key, opened: Monotonic) -> bool {
         let invalidated_at = self.invalidated_at.get(epoch_of(key.id()));
         invalidated_at.is_some_and(|invalidated_at| invalidated_at.get() >= opened)
@@ -99,8 +100,8 @@ impl Estimates {
 
     /// Returns the estimate of a key. The thread's cache keeps a copy.
     ///
-    /// The version is read before the table. If it were read afterwards, an estimate that changed in between would be kept under
-    /// the new version. The thread would pay by the old estimate until the next change.
+    /// The thread reads the version before the table. With a later reading, the cache could keep an old estimate under the new
+    /// version, if the estimate changes in between. The thread would then pay by the old estimate until the next change.
     pub(crate) fn look_up(&self, cache: &mut Recent, key: &Key) -> Option<Estimate> {
         let version = self.version(key);
         if let Some(known) = cache.find(key, version) {
@@ -134,7 +135,7 @@ impl Estimates {
                     _ => table.measure_batch(part, &outcome),
                 };
                 if self.was_invalidated(&part.key, opened) {
-                    // The measurement is of the former work: better than nothing, but the next measurement replaces it.
+                    // The measurement is of the former work. It serves as an estimate until the next measurement replaces it.
                     table.invalidate(&part.key);
                 }
                 changed.into_iter().flatten().for_each(|id| self.bump_version(id));

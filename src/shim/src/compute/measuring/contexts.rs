@@ -12,8 +12,8 @@ use parking_lot::Mutex;
 #[derive(Debug, Default)]
 pub(crate) struct ProgramContexts {
     seen: Mutex<ContextCount>,
-    /// True if the program has had one context, which is then the current one. To ask the driver for it costs a tenth of the
-    /// budget of a launch. Written under the lock of `seen`, read by each launch without a lock.
+    /// True if the program has had one context only. Then that context is current, and a launch need not ask the driver for it,
+    /// which costs a tenth of a launch's budget. Written under the lock of `seen`, read by each launch without a lock.
     is_only_one: AtomicBool,
     /// Number of streams and contexts that have ended. Each thread compares it with the number that it saw last.
     ends: AtomicU64,
@@ -33,7 +33,7 @@ impl ProgramContexts {
     /// Notes that the program has this context.
     ///
     /// The count never falls: contexts that end are not subtracted. So after a second context, each launch on a default stream
-    /// asks the driver which context is current. A wrong answer would time the default stream of another context.
+    /// asks the driver which context is current. With the wrong context the library would time another default stream.
     pub(crate) fn add(&self, context: usize) {
         let mut seen = self.seen.lock();
         *seen = match *seen {
@@ -51,11 +51,11 @@ impl ProgramContexts {
         self.is_only_one.load(Ordering::Relaxed)
     }
 
-    /// Counts a stream or a context that has ended: threads look which of their streams are left.
+    /// Counts a stream or a context that has ended. Each thread then checks which of its streams still exist.
     ///
-    /// A caller makes its other changes first, and the release makes them visible to
-    /// [`ends_acquired`](Self::ends_acquired). Example: the pool of the context's events is gone, so the thread records none of
-    /// them.
+    /// A caller makes its other changes first. The release makes them visible to a thread that calls
+    /// [`ends_acquired`](Self::ends_acquired). Example: the caller has removed the pool of the context's events, so that thread
+    /// records none of these events.
     pub(crate) fn count_end(&self) {
         self.ends.fetch_add(1, Ordering::AcqRel);
     }
@@ -67,20 +67,20 @@ impl ProgramContexts {
         self.ends.load(Ordering::Relaxed)
     }
 
-    /// Returns the number of streams and contexts that have ended, and makes visible all that was written before the last end.
+    /// Returns the number of streams and contexts that have ended. The thread also sees all that was written before the last end.
     pub(crate) fn ends_acquired(&self) -> u64 {
         self.ends.load(Ordering::Acquire)
     }
 
-    /// Returns the context whose events time `context`. For a green context it is the primary one, in which the green one runs
-    /// and which lives on.
+    /// Returns the context whose events time `context`. For a green context it is the primary context, in which the green context
+    /// runs. The primary context remains when the green context ends.
     pub(crate) fn event_context(&self, slice: &Slice, context: usize) -> usize {
         if self.are_green_separate.load(Ordering::Acquire) { context } else { slice.owner_of(context) }
     }
 
-    /// Notes that the driver refused an event of the primary context in a green one. From now on each green context is timed by
-    /// its own events. The first call counts an end, so that all threads look their streams up again. Otherwise they would go on
-    /// with events that the driver refuses.
+    /// Notes that the driver refused an event of the primary context in a green context. From now on each green context is timed
+    /// by its own events. The first call counts an end, so that all threads look their streams up again. Otherwise they would
+    /// keep using events that the driver refuses.
     pub(crate) fn separate_green(&self) {
         if !self.are_green_separate.swap(true, Ordering::AcqRel) {
             self.count_end();

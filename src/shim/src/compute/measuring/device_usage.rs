@@ -2,8 +2,8 @@
 //!
 //! A measured batch is an interval on the slice's time line. Other intervals come from the other streams of this
 //! process and from the other processes of the slice. The library charges and learns the part of the batch that no
-//! other interval covers. Example: two streams run for 1 ms side by side. One is charged for the whole time, the other
-//! for nothing.
+//! other interval covers. Example: two streams run for 1 ms side by side. The batch of one stream is charged for the
+//! whole time, and the batch of the other for nothing.
 
 use super::pending_batch::PendingBatch;
 use super::usage::UsageState;
@@ -25,8 +25,8 @@ use gpuslice_region::{Device, INTERVAL_SLOTS, Origin};
 /// The measured time of a device. Reached only under the lock of the meter's state.
 #[derive(Debug)]
 pub(crate) struct DeviceUsage {
-    /// The slice's time line: intervals of this process, and those that it has read from others. A batch is charged for the part
-    /// that is not covered yet.
+    /// The slice's time line: intervals of this process, and intervals that it has read from other processes. A batch is charged
+    /// for the part that is not covered yet.
     union: BusyUnion,
     /// Reads the intervals that the slice's other processes publish.
     reader: RingReader,
@@ -44,7 +44,7 @@ pub(crate) struct DeviceUsage {
 /// The measurement of an ended batch by its events.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct EventReading {
-    /// End of the batch before it in the stream, its start and its end.
+    /// End of the previous batch in the stream, then the start and the end of this batch.
     pub(crate) before: EventTime,
     pub(crate) began: EventTime,
     pub(crate) ended: EventTime,
@@ -70,12 +70,12 @@ impl DeviceUsage {
         }
     }
 
-    /// Charges, settles and learns a batch that has ended. Returns whether its stream may have been idle when the closing event
-    /// passed, because the host was held up.
+    /// Charges, settles and learns a batch that has ended. Returns true if its stream may have been idle when the closing event
+    /// passed, because the host was delayed.
     ///
-    /// The region is written in a fixed order: first that the prepaid time is settled, then the refund. If a process is killed in
-    /// between, the slice loses a refund. In the other order the slice would get it twice, because another process refunds the
-    /// unsettled time of a dead one.
+    /// The thread writes to the region in a fixed order: first that the prepaid time is settled, then the refund. If the process
+    /// is killed in between, the slice loses a refund. In the other order the slice would get the refund twice, because another
+    /// process refunds the unsettled time of a dead process.
     pub(crate) fn settle(
         &mut self,
         usage: &UsageState,
@@ -85,7 +85,7 @@ impl DeviceUsage {
         let Some(device) = usage.device(batch.closed.device) else { return false };
         let EventReading { before, began, ended, offset, cost, is_only } = reading;
         let was_idle = batch.closed.known_idle || event_clock::was_idle(before, began, cost.get());
-        // Compared before this batch moves `own_until`.
+        // The comparison comes before this batch changes `own_until`.
         let is_switched = !batch.closed.is_unknown && self.others_until > self.own_until;
         let opening = match (was_idle, is_switched) {
             (true, true) => Opening::Switched,
@@ -93,7 +93,7 @@ impl DeviceUsage {
             _ => Opening::Busy,
         };
         let verdict = batch.closed.batch.verdict(ended.since(began), opening, cost.get());
-        // Nothing was prepaid for a copy. It is counted, and neither charged nor published.
+        // A copy has no prepaid time. It is counted, and neither charged nor published.
         if batch.closed.is_copy {
             let charged = verdict.length.gpu_if_alone();
             usage.member().count_copied(device, charged);
@@ -104,7 +104,7 @@ impl DeviceUsage {
         override_source(usage, device, Source::Events);
         self.charge_rest(usage, batch, verdict.length.saturating_add(verdict.events), until);
         let now = clock::now();
-        // Work of other streams may have begun since, and is not settled with this batch.
+        // Work of other streams may have begun before `until`, and it is not settled with this batch.
         let settled_until = if is_only { until.min(now) } else { Monotonic::BEGIN };
         usage.member().settled(device, batch.settlement.prepaid(), settled_until);
         usage.member().settle(device, batch.settlement.close(), now);
@@ -112,11 +112,11 @@ impl DeviceUsage {
         usage.member().count_launches(device, batch.closed.batch.launches().into());
         let predicted = batch.closed.batch.predicted();
         let ran = MeasuredBatch { predicted, length: verdict.length, until, after: verdict.after };
-        // If another batch overruns too, a later poll reports it again.
+        // If another batch overruns too, a later poll reports the overrun again.
         if batch.is_overrun {
             usage.member().clear_overrun(device);
         }
-        // The own length of a batch is not known at its first measurement.
+        // Before the first measurement of a kernel the library cannot tell whether its batch was longer than usual.
         let was_blocked = !batch.closed.is_unknown && self.detect_coupling(usage, device, &ran, now);
         let believed = if was_blocked { ran.believed() } else { verdict.length };
         adjust_and_learn(usage, device, batch, verdict, believed);
@@ -125,9 +125,9 @@ impl DeviceUsage {
 
     /// Returns true if a batch waited for a launch on another device. If there is enough evidence, couples the two devices.
     ///
-    /// The driver does not tell that a kernel waits. Two facts together tell it. The batch ran far longer than its estimate, and
-    /// it ended when a throttled launch on the other device was admitted. The caller then teaches the estimates a shorter time.
-    /// Otherwise a collective of 1 ms that waited for 100 ms would move its estimate towards 100 ms.
+    /// The driver does not report that a kernel waits, but two facts together show it. The batch ran far longer than its
+    /// estimate, and it ended when a throttled launch on the other device was admitted. The caller then teaches the estimates a
+    /// shorter time. Otherwise a collective of 1 ms that waited for 100 ms would move its estimate towards 100 ms.
     fn detect_coupling(
         &mut self,
         slice: &Slice,
@@ -145,9 +145,9 @@ impl DeviceUsage {
     /// Charges a batch that still runs, up to a millisecond ago. `began`: its start. `is_only`: no other stream of the
     /// process has work under way.
     ///
-    /// Without this step a kernel that never ends would cost its estimate, and the slice could use the whole GPU. The charge is
-    /// by instants, whose clocks are aligned to about a millisecond. [`charge_rest`](Self::charge_rest) corrects that by lengths
-    /// when the batch ends.
+    /// Without this step a kernel that never ends would cost only its estimate, and the slice could use the whole GPU. The charge
+    /// uses instants, and the clocks of host and GPU are aligned only to about a millisecond. When the batch ends,
+    /// [`charge_rest`](Self::charge_rest) corrects that error by lengths.
     pub(crate) fn charge_running(
         &mut self,
         usage: &UsageState,
@@ -163,26 +163,26 @@ impl DeviceUsage {
         let length = until.since(began);
         let ran =
             MeasuredBatch { predicted: batch.closed.batch.predicted(), length, until, after: WallTime::ZERO };
-        // Reported again while the batch runs on: a report that is not renewed for 5 ms counts as the end of the overrun.
+        // Each poll reports the overrun again. A report that is not renewed for 5 ms counts as the end of the overrun.
         if !batch.closed.is_unknown && ran.may_wait() {
             usage.member().note_overrun(device, now);
             batch.is_overrun = true;
         }
         self.charge(usage, batch, (start, until), true);
-        // All of the step counts as progress, also a part that other intervals cover: the rest is computed from lengths.
+        // The whole step counts as progress, also a part that other intervals cover, because the rest is computed from lengths.
         batch.charged_to = until;
         batch.progress = batch.progress.saturating_add(until.since(start));
         count(usage, device, batch);
         if batch.closed.is_unknown && is_only {
-            // Next to nothing was prepaid. If the process dies, only the time from here on is charged. Work of another stream may
-            // have begun before `until`, so this is not done beside one.
+            // Almost nothing was prepaid. If the process dies, the slice is charged only for the time after `until`. If another
+            // stream has work, that work may have begun before `until`, so this is done only without such a stream.
             usage.member().settled(device, GpuTime::ZERO, until);
         }
     }
 
-    /// Charges the rest of a batch that has ended, or refunds an excess. It uses lengths, not instants, because instants depend
-    /// on how well the two clocks are aligned. Example: 3 ms were charged while the batch ran, and its events are 2.9 ms apart.
-    /// Then 0.1 ms is refunded.
+    /// Charges the rest of a batch that has ended, or refunds an excess. It uses lengths, because the error between the clocks of
+    /// host and GPU changes instants, but not lengths. Example: 3 ms were charged while the batch ran, and its events are 2.9 ms
+    /// apart. Then 0.1 ms is refunded.
     fn charge_rest(
         &mut self,
         usage: &UsageState,
@@ -192,7 +192,7 @@ impl DeviceUsage {
     ) {
         let Some(device) = usage.device(batch.closed.device) else { return };
         let rest = length.saturating_sub(batch.progress);
-        // The batch itself has covered the time before `charged_to`. A rest that began earlier would be charged too little.
+        // The batch's own intervals cover the time before `charged_to`. If the rest began earlier, too little would be charged.
         let start = until.saturating_sub(rest).max(batch.charged_to);
         self.charge(usage, batch, (start, start.saturating_add(rest)), false);
         let source = Measured::of_word(usage.region().measure_source(device)).source;
@@ -205,10 +205,10 @@ impl DeviceUsage {
     /// Publishes an interval, and charges the part of it that no interval on the time line covers. `goes_on`: the batch still
     /// runs.
     ///
-    /// Two processes may publish overlapping intervals at once. The process whose place in the ring comes later reads the other's
-    /// interval first, and is charged only the rest. So it has to wait for a slot that is half written: without that wait both
-    /// would be charged for the overlap. The reader gives up a writer that is dead or stuck, so the wait is short
-    /// (`peer_intervals::SKIP_UNWRITTEN_AFTER`).
+    /// Two processes may publish overlapping intervals at once. The process with the later place in the ring reads the other
+    /// interval before it charges, and is charged only for the rest. So it has to wait while the other slot is half written.
+    /// Without that wait both processes would be charged for the overlap. If the writer is dead or stuck, the reader skips the
+    /// slot after a short time (`peer_intervals::SKIP_UNWRITTEN_AFTER`).
     fn charge(
         &mut self,
         usage: &UsageState,
@@ -219,14 +219,15 @@ impl DeviceUsage {
         let device = usage.device(batch.closed.device).filter(|_| start < end);
         let Some(device) = device else { return };
         let (member, length) = (usage.member(), end.since(start));
-        // Processes that start together run their first kernels side by side. Later kernels do not overlap like these.
+        // Processes that start together run their first kernels side by side. Later kernels do not overlap in the same way, so
+        // first kernels do not count here.
         let add_overlap = |covered| {
             if !batch.closed.is_unknown {
                 member.add_overlap(device, length, covered);
             }
         };
-        // An interval that this process has covered itself, and beside which no other process ran, tells others nothing. Beside
-        // intervals of others it is published: the replay needs to know which contexts had work in flight.
+        // If this process has covered the interval itself and no other process ran beside it, other processes do not need it.
+        // Beside intervals of other processes it is published, because the replay needs all contexts that had work in flight.
         if self.union.is_covered(start, end) && self.beside_until <= start {
             add_overlap(WallTime::ZERO);
             return;
@@ -234,7 +235,7 @@ impl DeviceUsage {
         let context = peer_intervals::context(member.slot(), batch.closed.pool);
         let place = member.publish(device, Interval { start, end, context, goes_on });
         self.own_until = self.own_until.max(end);
-        // Ends: a slot that stays half written is skipped after 2 ms.
+        // The loop ends, because the reader skips a slot that is still half written after 2 ms.
         while !self.read(usage, device, place, clock::now()) {
             std::thread::yield_now();
         }
@@ -244,16 +245,16 @@ impl DeviceUsage {
         member.settle(device, batch.settlement.charge(charge), clock::now());
     }
 
-    /// Adds the intervals of other processes that lie below place `to` of the ring. False: an interval is still being written.
-    /// The caller charges nothing until it is read, because it may cover the same time.
+    /// Adds the intervals of other processes that lie below place `to` of the ring. Returns false if one of them is still being
+    /// written. Then the caller charges nothing yet, because that interval may cover the same time.
     pub(crate) fn read(&mut self, slice: &Slice, device: Device, to: u64, now: Monotonic) -> bool {
         let (own, others, beside) = (self.own_until, &mut self.others_until, &mut self.beside_until);
         let me = slice.member().slot();
         let entry = |slot: u64| {
             let entry = slice.member().interval_at(device, Origin::Slice, slot);
-            // A slot that is half written reads as empty: its end is the beginning of the clock, and changes nothing here.
+            // A half-written slot reads as empty. Its end is then the beginning of the clock, so it does not change the maxima.
             let end = entry.interval.end;
-            // An interval that ends later than all of this process's is another's.
+            // An interval that ends later than all intervals of this process belongs to another process.
             *others = (*others).max(if end > own { end } else { Monotonic::BEGIN });
             *beside = (*beside).max(if entry.interval.is_of(me) { Monotonic::BEGIN } else { end });
             entry
@@ -262,7 +263,7 @@ impl DeviceUsage {
     }
 }
 
-/// Counts the charged time of a batch as used. A refund at its end, of a millisecond at most, is not taken out again.
+/// Counts the charged time of a batch as used. A refund at its end, of a millisecond at most, is not subtracted again.
 fn count(slice: &Slice, device: Device, batch: &mut PendingBatch) {
     let charged = batch.settlement.charged();
     slice.member().count_used(device, charged.saturating_sub(batch.counted));
@@ -280,7 +281,8 @@ fn adjust_and_learn(
     let member = usage.member();
     let own = |length| member.overlap_part(device, length);
     let charged = |length| correction::apply(own(length), member.correction(device));
-    // The first batch of a kernel may contain first batches of other processes. Its length says little, its charge is exact.
+    // The first batch of a kernel may run beside first batches of other processes. Then its length says little about the own
+    // part, but its charge is exact.
     let all = verdict.length.saturating_add(verdict.events);
     let served = if batch.closed.is_unknown { batch.settlement.charged() } else { charged(all) };
     member.adjust_service(device, served, batch.settlement.prepaid());
@@ -288,7 +290,7 @@ fn adjust_and_learn(
     learn(usage, batch, cost, Verdict { length: believed, ..verdict });
 }
 
-/// Updates the estimates, and admits launches of unknown cost that waited for the batch.
+/// Updates the estimates. Launches that waited for the measurement of this batch may continue.
 fn learn(usage: &UsageState, batch: &PendingBatch, cost: MeasuredCost, verdict: Verdict) {
     usage.estimates.learn(&batch.closed.batch, batch.closed.opened, cost, verdict);
     if let Some(limiter) = usage.limiters.get(batch.closed.device).filter(|_| batch.holds_unknown()) {

@@ -1,9 +1,10 @@
 //! Times of a context's events on one time line, and the offset of that line to the monotonic clock.
 //!
-//! The driver gives the time between two events as a 32-bit float of milliseconds. So a batch is timed from a base event of its
-//! context, which is replaced after a second. Example: after an hour such a float has steps of a quarter of a millisecond.
+//! The driver gives the time between two events as a 32-bit float of milliseconds. Such a float is exact only for short times:
+//! after an hour it has steps of a quarter of a millisecond. So a batch is timed from a base event of its context, and the base
+//! is replaced after a second.
 //!
-//! All of this is reached only under the lock of the meter's state.
+//! Only a thread that holds the lock of the meter's state uses these types.
 
 use super::pending_batch::PendingBatch;
 use crate::driver_calls::events::{self, Event, Events};
@@ -24,11 +25,11 @@ pub(crate) struct EventTimes {
     pub(crate) offset: ClockOffset,
 }
 
-/// The lines of all contexts, by their numbers.
+/// The time lines of all contexts, by the contexts' numbers.
 pub(crate) type ContextTimes = BTreeMap<u64, EventTimes>;
 
 impl EventTimes {
-    /// Makes a line whose base is an event that the GPU has passed and that is not recorded again.
+    /// Makes a time line. Its base is an event that the GPU has passed and that no thread records again.
     fn from(event: Event, now: Monotonic) -> Self {
         Self { event, base: EventEpoch::new(now), offset: ClockOffset::default() }
     }
@@ -39,8 +40,9 @@ impl EventTimes {
 
     /// Replaces the base, if that is due, by an event of a batch that the GPU has just passed. The batch gets a spare event.
     ///
-    /// An event that is there already serves, so none is recorded as the base, which would occupy a stream. The distance and the
-    /// spare are taken before anything is changed: if the driver refuses one of them, base and batch stay as they are.
+    /// The batch's event serves as the base, because to record an extra event would occupy a stream. The function gets the
+    /// distance and the spare event before it changes anything. If the driver refuses one of them, base and batch stay as they
+    /// are.
     fn renew(&mut self, pools: &Events, pool: u64, passed: &mut Event, now: Monotonic) -> Result<(), Status> {
         if self.base.is_due(now) {
             let elapsed = events::elapsed(self.event, *passed)?;
@@ -53,7 +55,7 @@ impl EventTimes {
     }
 }
 
-/// Reads the events of a batch that the GPU has passed. False: the batch has not ended.
+/// Reads the events of a batch that the GPU has passed. Returns true if the batch has ended.
 pub(crate) fn read_events(
     batch: &mut PendingBatch,
     pools: &Events,
@@ -76,7 +78,7 @@ fn read_start(batch: &mut PendingBatch, pools: &Events, contexts: &mut ContextTi
             let began = times.get().time(*start)?;
             (times.into_mut(), began)
         }
-        // The first batch of a context gives its start as the base, and so begins at the origin of the line.
+        // The first batch of a context gives its opening event as the base, so it begins at the origin of the line.
         Entry::Vacant(none) => {
             let spare = pools.get(pool)?;
             let times = none.insert(EventTimes::from(*start, now));
@@ -85,17 +87,17 @@ fn read_start(batch: &mut PendingBatch, pools: &Events, contexts: &mut ContextTi
             (times, began)
         }
     };
-    // The GPU passed the event after its record and before this instant, so the two bound the offset.
+    // The GPU passed the event after its record and before this instant, so these two instants bound the offset.
     times.offset.recorded(batch.closed.opened, began);
     times.offset.passed(now, began);
     batch.began = Some(began);
-    // The base is renewed before the end is read: after a long pause the old base would give the end too roughly.
+    // The base is renewed before the end is read: after a long pause the time from the old base would be too coarse.
     times.renew(pools, pool, start, now)?;
     Ok(true)
 }
 
 /// Reads the closing event of a batch, and returns true if the GPU has passed it and the calibration events behind it. A stream
-/// passes its events in order, so the function asks the driver about the last one only.
+/// passes its events in order, so the function asks the driver about the last event only.
 fn read_end(
     batch: &mut PendingBatch,
     pools: &Events,

@@ -1,15 +1,15 @@
 //! Meter: polls the timing events of pending batches, and charges the measured time.
 //!
-//! While work is under way, the worker polls once a millisecond, each stream's batches first in, first out. A batch that has
-//! begun and not ended is charged as it runs.
+//! While work is under way, the worker polls once a millisecond. It visits each stream's batches in their order. A batch that
+//! has begun and not ended is charged while it runs.
 //!
-//! The worker locks the meter's state, and so does a thread that ends a context. A thread that launches does not wait for the
-//! lock: it polls only if the lock is free while the worker is late. If the worker does not run, threads that wait for a batch
-//! tick in its place, and wait for the lock, too. Because the driver may block the worker for long, a thread that ends a context
-//! leaves a note, which the next poll reads.
+//! The worker locks the meter's state. A thread that ends a context locks it too. A thread that launches does not wait for the
+//! lock: if the worker is late, it polls only if the lock is free. If the worker does not run, threads that wait for a batch tick
+//! in its place, and wait for the lock. The driver may block the worker for long. So a thread that ends a context leaves a note,
+//! which the next poll reads.
 //!
-//! The locks of the notes and of the submitted batches are taken after that of the state, and never across a call of the driver.
-//! So a thread that submits a batch waits for moments only.
+//! A thread takes the locks of the notes and of the submitted batches after the lock of the state. It never holds them across a
+//! call of the driver. So a thread that submits a batch waits for a short time only.
 #![allow(
     clippy::disallowed_types,
     reason = "words of this process alone: `region::sync` is for words shared between processes"
@@ -31,12 +31,11 @@ use gpuslice_region::Origin;
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
 
-/// Time for which a stream's last event is kept after its work has ended.
+/// Time for which the meter keeps the end of a stream's last batch after the stream's work has ended.
 const REMEMBERED: WallTime = WallTime::from_millis(1_000);
 /// Time for which a call that may end a context waits for a poll to end.
 const POLL_ENDS: Duration = Duration::from_secs(2);
-/// Time for which the same call waits after the driver has ended the context. A poll that the driver does not block ends within
-/// that.
+/// Time for which a call that has ended a context waits for a poll to end. A poll that the driver does not block is shorter.
 const AFTER_END: Duration = Duration::from_millis(10);
 /// Time for which a stream counts as in use.
 const IN_USE: WallTime = WallTime::from_millis(100);
@@ -55,8 +54,8 @@ pub(crate) struct Meter {
 /// Notes of threads that end contexts or load code into them, by the contexts' numbers.
 #[derive(Debug, Default)]
 struct ContextNotes {
-    /// Contexts that may be ending, or into which code is loaded: their events are not polled. A context is listed once for each
-    /// such call.
+    /// Contexts that may be ending, or into which code is loaded. No thread polls their events. The list has a context once for
+    /// each such call.
     suspended: Vec<u64>,
     /// Contexts that have ended, for the next poll.
     ended: Vec<u64>,
@@ -64,7 +63,7 @@ struct ContextNotes {
 
 #[derive(Debug, Default)]
 struct MeterState {
-    /// By the number of the stream, in the order in which they were submitted.
+    /// Batches of each stream, by the stream's number, in the order in which they were submitted.
     streams: BTreeMap<u64, StreamQueue>,
     contexts: ContextTimes,
     devices: Vec<DeviceUsage>,
@@ -77,18 +76,18 @@ impl Meter {
         self.numbers.fetch_add(1, Ordering::Relaxed).saturating_add(1)
     }
 
-    /// Takes a batch that was closed.
+    /// Adds a closed batch, for the next poll.
     pub(crate) fn submit(&self, batch: PendingBatch) {
         self.submitted.lock().push(batch);
     }
 
-    /// Polls the events of pending batches, after a poll of another thread if there is one. Returns the number of batches that
-    /// have ended, and of streams that were just found to wait for something other than the GPU.
+    /// Polls the events of pending batches. If another thread polls, it waits for the end of that poll first. Returns the number
+    /// of batches that have ended, plus the number of streams that this poll found to wait for something other than the GPU.
     pub(crate) fn poll_events(&self, usage: &UsageState) -> usize {
         self.poll_locked(self.state.lock(), usage)
     }
 
-    /// Polls like [`poll_events`](Self::poll_events), unless another thread polls: then returns 0.
+    /// Polls like [`poll_events`](Self::poll_events). If another thread polls, returns 0 at once.
     pub(crate) fn try_poll_events(&self, usage: &UsageState) -> usize {
         self.state.try_lock().map_or(0, |state| self.poll_locked(state, usage))
     }
@@ -98,15 +97,15 @@ impl Meter {
         state.poll(usage, self)
     }
 
-    /// Notes that a context is about to end: its events are polled once more, and then not until
-    /// [`resume_context`](Self::resume_context).
+    /// Notes that a context is about to end. This thread polls the context's events once more. After that no thread polls them
+    /// until [`resume_context`](Self::resume_context).
     ///
-    /// The last poll measures batches that have ended, because afterwards their events are gone. The note is written before the
-    /// lock is released, so no poll begins in between. Otherwise the worker could be inside the driver with an event that the
-    /// driver destroys.
+    /// The last poll measures batches that have ended, because afterwards their events are gone. The thread writes the note
+    /// before it releases the lock, so no poll begins in between. Otherwise the worker could be inside the driver with an event
+    /// that the driver destroys.
     ///
-    /// The wait is bounded, because the driver may block the polling thread for long. After that time the note alone protects:
-    /// the running poll leaves out streams that it has not reached yet.
+    /// The wait is bounded, because the driver may block the polling thread for long. After that time only the note protects the
+    /// events: the running poll skips streams of the context that it has not reached yet.
     pub(crate) fn suspend_context(&self, usage: &UsageState, pool: u64) {
         let state = self.lock_state(usage, POLL_ENDS);
         let state = state.map(|mut state| {
@@ -118,9 +117,10 @@ impl Meter {
         drop(state);
     }
 
-    /// Notes that a suspended context has ended, or lives on. Its batches are then left unmeasured, or polled again.
+    /// Notes that the call that suspended a context has returned. If the context `has_ended`, its batches are left unmeasured.
+    /// Otherwise they are polled again.
     ///
-    /// If the context has ended, its pool of events was removed before this call. So a poll between the two notes finds no
+    /// If the context has ended, its pool of events was removed before this call. So a poll between the two notes below finds no
     /// context for the stream, and gives up the batch.
     pub(crate) fn resume_context(&self, usage: &UsageState, pool: u64, has_ended: bool) {
         self.unsuspend(pool);
@@ -128,14 +128,14 @@ impl Meter {
             return;
         }
         self.notes.lock().ended.push(pool);
-        // At once if possible, because the process may end before the next poll.
+        // This thread handles the note itself if possible, because the process may end before the next poll.
         if let Some(mut state) = self.lock_state(usage, AFTER_END) {
             state.receive(usage, self);
         }
     }
 
-    /// Waits for a poll to end, `most` at most: the driver may block it while code is loaded. Does not wait while the process
-    /// ends.
+    /// Locks the state. Waits for the end of a poll, for `most` at most, because the driver may block the poll while code is
+    /// loaded. Does not wait while the process ends.
     fn lock_state(&self, usage: &UsageState, most: Duration) -> Option<MutexGuard<'_, MeterState>> {
         let most = if usage.worker.is_ending() { Duration::ZERO } else { most };
         self.state.try_lock_for(most)
@@ -160,14 +160,14 @@ impl Meter {
         }
     }
 
-    /// Returns true if a context may be ending, or code is loaded into it: a call of the driver for one of its events may block
-    /// for as long as the GPU works.
+    /// Returns true if a context may be ending, or if code is loaded into it. Then a call of the driver for an event of the
+    /// context may block until the GPU's queue is empty.
     pub(crate) fn is_suspended(&self, pool: u64) -> bool {
         self.notes.lock().suspended.contains(&pool)
     }
 }
 
-/// A call that loads code into a context, whose events are not polled meanwhile.
+/// A call that loads code into a context. No thread polls the context's events until this value is dropped.
 #[derive(Debug)]
 pub(crate) struct CodeLoad {
     meter: &'static Meter,
@@ -183,8 +183,8 @@ impl Drop for CodeLoad {
 impl MeterState {
     /// Takes over the batches that were submitted, and the notes about contexts.
     fn receive(&mut self, usage: &UsageState, meter: &Meter) {
-        // The notes are taken first, so that a batch that was submitted before its context ended is among the batches taken
-        // over. In the other order such a batch could arrive after its context's end was handled.
+        // The notes are taken before the batches. So if a batch was submitted before its context ended, this call receives the
+        // batch before it handles the end. In the other order such a batch could arrive after the end was handled.
         let ended = core::mem::take(&mut meter.notes.lock().ended);
         while self.devices.len() < usage.limiters.len() {
             let device = usage.device(self.devices.len());
@@ -199,9 +199,10 @@ impl MeterState {
         }
     }
 
-    /// Reads the events of all streams, then charges the measured time. First all intervals that other processes of the slice
-    /// have published must be on the time line, because they may cover a part of it. If one is half written, this poll does
-    /// nothing and the next one tries again. After 2 ms the reader skips it, so a dead writer holds up no poll for longer.
+    /// Reads the events of all streams, then charges the measured time. Before that, it reads all intervals that other processes
+    /// of the slice have published, because they may cover a part of the measured time. If an interval is half written, this poll
+    /// does nothing and the next poll tries again. After 2 ms the reader skips such an interval, so a dead writer delays polls
+    /// for 2 ms at most.
     fn poll(&mut self, usage: &UsageState, meter: &Meter) -> usize {
         if !self.read_others(usage) {
             return 0;
@@ -212,7 +213,7 @@ impl MeterState {
         count
     }
 
-    /// Returns true if all intervals that other processes of the slice have published are on the lines of time.
+    /// Adds the intervals that other processes of the slice have published to the time lines. Returns true if none is missing.
     fn read_others(&mut self, usage: &UsageState) -> bool {
         let now = clock::now();
         self.devices.iter_mut().zip(&usage.limiters).all(|(device, limiter)| {
@@ -233,7 +234,7 @@ impl MeterState {
             let context = usage.timing.pools.context_of(pool);
             let read = context.and_then(|context| within(context, read));
             if let Err(code) = read.unwrap_or(Err(status::INVALID_CONTEXT)) {
-                // The next poll would fail at the same batch, and no batch behind it would be read.
+                // Without this the next poll would fail at the same batch, and read no batch behind it.
                 usage.timing.fail(code);
                 queue.give_up_first();
             }
@@ -243,8 +244,8 @@ impl MeterState {
 
     fn charge(&mut self, usage: &UsageState) -> usize {
         let Self { streams, contexts, devices, event_cost } = self;
-        // Streams that still have batches, the present one included. A stream whose last batch ends here counts no more for those
-        // that follow.
+        // Number of streams that still have batches, the stream of the present pass included. A stream whose last batch ends in
+        // its pass does not count in later passes.
         let mut others = streams.values().filter(|queue| !queue.is_empty()).count();
         let mut count = 0_usize;
         for queue in streams.values_mut().filter(|queue| !queue.is_empty()) {
@@ -254,8 +255,8 @@ impl MeterState {
         count
     }
 
-    /// Forgets streams that had no work for [`REMEMBERED`], and tells the limiters how many are in use. A stream is kept for a
-    /// while, because the end of its last batch tells whether it was idle before the next one.
+    /// Forgets streams that had no work for [`REMEMBERED`], and writes the number of used streams into the limiters. The meter
+    /// keeps a stream for a while, because the end of its last batch tells whether the stream was idle before the next batch.
     fn forget_idle(&mut self, usage: &UsageState) {
         let now = clock::now();
         self.streams.retain(|_, queue| {
@@ -270,8 +271,8 @@ impl MeterState {
         }
     }
 
-    /// Drops the time line and the batches of a context that has ended. Batches that are submitted later find no context in
-    /// [`read_events`](Self::read_events), and are given up there.
+    /// Drops the time line and the batches of a context that has ended. For batches that are submitted later,
+    /// [`read_events`](Self::read_events) finds no context, and gives them up.
     fn end_context(&mut self, usage: &UsageState, pool: u64) {
         self.contexts.remove(&pool);
         for queue in self.streams.values_mut().filter(|queue| queue.pool() == Some(pool)) {

@@ -1,6 +1,6 @@
 //! Signals between the worker and the thread that asks NVML.
 //!
-//! The thread itself is in `worker`, which imports all folders below it.
+//! The code of the thread is in the folder `worker`, which may import this folder.
 #![allow(
     clippy::disallowed_types,
     reason = "words of this process alone: `region::sync` is for words shared between processes"
@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 pub(crate) struct NvmlSignal {
     /// Whether the thread runs.
     pub(crate) status: WorkerStatus,
-    /// Locked by the thread while it may be inside NVML. The exit of the process takes the lock and keeps it.
+    /// The thread holds this lock while it may be inside NVML. The exit of the process takes the lock and keeps it.
     pub(crate) question_lock: Mutex<()>,
     /// Set by a tick, and cleared by the thread before it asks.
     wanted: AtomicBool,
@@ -25,15 +25,15 @@ pub(crate) struct NvmlSignal {
 }
 
 impl NvmlSignal {
-    /// Notes that the worker wants answers, and wakes the thread if it sleeps. The wake has a full fence behind the store. So
-    /// either the thread sees the word before it sleeps, or this call sees that it sleeps.
+    /// Notes that the worker wants answers, and wakes the thread if it sleeps. The wake executes a full fence after the store. So
+    /// either the thread sees the word before it sleeps, or this call sees that the thread sleeps.
     pub(crate) fn want(&self) {
         self.wanted.store(true, Ordering::Relaxed);
         self.parking.wake();
     }
 
-    /// Returns true if the worker has wanted answers since the last call. The word is cleared before the question: a request that
-    /// comes during the question leads to another one.
+    /// Returns true if the worker has wanted answers since the last call. The caller clears the word before its question. So a
+    /// request during the question leads to another question.
     pub(crate) fn take_want(&self) -> bool {
         self.wanted.swap(false, Ordering::Relaxed)
     }

@@ -12,24 +12,24 @@ use gpuslice_policy::time::{GpuTime, Monotonic, WallTime};
 pub(crate) struct ClosedBatch {
     /// Number of the thread's use of the stream: batches with the same number end in order.
     pub(crate) stream: u64,
-    /// Number of the context whose events time it.
+    /// Number of the context whose events time the batch.
     pub(crate) pool: u64,
     /// Device, as a place among the limiters.
     pub(crate) device: usize,
     pub(crate) batch: Batch,
-    /// Recorded before the first launch.
+    /// Event before the first launch.
     pub(crate) start: Event,
-    /// Recorded behind the last launch.
+    /// Event behind the last launch.
     pub(crate) end: Event,
-    /// Events recorded right behind the end, by the first batch of a context: they measure the cost of an event.
+    /// Events right behind the end, which measure the cost of an event. Only the first batch of a context has them.
     pub(crate) calibration: Vec<Event>,
-    /// Instant at which the start was recorded.
+    /// Instant at which the opening event was recorded.
     pub(crate) opened: Monotonic,
-    /// True if the host had waited for the stream before.
+    /// True if the host had waited for the stream before the batch was opened.
     pub(crate) known_idle: bool,
-    /// True if it is a launch of unknown cost.
+    /// True if the batch is one launch of unknown cost.
     pub(crate) is_unknown: bool,
-    /// True if it is a copy that is not paid for.
+    /// True if the batch is a copy that is not paid for.
     pub(crate) is_copy: bool,
 }
 
@@ -40,22 +40,23 @@ pub(crate) struct PendingBatch {
     pub(crate) closed: ClosedBatch,
     /// True if its predicted time counts as queued. False while its stream waits for something other than the GPU.
     is_queued: bool,
-    /// True if launches of unknown cost may have to wait for it. Once false it stays false, because the limiter has then counted
-    /// its launches as finished.
+    /// True if launches of unknown cost may have to wait for the batch. Once false it stays false, because the limiter has then
+    /// counted the batch's launches as finished.
     is_awaited: bool,
-    /// Time of the start event; none before the GPU has passed it.
+    /// Time of the opening event; `None` before a poll has seen that the GPU has passed it.
     pub(crate) began: Option<EventTime>,
-    /// Time of the end event; none before the GPU has passed it, the beginning of the time line if the batch was given up.
+    /// Time of the closing event; `None` before a poll has seen that the GPU has passed it. The beginning of the time line if the
+    /// batch was given up.
     pub(crate) ended: Option<EventTime>,
     is_given_up: bool,
-    /// True if the region was told that the batch runs for far longer than predicted.
+    /// True if this process has noted in the region that the batch runs for far longer than predicted.
     pub(crate) is_overrun: bool,
     pub(crate) settlement: Settlement,
-    /// Instant up to which it has been charged while it ran. The next charge begins there.
+    /// Instant up to which the batch has been charged while it ran. The next charge begins there.
     pub(crate) charged_to: Monotonic,
     /// Part of its time that has been charged, or that other intervals had covered.
     pub(crate) progress: WallTime,
-    /// Part of the bill that was counted as used.
+    /// Part of the charged time that was counted as used.
     pub(crate) counted: GpuTime,
 }
 
@@ -77,14 +78,14 @@ impl PendingBatch {
         }
     }
 
-    /// Leaves the batch unmeasured: its prepaid time stands.
+    /// Leaves the batch unmeasured. Its prepaid time stays charged.
     pub(crate) fn leave_unmeasured(&self, usage: &UsageState) {
         if !self.closed.is_copy {
             usage.leave_unmeasured(self.closed.device, &self.closed.batch, self.holds_unknown());
         }
     }
 
-    /// Returns true if launches of unknown cost wait until it has been measured.
+    /// Returns true if launches of unknown cost wait until the batch has been measured.
     pub(crate) fn holds_unknown(&self) -> bool {
         self.closed.is_unknown && self.is_awaited
     }
@@ -97,11 +98,11 @@ impl PendingBatch {
         usage.end_work();
     }
 
-    /// Lets no launch wait for the batch any more; it is still measured when it ends. Returns true if launches may have waited
-    /// until now.
+    /// Stops counting the batch as queued, so that no launch waits for it. The meter still measures the batch when it ends.
+    /// Returns true if launches may have waited until now.
     ///
     /// Example: the batch waits for a host callback, which waits for a lock that a launching thread holds. If that thread waited
-    /// for the batch, neither would go on.
+    /// for the batch, neither of them would ever continue.
     pub(crate) fn mark_blocked(&mut self, usage: &UsageState) -> bool {
         let holds_unknown = self.holds_unknown();
         if !core::mem::take(&mut self.is_queued) {
@@ -114,8 +115,8 @@ impl PendingBatch {
         true
     }
 
-    /// Counts the batch as queued again, because the event that it waited for has come. Launches of unknown cost do not wait for
-    /// it again: a second end of their wait would be counted for other launches.
+    /// Counts the batch as queued again, because its stream moves again. Launches of unknown cost do not wait for it again. The
+    /// limiter has counted its launches as finished, and a second count would finish other launches.
     pub(crate) fn requeue(&mut self, usage: &UsageState) {
         if !core::mem::replace(&mut self.is_queued, true)
             && let Some(limiter) = usage.limiters.get(self.closed.device)
@@ -124,8 +125,8 @@ impl PendingBatch {
         }
     }
 
-    /// Gives the batch up because its events fail: it counts as ended and is not measured. Its end gets a mark that is no time of
-    /// the line, so that the queue goes on with the batches behind it.
+    /// Gives the batch up because its events fail: it counts as ended and is not measured. `ended` gets a value that is no time
+    /// of an event, so that the queue continues with the batches behind it.
     pub(crate) fn give_up(&mut self) {
         (self.is_given_up, self.ended) = (true, Some(EventTime::BEGIN));
     }

@@ -29,9 +29,9 @@ impl MeasuringState {
 
     /// Hands a closed batch to the meter, and wakes the worker.
     ///
-    /// The batch is counted before the meter gets it. Otherwise another thread could poll its end first: the subtraction would
-    /// stop at zero, and the later addition would stay in the queue for good. The wake comes last, so that a worker about to
-    /// sleep sees the count.
+    /// The batch is counted before the meter gets it. Otherwise another thread could poll its end and subtract it first. The
+    /// subtraction would stop at zero, and the later addition would stay in the queue for ever. The wake comes last, so that a
+    /// worker that is about to sleep sees the count.
     pub(crate) fn submit(&self, batch: ClosedBatch) {
         if let Some(limiter) = self.limiters.get(batch.device) {
             limiter.enqueue(self, &batch.batch);

@@ -1,4 +1,4 @@
-//! Pending batches of one stream, as one thread closed them: first in, first out.
+//! Pending batches that one thread has closed on one stream, in their order.
 
 use super::device_usage::{DeviceUsage, EventReading};
 use super::event_times::{ContextTimes, read_events};
@@ -11,19 +11,19 @@ use gpuslice_policy::compute::measuring::event_clock::{EventCost, EventTime};
 use gpuslice_policy::time::{Monotonic, WallTime};
 use std::collections::VecDeque;
 
-/// Pending batches of a stream, and the state of the last ones.
+/// Pending batches of a stream, and the state of the stream as of the last poll.
 #[derive(Debug, Default)]
 pub(crate) struct StreamQueue {
     batches: VecDeque<PendingBatch>,
     /// End of the last batch, on the context's time line. If it is the beginning of the line, the next batch counts as begun on
     /// an empty stream.
     last_end: EventTime,
-    /// Instant since which the queue is empty; none while it is not.
+    /// Instant since which the queue is empty; `None` while it has batches.
     empty_since: Option<Monotonic>,
     pub(crate) device: usize,
-    /// Instant at which a batch was last seen to run or to end, or came into the empty queue.
+    /// Instant at which a poll last saw a batch begin or end, or at which a batch came into the empty queue.
     moved_at: Monotonic,
-    /// True if the stream waits for something other than the GPU, as far as its polls tell.
+    /// True if the stream waits for something other than the GPU, as far as polls can tell.
     is_blocked: bool,
     /// True if the GPU was at work on the first batch at the last poll.
     has_begun: bool,
@@ -78,15 +78,15 @@ impl StreamQueue {
         Ok(())
     }
 
-    /// Gives up the first batch that has not ended, because its events could not be read and all batches behind it would wait for
-    /// it. One batch is given up for each failure: an error may concern one event, and the others may still be read.
+    /// Gives up the first batch that has not ended. Its events could not be read, and all batches behind it would wait for it.
+    /// Each failure gives up one batch only: an error may concern one event, and other events may still be readable.
     pub(crate) fn give_up_first(&mut self) {
         let first = self.batches.iter_mut().find(|batch| batch.ended.is_none());
         first.into_iter().for_each(PendingBatch::give_up);
     }
 
-    /// Charges the batches that have ended, and the running one up to now. `is_only`: no other stream has batches. Returns how
-    /// many have ended, and 1 more if launches do not wait for the stream any longer.
+    /// Charges the batches that have ended, and the running batch up to now. `is_only`: no other stream has batches. Returns the
+    /// number of batches that have ended. Adds 1 if this call has found that launches must not wait for the stream.
     ///
     /// Only the first batch that has not ended is charged as running, because the batches behind it have not begun.
     pub(crate) fn charge(
@@ -115,7 +115,7 @@ impl StreamQueue {
                     let before = core::mem::replace(&mut self.last_end, ended);
                     let reading = EventReading { before, began, ended, offset, cost, is_only };
                     if device.settle(usage, &mut batch, reading) {
-                        // The stream may have been idle there, so this end does not tell that the next batch follows at once.
+                        // The stream may have been idle at this end. So it does not show that the next batch follows at once.
                         self.last_end = EventTime::BEGIN;
                     }
                 }
@@ -133,9 +133,9 @@ impl StreamQueue {
     /// Marks the batches as blocked while the stream waits for something other than the GPU, and queues them again when the wait
     /// is over. Returns true if launches may have waited for them until now.
     ///
-    /// The GPU does not tell that a stream waits, for example for a host callback. So a stream counts as waiting if it has not
-    /// moved for [`queue_bound::MOST_BOUND`] plus the predicted time of its running batch. Its work may wait for the very launch
-    /// that waits for it. The risk is a batch that is only slow: then more than the bound is queued.
+    /// The driver does not report that a stream waits, for example for a host callback. So a stream counts as waiting if no batch
+    /// has begun or ended for [`queue_bound::MOST_BOUND`] plus the predicted time of its running batch. Its work may wait for the
+    /// very launch that waits for this work. If the batch is only slow, more work than the bound is queued.
     fn update_blocked(&mut self, usage: &UsageState, has_moved: bool) -> bool {
         let is_running = self.is_running();
         let Some(front) = self.batches.front() else { return false };
@@ -153,7 +153,7 @@ impl StreamQueue {
         if now.since(self.moved_at) < queue_bound::MOST_BOUND.wall_if_alone().saturating_add(predicted) {
             return false;
         }
-        // Marked at each poll, for batches that were submitted since the last one.
+        // Each poll marks all batches, because some may have been submitted since the last poll.
         self.is_blocked = true;
         let mut any = false;
         for batch in &mut self.batches {
@@ -162,8 +162,8 @@ impl StreamQueue {
         any
     }
 
-    /// Drops all batches unmeasured, because the context of the first batch has ended. Their events ended with it, and do not go
-    /// back to a pool. The end of the last batch is forgotten, because another context has another time line.
+    /// Drops all batches unmeasured, because the context of the first batch has ended. Their events ended with the context, so
+    /// they do not go back to a pool. The end of the last batch is forgotten, because another context has another time line.
     pub(crate) fn end_context(&mut self, usage: &UsageState) {
         for batch in self.batches.drain(..) {
             batch.leave_unmeasured(usage);

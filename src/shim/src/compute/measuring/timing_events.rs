@@ -1,8 +1,8 @@
 //! Timing events of this process: the choice to use them, and the reaction to an event that fails.
 //!
 //! Example: `cuEventRecord` fails because the program has destroyed its context. Other contexts are not affected, so
-//! events stay in use. A failure of another kind stops events for a second, in which launches are charged by estimates
-//! and NVML.
+//! the library keeps using events. After a failure of another kind it uses no events for a second, and charges launches
+//! by estimates and NVML.
 #![allow(
     clippy::disallowed_types,
     reason = "words of this process alone: `region::sync` is for words shared between processes"
@@ -17,7 +17,7 @@ use gpuslice_driver::types::{Status, status};
 use gpuslice_policy::config::LogLevel;
 use gpuslice_policy::time::{Monotonic, WallTime};
 
-/// After a failure no event is used for this long.
+/// Time for which the library uses no events after a failure.
 const AFTER_FAILURE: WallTime = WallTime::from_millis(1_000);
 
 /// `CUDA_ERROR_DEINITIALIZED`: the process ends.
@@ -26,8 +26,8 @@ const DEINITIALIZED: Status = 4;
 const DESTROYED: Status = 709;
 /// `CUDA_ERROR_INVALID_HANDLE`: the stream has ended.
 const NO_SUCH_STREAM: Status = 400;
-/// From `CUDA_ERROR_ILLEGAL_ADDRESS` to `CUDA_ERROR_LAUNCH_FAILED`: a kernel has broken its context, in which every call
-/// fails from then on. Other contexts go on.
+/// From `CUDA_ERROR_ILLEGAL_ADDRESS` to `CUDA_ERROR_LAUNCH_FAILED`: a kernel has broken its context, and every later call
+/// in that context fails. Other contexts still work.
 const BROKEN: [Status; 9] = [700, 702, 710, 714, 715, 716, 717, 718, 719];
 
 /// State of the timing events.
@@ -42,8 +42,7 @@ pub(crate) struct TimingEvents {
     /// Instant of the last failure; the beginning of the clock before the first. Any thread that uses events writes it.
     failed_at: TimeWord<Monotonic>,
     has_warned: AtomicBool,
-    /// Time for which an event occupies its stream; none before that was measured. Written at each poll, read by launching
-    /// threads.
+    /// Time for which an event occupies its stream; zero before it was measured. Each poll writes it, launching threads read it.
     cost: TimeWord<WallTime>,
 }
 
@@ -81,8 +80,9 @@ impl TimingEvents {
         self.cost.set(cost);
     }
 
-    /// Notes that an event could not be made, recorded or read. A status that concerns one stream, one context or the process's
-    /// end stops nothing. Otherwise a program that destroys contexts in a loop would never be measured by events.
+    /// Notes that an event could not be made, recorded or read. The library keeps using events if the status concerns only one
+    /// stream, one context, or the end of the process. Otherwise events would never measure a program that destroys contexts in a
+    /// loop.
     pub(crate) fn fail(&self, code: Status) {
         let is_of_one =
             matches!(code, status::INVALID_CONTEXT | status::CAPTURE_INVALIDATED | NO_SUCH_STREAM)
@@ -100,7 +100,7 @@ impl TimingEvents {
     }
 }
 
-/// Returns true if the program has asked the driver to block in each launch, which a developer does to find a fault.
+/// Returns true if `CUDA_LAUNCH_BLOCKING` asks the driver to block in each launch. Developers set it to find a fault.
 fn launches_block() -> bool {
     std::env::var_os("CUDA_LAUNCH_BLOCKING").is_some_and(|value| !value.is_empty() && value != "0")
 }

@@ -22,11 +22,11 @@ use gpuslice_policy::compute::measuring::batch::Batch;
 use gpuslice_policy::time::{GpuTime, Monotonic, WallTime};
 use gpuslice_region::Device;
 
-/// Part of the state of GPU time that needs no meter.
+/// Part of the state of GPU time that does not use the meter.
 #[derive(Debug)]
 pub(crate) struct UsageState {
     slice: &'static Slice,
-    /// Finds the state of the calling process, which may be a forked child. None if that is a member of no slice.
+    /// Finds the state of the calling process, which may be a forked child. `None`: that process is a member of no slice.
     pub(crate) of_this_process: fn() -> Option<&'static Self>,
     /// One limiter for each device of the slice.
     pub(crate) limiters: Vec<DeviceLimiter>,
@@ -38,8 +38,8 @@ pub(crate) struct UsageState {
     pub(crate) sources: LoggedSources,
     /// Cost of launches that events do not measure, by device.
     pub(crate) nvml_only: Vec<NvmlOnly>,
-    /// Number of pending batches, and of open ones that other threads can close. An open batch on a thread's own default stream
-    /// is not counted: the worker could not close it, and would tick until the thread does.
+    /// Number of pending batches, plus the open batches that other threads can close. An open batch on a thread's own default
+    /// stream does not count: the worker could not close it, and would tick until the thread does.
     under_way: AtomicUsize,
 }
 
@@ -87,8 +87,8 @@ impl UsageState {
         self.limiters.get(at).map(|limiter| limiter.gpu.device)
     }
 
-    /// Counts a batch that was opened, or became pending. A batch that is closed is counted as pending before its end as an open
-    /// one is counted. So the number is never 0 in between, when the worker could go to sleep.
+    /// Counts a batch that was opened, or became pending. When a batch is closed, the thread adds the pending batch before it
+    /// subtracts the open batch. So the number is never 0 in between, and the worker does not go to sleep.
     pub(crate) fn begin_work(&self) {
         self.under_way.fetch_add(1, Ordering::AcqRel);
     }
@@ -108,7 +108,8 @@ impl UsageState {
         self.nvml_only.iter().zip(&self.limiters).map(|(nvml_only, limiter)| (nvml_only, limiter.gpu))
     }
 
-    /// Notes for the windows of NVML how much the other processes of the slice have used until now, while events measure nothing.
+    /// While events measure nothing, notes the time that the other processes of the slice have used until now. NVML's windows
+    /// need it.
     pub(crate) fn note_others(&self) {
         if self.timing.are_used() {
             return;
@@ -122,7 +123,7 @@ impl UsageState {
         if self.timing.are_used() { None } else { self.nvml_only.get(device) }
     }
 
-    /// Leaves a batch unmeasured: its prepaid time stands. `holds_unknown`: launches of unknown cost wait for it.
+    /// Leaves a batch unmeasured. Its prepaid time stays charged. `holds_unknown`: launches of unknown cost wait for it.
     pub(crate) fn leave_unmeasured(&self, device: usize, batch: &Batch, holds_unknown: bool) {
         let Some(limiter) = self.limiters.get(device) else { return };
         // The time at which the batch ran is not known.
@@ -136,7 +137,7 @@ impl UsageState {
         }
     }
 
-    /// Gives back credit of the process that no thread has spent for `kept`. Returns true if any is left.
+    /// Gives credit of the process back to the slice if no thread has added to it for `kept`. Returns true if credit is left.
     pub(crate) fn return_unspent(&self, kept: WallTime) -> bool {
         let mut is_left = false;
         for limiter in &self.limiters {
@@ -157,14 +158,15 @@ impl UsageState {
         self.limiters.iter().for_each(|limiter| self.member().note_second(limiter.gpu.device, now));
     }
 
-    /// Writes to the region how much is queued, and whether events fail, work is under way, or unknown launches are.
+    /// Writes to the region, for each device: the queued work, and whether work and launches of unknown cost are under way. If
+    /// events fail, writes that too.
     pub(crate) fn report(&self) {
         let is_failing = self.timing.are_failing();
         for limiter in &self.limiters {
             if is_failing {
                 override_source(self, limiter.gpu.device, Source::Failing);
             }
-            // No launch here waits for a blocked batch, but work on other devices may.
+            // A blocked batch does not count as queued, but work on other devices may wait for it. So the region gets 1 ns.
             let is_running = limiter.is_running.load(Ordering::Relaxed);
             let least = if is_running { GpuTime::NANOSECOND } else { GpuTime::ZERO };
             let queued = limiter.queued.get().max(least);
@@ -177,12 +179,12 @@ impl UsageState {
 
     /// Writes to the region whether work is under way on a device, and whether the cost of some of it is unknown.
     ///
-    /// A thread counts a batch first, then writes `begin_work`. This function writes `end_work` first, then reads the count. So
-    /// one of the two writes a batch that is opened in between. On the thread's side the locked instructions of x86-64 act as the
-    /// fence.
+    /// A thread that opens a batch first counts it and then calls `begin_work`. This function first calls `end_work` and then
+    /// reads the count again. So if a batch is opened in between, at least one of the two calls `begin_work` last. On the side of
+    /// the thread, the locked instructions of x86-64 act as the fence.
     ///
-    /// Otherwise the region could say that a process with a batch has no work. If the process is then killed, its prepaid time is
-    /// refunded although the work has run.
+    /// Otherwise the region could say that a process with a batch has no work. If the process were then killed, its prepaid time
+    /// would be refunded although the work has run.
     fn report_work(&self, limiter: &DeviceLimiter) {
         let device = limiter.gpu.device;
         if !self.is_anything_under_way() {
@@ -192,7 +194,7 @@ impl UsageState {
                 self.member().begin_work(device);
             }
         }
-        // Locked, so that this does not overwrite the note of a launch that was counted since `any` was read.
+        // The lock is held across the write. Otherwise the write could remove the mark of a launch that was counted after `any`.
         let unknown = limiter.unknown.lock();
         self.member().set_unpredicted(device, unknown.any());
     }

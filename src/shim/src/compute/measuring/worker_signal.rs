@@ -1,7 +1,7 @@
 //! Signals between the worker thread and the threads that launch. A launching thread wakes the worker; the worker
 //! announces that batches have ended.
 //!
-//! The worker itself is in `worker`, which imports all folders below it. It shares the words of this module.
+//! The code of the worker is in the folder `worker`, which may import this folder.
 #![allow(
     clippy::disallowed_types,
     reason = "words of this process alone: `region::sync` is for words shared between processes"
@@ -21,18 +21,18 @@ use parking_lot::Mutex;
 pub(crate) struct WorkerSignal {
     /// Whether the worker runs.
     pub(crate) status: WorkerStatus,
-    /// Locked by the worker during a tick, in which it may be inside the driver. The exit of the process takes the lock and keeps
-    /// it.
+    /// The worker holds this lock during a tick, in which it may be inside the driver. The exit of the process takes the lock and
+    /// keeps it.
     pub(crate) tick_lock: Mutex<()>,
     parking: Parking,
     /// Set once, by the exit of the process.
     ending: AtomicBool,
-    /// Number of ticks and polls in which a batch has ended, or a stream was found to wait for something other than the GPU;
-    /// wraps. Threads that wait for a batch sleep on this word.
+    /// Number of ticks and polls that found an ended batch, or a stream that waits for something other than the GPU; wraps.
+    /// Threads that wait for a batch sleep on this word.
     completions: AtomicU32,
-    /// Number of the worker's ticks that have ended; wraps. A thread that waits sees by it whether the worker is late.
+    /// Number of the worker's ticks that have ended; wraps. A waiting thread compares it to learn whether the worker is late.
     ticks: AtomicU32,
-    /// Instant until which a waiting thread polls in place of a late worker. The beginning of the clock: no thread does.
+    /// Instant until which a waiting thread polls in place of a late worker. If it is the beginning of the clock, no thread does.
     poller_until: TimeWord<Monotonic>,
 }
 
@@ -47,13 +47,13 @@ impl WorkerSignal {
         self.parking.sleep(|| is_needed() || self.is_ending(), most);
     }
 
-    /// Returns true if the process is ending: no thread polls events any more.
+    /// Returns true if the process is ending. Then no thread polls events any more.
     pub(crate) fn is_ending(&self) -> bool {
         self.ending.load(Ordering::Relaxed)
     }
 
-    /// Notes that the process ends. Returns true at the first call. Relaxed: the exit takes the locks of a tick and of a question
-    /// afterwards, and both threads read the word under these locks.
+    /// Notes that the process ends. Returns true at the first call. Relaxed: afterwards the exit takes `tick_lock` and the
+    /// question lock of the NVML thread, and both threads read the word under their lock.
     pub(crate) fn end(&self) -> bool {
         !self.ending.swap(true, Ordering::Relaxed)
     }
@@ -69,7 +69,7 @@ impl WorkerSignal {
         futex::wait(&self.completions, before, most);
     }
 
-    /// Tells all threads that wait that a batch has ended.
+    /// Wakes all threads that wait for a batch to end.
     pub(crate) fn announce_completion(&self) {
         self.completions.fetch_add(1, Ordering::Release);
         futex::wake(&self.completions, i32::MAX);
@@ -85,11 +85,11 @@ impl WorkerSignal {
         self.ticks.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Tries to make the calling thread the poller that replaces a worker that is late by `late`. Returns true for one
+    /// Tries to make the calling thread the poller, which replaces a worker that is late by `late`. Returns true for one
     /// thread only, because each completion would wake all pollers.
     ///
     /// The role ends by itself after twice `late`. A poller may never return, for example if a signal handler leaves the wait by
-    /// `longjmp`. With a plain lock no thread would poll from then on.
+    /// `longjmp`. With a plain lock no thread would become a poller after that.
     pub(crate) fn try_become_poller(&self, late: WallTime) -> bool {
         let now = clock::now();
         let before = self.poller_until.get();
@@ -97,8 +97,9 @@ impl WorkerSignal {
         now >= before && self.poller_until.replace(before, until)
     }
 
-    /// Ends the polling by the calling thread. If its role has ended by time, this may end the role of its successor, and a third
-    /// thread may become a poller. That costs a few wake-ups: the lock of the meter's state lets one thread poll at a time.
+    /// Ends the role of the calling thread. If the role has already ended by time, this may end the role of its successor, and a
+    /// third thread may become a poller. That costs only a few wake-ups: the lock of the meter's state lets one thread poll at a
+    /// time.
     pub(crate) fn stop_polling(&self) {
         self.poller_until.set(Monotonic::BEGIN);
     }

@@ -1,8 +1,8 @@
 //! Batches of one thread: their opening, their launches and their closing.
 //!
-//! Example: a thread launches 40 small kernels on a stream. It records an event before the first, and a second one behind the
-//! last that fits. The meter divides the time between the two events among the 40 kernels. A kernel that is long, unknown, or
-//! chosen by the sampler is a batch of its own.
+//! Example: a thread launches 40 small kernels on a stream. It records an event before the first kernel, and an event behind the
+//! last kernel. The meter divides the time between the two events among the 40 kernels. A kernel that is long, unknown, or chosen
+//! by the sampler is a batch of its own.
 
 use super::open_batch::OpenBatch;
 use super::stream_state::StreamState;
@@ -20,15 +20,16 @@ impl ThreadState {
     /// Returns true if a launch with the estimate `known` joins the open batch of its stream, as most launches do. Otherwise the
     /// caller [prepares](Self::prepare_batch) a batch before the launch.
     ///
-    /// The launch does not simply join for one of these reasons:
-    /// - the launch is long or uncertain, and is measured alone;
-    /// - the host has paused, so two events pass within the pause;
+    /// The function returns false for each of these reasons:
+    /// - the launch is long or its estimate is uncertain, so it is measured alone;
+    /// - the host has paused for so long that the GPU can pass two events meanwhile, so events cost nothing;
     /// - the batch is old;
-    /// - a batch of a stream that was empty may be open, or one of the legacy default stream that this stream waits for;
+    /// - a batch of a stream that was empty may be open;
+    /// - a batch of the legacy default stream may be open, and this stream waits for that stream;
     /// - the sampler may want to measure the launch alone.
     ///
-    /// It runs in each launch, so it decides by words of this thread alone. It may answer false too often; then `prepare_batch`
-    /// looks closer and may continue the same batch.
+    /// The function runs in each launch, so it reads only words of this thread. It may return false too often. Then
+    /// `prepare_batch` checks more closely, and may continue the same batch.
     #[inline(always)]
     pub(crate) fn joins_open_batch(
         &mut self,
@@ -49,7 +50,7 @@ impl ThreadState {
             && (kind == LaunchKind::Chained || !self.batching.sampler.is_due(known));
         if joins {
             self.batching.sampler.passes();
-            // After a wait for the stream, `note_first` counts the time up to the launch's return. It would count twice.
+            // After a wait for the stream, `note_first` counts the time up to the launch's return. So the gap is not added here.
             if stream.empty_since.is_none() {
                 open.gaps = open.gaps.plus(gap);
             }
@@ -57,14 +58,16 @@ impl ThreadState {
         joins
     }
 
-    /// Prepares for a launch that does not simply join a batch: closes batches that must not go on, and opens one for the launch.
+    /// Prepares for a launch that does not simply join a batch: closes batches that must not continue, and opens a batch for the
+    /// launch.
     ///
-    /// A batch must not span anything that is not its own work. So these are closed:
-    /// - batches of the legacy default stream, whose events would wait for other streams;
-    /// - batches that the thread has left, because the host's time elsewhere would count;
-    /// - batches of streams that were empty, because runs of streams that take turns would overlap though their kernels do not.
+    /// The time between the events of a batch must contain only its own work. So the thread closes these batches:
+    /// - batches of the legacy default stream, because their events would wait for other streams;
+    /// - batches that the thread has left, because the time of its work elsewhere would count;
+    /// - batches of streams that were empty. Example: kernels run on two streams by turns. If both batches stayed open, their
+    ///   intervals would overlap although the kernels do not.
     ///
-    /// The risk of too many batches is the cost of their events, some microseconds each.
+    /// Too many batches only cost time for their events, a few microseconds each.
     pub(crate) fn prepare_batch(
         &mut self,
         measuring: &MeasuringState,
@@ -76,7 +79,7 @@ impl ThreadState {
         let does_block = measuring.timing.launches_block;
         self.batching.set_event_cost(measuring.timing.cost());
         let Some(stream) = self.streams.get(at) else { return };
-        // Read before any batch is closed, because each close adds to `outside`.
+        // The gap is computed before any batch is closed, because each close adds to `outside`.
         let gap = self.outside.minus(stream.outside_at_launch);
         let pause = gap.wall_time();
         let mut timing =
@@ -91,7 +94,8 @@ impl ThreadState {
         if timing == Timing::Single || is_old {
             self.close(measuring, at, now);
         }
-        // A chained launch may begin before this one has ended, also after a pause of the host.
+        // The next chained launch may begin before this launch has ended, also after a pause of the host. So the pause is
+        // ignored.
         if kind == LaunchKind::Chained && !does_block {
             timing = Timing::of(known, self.batching.long(kind), WallTime::ZERO);
         }
@@ -100,7 +104,7 @@ impl ThreadState {
 
     /// Closes batches of other streams that the thread has left, or whose streams were empty.
     fn close_others(&mut self, measuring: &MeasuringState, at: usize, now: CycleInstant) {
-        // Whether a batch can be closed is asked last, because that takes a lock of all threads.
+        // `can_close_at_once` is the last condition, because it takes a lock that all threads share.
         self.close_each(measuring, now, |other, stream| {
             other != at && stream.is_left(now) && stream.can_close_at_once(measuring)
         });
@@ -114,9 +118,9 @@ impl ThreadState {
         }
     }
 
-    /// Opens a batch for the next launch, or adds the host's pause to the one that is open.
+    /// Opens a batch for the next launch, or adds the host's pause to the open batch.
     ///
-    /// After a wait for the stream the pause is not added: `note_first` counts the whole time up to the launch's return.
+    /// After a wait for the stream it does not add the pause: `note_first` counts the whole time up to the launch's return.
     fn open_or_continue(&mut self, measuring: &MeasuringState, at: usize, timing: Timing, gap: Cycles) {
         let Some(stream) = self.streams.get_mut(at) else { return };
         match &mut stream.open {
@@ -124,7 +128,7 @@ impl ThreadState {
             Some(_) => {}
             None => {
                 stream.open = Some(stream.new_batch(measuring, timing));
-                // Written after the batch was counted: see `UsageState::report_work`.
+                // The batch is counted before this write: see `UsageState::report_work`.
                 if let Some(device) = stream.device.and_then(|device| measuring.device(device)) {
                     measuring.member().begin_work(device);
                 }
@@ -135,8 +139,8 @@ impl ThreadState {
 
     /// Closes batches of the legacy default stream, before a call puts work into a stream that this stream waits for.
     ///
-    /// An event in the legacy default stream waits for all work that was put into such streams before it, and delays all work
-    /// that follows. So the event is recorded where the program itself changes from one stream to another.
+    /// An event in the legacy default stream waits for all earlier work in such streams, and all later work in them waits for the
+    /// event. So the thread records the event at the point at which the program itself changes from one stream to another.
     ///
     /// Otherwise the event would come later, for example when the worker closes the old batch. Two streams that run side by side
     /// would then wait for each other at that point, although the program does not ask for that.
@@ -152,8 +156,8 @@ impl ThreadState {
 
     /// Opens the batch of a copy that is measured and not paid for.
     ///
-    /// Its prepaid time is zero, because nothing was taken from the lease. The kernels before it get an event of their own first:
-    /// otherwise the copy's time would go into their estimates.
+    /// Its prepaid time is zero, because the thread has taken nothing from its lease. The function first closes the batch of the
+    /// kernels before the copy. Otherwise the copy's time would change their estimates.
     pub(crate) fn begin_copy(&mut self, measuring: &MeasuringState, at: usize, key: &Key, known: Estimate) {
         self.close(measuring, at, CycleInstant::now());
         let Some(stream) = self.streams.get_mut(at) else { return };
@@ -167,8 +171,8 @@ impl ThreadState {
 
     /// Closes the batch of a copy after the call. `is_made`: the driver has accepted the copy.
     ///
-    /// If it has not, the opening event goes back to its pool first. Without it no closing event is recorded, and no estimate
-    /// learns that a copy takes no time.
+    /// If the driver has refused it, the opening event goes back to its pool first. A batch without an opening event gets no
+    /// closing event and is not measured. Otherwise the estimate would learn that a copy takes no time.
     pub(crate) fn end_copy(&mut self, measuring: &MeasuringState, at: usize, is_made: bool) {
         let now = CycleInstant::now();
         if let Some(stream) = self.streams.get_mut(at)
@@ -182,18 +186,19 @@ impl ThreadState {
         self.close(measuring, at, now);
     }
 
-    /// Marks the open batch of a stream as one launch of unknown cost. Called before the launch is added, because the addition
-    /// fills the batch and submits it.
+    /// Marks the open batch of a stream as one launch of unknown cost. The caller does this before it adds the launch, because
+    /// the addition fills the batch and submits it.
     pub(crate) fn mark_unknown(&mut self, at: usize) {
         if let Some(open) = self.streams.get_mut(at).and_then(|stream| stream.open.as_mut()) {
             open.is_unknown = true;
         }
     }
 
-    /// Adds a launch to the open batch of its stream, after the call, and closes a full batch. None if no batch is open.
+    /// Adds a launch to the open batch of its stream, after the call, and closes a full batch. Returns `None` if no batch is
+    /// open.
     ///
-    /// The launch is added after the call, because only then it is known that work was submitted. The thread keeps its state
-    /// across the call, so no other thread closes the batch in between.
+    /// The launch is added after the call, because the library knows only then that work was submitted. The thread keeps its
+    /// state across the call, so no other thread closes the batch in between.
     #[inline(always)]
     pub(crate) fn note_launch(
         &mut self,
@@ -218,8 +223,8 @@ impl ThreadState {
 
     /// Closes a full batch in a phase of its own, unless a chained launch is likely to follow.
     ///
-    /// The caller is outside any phase, and the close calls the driver and allocates. The instant `left` is read again: the close
-    /// is the library's time, and would otherwise count as a pause of the program.
+    /// The caller is outside any phase, but the close calls the driver and allocates, so it needs a phase. `left` is read again
+    /// after the close. Otherwise the time of the close, which is the library's, would count as a pause of the program.
     #[cold]
     #[inline(never)]
     fn close_full(&mut self, measuring: &MeasuringState, at: usize, kind: LaunchKind, now: CycleInstant) {
@@ -234,10 +239,9 @@ impl ThreadState {
 
     /// Closes the open batch of a stream, and submits it.
     ///
-    /// The batch needs to know for how long the stream may have been idle. Example: a thread launches 1 ms of kernels, and
-    /// computes for 9 ms before the worker closes the batch. The events are 10 ms apart, and the slice must not pay for 9 of
-    /// them. The idle time has three parts: pauses between launches, slow launches of a busy period, and the time since the last
-    /// launch.
+    /// The batch needs the time for which the stream may have been idle. Example: a thread launches 1 ms of kernels, and computes
+    /// for 9 ms before the worker closes the batch. The events are 10 ms apart, and the slice must pay for 1 ms only. The idle
+    /// time has three parts: pauses between launches, slow launches of a busy period, and the time since the last launch.
     pub(crate) fn close(&mut self, measuring: &MeasuringState, at: usize, now: CycleInstant) {
         let stream = self.streams.get_mut(at);
         let Some(stream) = stream.filter(|stream| stream.open.is_some()) else { return };
@@ -248,7 +252,7 @@ impl ThreadState {
         }
         let idle = match stream.empty_since {
             Some(since) => now.since(since).wall_time(),
-            // The thread's work on other streams was not for this stream.
+            // During the thread's work on other streams, this stream may have been idle.
             None => now.since(stream.launched_at).wall_time(),
         };
         if let Some(mut open) = stream.open.take() {
@@ -267,8 +271,8 @@ impl ThreadState {
     /// An open batch would get its closing event after the wait, and the slice could pay for the wait as for GPU time. Example:
     /// after a kernel of 1 ms the thread has no credit for 100 ms. The two events would be 101 ms apart.
     ///
-    /// A batch that stays open counts as old, so no launch joins it after the wait. [`close`](Self::close) takes the time since
-    /// its last launch for idle.
+    /// A batch that stays open counts as old, so no launch joins it after the wait. [`close`](Self::close) counts the time since
+    /// its last launch as idle.
     #[cold]
     pub(crate) fn close_all(&mut self, measuring: &MeasuringState) {
         self.close_where(measuring, |stream| stream.open.is_some() && stream.can_close_at_once(measuring));
@@ -303,10 +307,10 @@ impl ThreadState {
         }
     }
 
-    /// Gives up the open batches, because streams have ended while no thread could close the batches on them. No event may be
-    /// recorded there any more, and their prepaid time stands.
+    /// Gives up the open batches, because streams have ended while no thread could close the batches on them. The library must
+    /// not record events in these streams any more, and the batches' prepaid time stays charged.
     ///
-    /// The streams stay in the list with their places, because a launch of this thread may be under way with such a place.
+    /// The streams stay in the list with their places, because a launch of this thread under way may use such a place.
     pub(crate) fn give_up(&mut self, measuring: &MeasuringState) {
         for stream in &mut self.streams {
             if let Some(open) = stream.open.take() {
@@ -315,21 +319,20 @@ impl ThreadState {
         }
     }
 
-    /// Drops all batches of a thread that has ended: batches that only it could close are not measured.
-    ///
-    /// The caller has closed all others before.
+    /// Drops all batches of a thread that has ended. Batches that only that thread could close are not measured. The caller has
+    /// closed all other batches before.
     pub(crate) fn abandon(&mut self, measuring: &MeasuringState) {
         self.streams.drain(..).for_each(|stream| stream.abandon(measuring));
     }
 
-    /// Notes that the host is back from a wait for the streams that `is_meant` accepts: they are empty. It entered the driver at
-    /// `self.left`.
+    /// Notes that the host has waited for the streams that `is_meant` accepts, so these streams are empty. The host entered the
+    /// driver at `self.left`.
     ///
     /// The wait counts differently for two kinds of streams. The other streams may have been empty all the time, so the whole
     /// wait counts as a pause of the host. The awaited streams had work until the wait ended. Only the part of the wait beyond
     /// their predicted work may have been idle.
     ///
-    /// If the wait were a pause for all of them, the time in which an awaited kernel runs would count as idle.
+    /// If the wait counted as a pause for all streams, the time in which an awaited kernel runs would count as idle.
     pub(crate) fn host_synchronised(&mut self, is_meant: impl Fn(&StreamState) -> bool) {
         let now = CycleInstant::now();
         // The other streams may have been empty during the whole wait, so it is added to the time outside the driver.

@@ -18,17 +18,18 @@ pub(crate) struct Batching {
     pub(crate) has_idle: bool,
     /// True if a batch may be open on a legacy default stream.
     pub(crate) has_legacy: bool,
-    /// Least duration from which a kernel, and a graph, is measured alone. As of the last batch that was opened.
+    /// Least duration of a kernel, and of a graph, that is measured alone. Computed when a batch was last opened.
     long: [WallTime; 2],
 }
 
 impl Batching {
-    /// Sets the thresholds by the cost of an event.
+    /// Computes the least durations from the cost of an event.
     pub(crate) fn set_event_cost(&mut self, cost: WallTime) {
         self.long = [false, true].map(|is_graph| when_alone::long(is_graph, cost));
     }
 
-    /// Returns the duration from which a launch is measured alone because it is long. A chained launch never is.
+    /// Returns the least duration of a launch that is measured alone because it is long. A chained launch is never measured
+    /// alone.
     #[inline(always)]
     pub(crate) const fn long(&self, kind: LaunchKind) -> WallTime {
         let [kernel, graph] = self.long;
@@ -59,10 +60,10 @@ impl Batching {
         timing
     }
 
-    /// Tells the sampler of batches that had gaps. `gaps`: the number of all threads' batches with gaps, so far.
+    /// Tells the sampler about new batches with gaps. `gaps`: the number of batches with gaps until now, of all threads.
     ///
-    /// Batches are measured by another thread, later. So each thread keeps the count that it has seen, and passes the increase
-    /// on. The count is of the process, because threads of one program usually launch alike.
+    /// Another thread measures the batches later. So each thread keeps the count that it has seen, and passes the increase to the
+    /// sampler. The count is of the process, because threads of one program usually launch alike.
     pub(crate) fn note_gaps(&mut self, gaps: u64) {
         self.sampler.note_gaps(gaps.saturating_sub(self.gaps_counted));
         self.gaps_counted = gaps;

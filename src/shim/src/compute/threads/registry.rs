@@ -1,7 +1,7 @@
 //! Registry of the threads that launch: each has a slot from its first launch to its end.
 //!
-//! A slot belongs to a slice, and a forked child has another slice. If a thread of the child finds its parent's slot, it sees
-//! that, and registers again.
+//! A slot belongs to the state of one process, and a forked child has another state. If a thread of the child finds the slot of
+//! its parent, it detects that, and registers again.
 #![allow(
     clippy::disallowed_types,
     reason = "words of this process alone: `region::sync` is for words shared between processes"
@@ -28,7 +28,8 @@ pub(crate) struct ThreadRegistry {
 }
 
 impl ThreadRegistry {
-    /// Acquires the calling thread's state. None inside a launch that is under way already, and if the thread can get no state.
+    /// Acquires the calling thread's state. Returns `None` inside a launch of this thread that is under way, or if the thread can
+    /// get no slot.
     #[inline]
     pub(crate) fn acquire_own(&self, measuring: &'static MeasuringState) -> Option<OwnerGuard> {
         let sp = stack_pointer();
@@ -43,13 +44,13 @@ impl ThreadRegistry {
     ///
     /// The slot is in the list before the thread can launch. Otherwise a thread that destroys a stream could miss its open batch.
     ///
-    /// A phase surrounds this function, because it allocates. Example: the program's allocator launches inside the allocation.
-    /// That launch finds the phase, gets no slot, and goes to the driver unpaid; without the phase it would register without end.
+    /// The function runs in a phase, because it allocates. Example: the program's allocator launches inside the allocation. That
+    /// launch finds the phase, gets no slot, and goes to the driver unpaid. Without the phase it would register again and again.
     #[cold]
     fn register(&self, measuring: &'static MeasuringState) -> Option<&'static ThreadSlot> {
         let register = || {
-            // Reused under the lock: otherwise `clear` could take the slot for one without an owner, and give it to another
-            // thread too.
+            // The lock is held while the slot is reused. Otherwise `clear` could find the slot without an owner, and give it to
+            // another thread too.
             let free = {
                 let mut free = self.free.lock();
                 free.pop().inspect(|slot| slot.occupancy.reuse())
@@ -71,10 +72,10 @@ impl ThreadRegistry {
         self.all.lock().clone()
     }
 
-    /// Frees the slot of a thread that has ended, after its state was cleared: another thread may reuse it.
+    /// Marks the slot of a thread that has ended as free, after its state was cleared. Another thread may then reuse it.
     ///
-    /// The check and the push are under the lock that [`register`](Self::register) holds while it reuses a slot. Slots are reused
-    /// because none is ever freed. Otherwise a program that makes a thread for each task would grow by a slot for each.
+    /// The check and the push are under the lock that [`register`](Self::register) holds while it reuses a slot. The memory of a
+    /// slot is never freed, so slots are reused. Otherwise a program with a thread for each task would grow by a slot per task.
     pub(crate) fn clear(&self, slot: &'static ThreadSlot) {
         let mut free = self.free.lock();
         if slot.occupancy.try_free() {
@@ -89,8 +90,8 @@ impl ThreadRegistry {
 
     /// Returns the number of threads that launch, as of the worker's last tick.
     ///
-    /// The sizes of leases follow from it. Its age matters little: a lease that is too large comes back when the thread does not
-    /// spend it.
+    /// The sizes of leases depend on it. An old value does little harm: the worker gives a lease back that its thread does not
+    /// spend.
     pub(crate) fn active(&self) -> usize {
         self.active.load(Ordering::Relaxed)
     }
@@ -102,35 +103,35 @@ fn stack_pointer() -> usize {
     ptr::from_ref(&here).addr()
 }
 
-/// Has the C library call [`ended`] when this thread ends. If that fails, the slice loses the thread's last credit.
+/// Makes the C library call [`ended`] when this thread ends. If that fails, the slice loses the thread's last credit.
 ///
-/// A destructor of the thread-local itself would not do. Rust refuses access to it once it has run, but a later destructor of the
-/// program may still launch. The C library calls the destructors of keys for some rounds, while keys have values. So a slot that
-/// such a launch registers is ended too.
+/// A destructor of the thread-local does not suffice. After it has run, Rust refuses access to the thread-local, but a later
+/// destructor of the program may still launch. The C library calls the destructors of keys for several rounds, as long as keys
+/// have values. So a slot that such a launch registers is ended too.
 ///
-/// The word is the key plus 1, because 0 is a valid key. The largest number marks a failure.
+/// `KEY` holds the key plus 1, because 0 is a valid key. The largest number marks a failure.
 fn watch_end(slot: &'static ThreadSlot) {
     static KEY: OnceNonZeroUsize = OnceNonZeroUsize::new();
     let key = KEY.get_or_init(|| {
         let mut key = 0;
-        // SAFETY: `pthread_key_create` needs an output that is valid for writes, and a function that stays. `key` is on this
-        // stack, and the library is never unloaded.
+        // SAFETY: `pthread_key_create` requires an output that is valid for writes, and a function that remains loaded. The
+        // output is the local `key`, and the library is never unloaded.
         let code = unsafe { libc::pthread_key_create(&raw mut key, Some(ended)) };
         let key = usize::try_from(key).unwrap_or(usize::MAX).wrapping_add(1);
         NonZeroUsize::new(if code == 0 { key } else { usize::MAX }).unwrap_or(NonZeroUsize::MAX)
     });
     if let Ok(key) = libc::pthread_key_t::try_from(key.get().wrapping_sub(1)) {
-        // SAFETY: `pthread_setspecific` needs a key that exists: `key` is the one made above. The slot is never freed.
+        // SAFETY: `pthread_setspecific` requires an existing key: `KEY` holds it. The function only stores the pointer.
         unsafe { libc::pthread_setspecific(key, ptr::from_ref(slot).cast()) };
     }
 }
 
 /// Notes that the calling thread ends. A launch in a later destructor registers again.
 ///
-/// The thread forgets the slot before it marks its end. From the mark on the worker may clear the slot, and another thread may
-/// own it. If this thread still had it, both could hold the state at once.
+/// The thread forgets the slot before it marks its end. After the mark the worker may clear the slot, and another thread may own
+/// it. If this thread still used the slot, both threads could hold the state at once.
 unsafe extern "C" fn ended(slot: *mut libc::c_void) {
-    // SAFETY: `slot` is the pointer that `watch_end` gave, and slots are never freed.
+    // SAFETY: the dereference requires a pointer to a living `ThreadSlot`. `watch_end` passes one, and slots are never freed.
     let slot = unsafe { &*slot.cast::<ThreadSlot>() };
     SLOT.set(None);
     slot.end();

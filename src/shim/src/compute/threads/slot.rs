@@ -4,8 +4,9 @@
 //! They close a batch that the thread has left open, or clear the state of a thread that has ended.
 //!
 //! This is a biased lock. The owner sets `owner_active`, then reads `remote_active`, without an atomic exchange. Another thread
-//! sets `remote_active`, has all threads of the process pass a full fence (`os::asymmetric_fence`), and then reads
-//! `owner_active`. At least one of the two sees the other: the owner then waits, and the other thread gives up.
+//! sets `remote_active`, makes all threads of the process pass a full fence (`os::asymmetric_fence`), and then reads
+//! `owner_active`. At least one of the two sees the flag of the other. If the owner sees a flag, it waits. If the other thread
+//! sees a flag, it gives up.
 #![allow(
     clippy::disallowed_types,
     reason = "words of this process alone: `region::sync` is for words shared between processes"
@@ -21,15 +22,16 @@ use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use core::time::Duration;
 
-/// Another thread waits for this many pauses until a launch ends, which usually takes some microseconds.
+/// Number of pauses for which another thread waits until a launch ends. A launch usually takes a few microseconds.
 const LAUNCH_PAUSES: u32 = 250;
 
 std::thread_local! {
-    /// This thread's slot. Has no destructor, so it is usable at any time of the thread's life.
+    /// This thread's slot. The thread-local has no destructor, so it is usable at any time of the thread's life.
     pub(super) static SLOT: Cell<Option<&'static ThreadSlot>> = const { Cell::new(None) };
 }
 
-/// Slot of a thread. Never freed: a thread-local points to it, and a thread that has ended may come back in a destructor.
+/// Slot of a thread. It is never freed: a thread-local points to it, and a thread that has ended may launch again in a
+/// destructor.
 ///
 /// Only the owner writes `owner_active`, `entry_sp` and `owner_epoch`. They are atomic because other threads read the slot too.
 /// The owner changes them by a plain load and store. A locked instruction would cost the usual launch about as much as a fence.
@@ -37,29 +39,31 @@ std::thread_local! {
 pub(crate) struct ThreadSlot {
     /// True if the owner is in a launch. Written by the owner alone, before it reads `remote_active`.
     owner_active: AtomicBool,
-    /// True if another thread has the state, or requests it. Set by an exchange, so one such thread at a time has it. That thread
-    /// reads `owner_active` afterwards.
+    /// True if another thread has the state, or requests it. Such a thread sets it by an exchange, so only one of them has the
+    /// state at a time. It reads `owner_active` afterwards.
     remote_active: AtomicBool,
     /// True if the owner executes a fence of its own in each launch, whether or not `os::asymmetric_fence` works.
     owner_fences: AtomicBool,
     /// True if another thread wanted to close batches and could not access the state.
     close_pending: AtomicBool,
-    /// Stack pointer of the owner when it acquired the state. It tells a nested launch from one that `longjmp` has left.
+    /// Stack pointer of the owner when it acquired the state. It distinguishes a launch inside another launch from a launch after
+    /// a `longjmp`.
     entry_sp: AtomicUsize,
     /// Number of acquisitions by the owner; wraps.
     owner_epoch: AtomicU64,
     /// Owner's epoch at the worker's last tick. Written in [`scan`](Self::scan) only.
     scanned_epoch: AtomicU64,
-    /// Owner's epoch when other threads were last known to have nothing to do in this slot. Written by a thread that has the
-    /// state.
+    /// Owner's epoch at the last access after which other threads had nothing to do in this slot. Written by a thread that has
+    /// the state.
     clean_epoch: AtomicU64,
     pub(crate) occupancy: Occupancy,
-    /// State of GPU time that the slot belongs to: a forked child has another.
+    /// State of GPU time to which the slot belongs. A forked child has another state.
     pub(super) measuring: &'static MeasuringState,
     state: UnsafeCell<ThreadState>,
 }
 
-// SAFETY: the state is reached only through `StateGuard`, and `owner_active` and `remote_active` let one guard exist at a time.
+// SAFETY: `Sync` requires that threads that share the slot do not access its state at once. They access the state only through
+// `StateGuard`, and `owner_active` and `remote_active` let one guard exist at a time.
 unsafe impl Sync for ThreadSlot {}
 
 /// Access to a thread's state, by its owner or by another thread. Its drop ends the access.
@@ -79,7 +83,8 @@ impl<const IS_OWNER: bool> Deref for StateGuard<IS_OWNER> {
 
     #[inline]
     fn deref(&self) -> &ThreadState {
-        // SAFETY: one guard of the slot exists at a time, by the protocol of the two flags.
+        // SAFETY: a shared reference requires that no other thread changes the state. By the protocol of the two flags, this
+        // guard is the only guard of the slot.
         unsafe { &*self.slot.state.get() }
     }
 }
@@ -87,18 +92,19 @@ impl<const IS_OWNER: bool> Deref for StateGuard<IS_OWNER> {
 impl<const IS_OWNER: bool> DerefMut for StateGuard<IS_OWNER> {
     #[inline]
     fn deref_mut(&mut self) -> &mut ThreadState {
-        // SAFETY: one guard of the slot exists at a time, and it is borrowed mutably.
+        // SAFETY: a mutable reference requires that no other reference exists. By the protocol of the two flags, this guard is
+        // the only guard of the slot, and it is borrowed mutably.
         unsafe { &mut *self.slot.state.get() }
     }
 }
 
 impl<const IS_OWNER: bool> StateGuard<IS_OWNER> {
-    /// Gives up batches that another thread had to close and could not, because the state was in use: their streams may have
+    /// Gives up batches that another thread had to close but could not, because the state was in use. Their streams may have
     /// ended since.
     ///
-    /// The mark does not name a stream, so all open batches of the thread are given up, also those on streams that live. To close
-    /// them instead would record events. Example: the handle of a destroyed stream may name a new stream by now. The event would
-    /// then measure the work of that stream.
+    /// The mark does not name a stream, so this function gives up all open batches of the thread, also on streams that still
+    /// exist. It does not close them, because a close records an event. Example: the handle of a destroyed stream may already
+    /// name a new stream. The event would then measure the work of the new stream.
     pub(crate) fn give_up_pending(&mut self) {
         if self.slot.close_pending.swap(false, Ordering::Acquire) {
             let measuring = self.slot.measuring;
@@ -111,7 +117,7 @@ impl<const IS_OWNER: bool> Drop for StateGuard<IS_OWNER> {
     #[inline]
     fn drop(&mut self) {
         let active = if IS_OWNER { &self.slot.owner_active } else { &self.slot.remote_active };
-        // Release: pairs with the acquiring load of the next thread.
+        // Release: pairs with the acquire load of this flag by the next thread that takes the state.
         active.store(false, Ordering::Release);
     }
 }
@@ -123,10 +129,11 @@ impl OwnerGuard {
     /// would wait for milliseconds. And the worker could not take back the thread's credit.
     ///
     /// `wait` runs outside the phase, because a signal handler may leave it by `longjmp`: see [`reentrancy::leave_during`]. Then
-    /// this function does not return, and the thread's next launch finds `owner_active` unset.
+    /// this function does not return, and the thread's next launch finds that `owner_active` is false.
     ///
-    /// The stack pointer is written again after the wait, because the handler may launch too, from a deeper frame. With the
-    /// handler's stack pointer a launch nested in this one would count as one after a jump, and both would have the state.
+    /// The stack pointer is written again after the wait, because a signal handler may have launched from a deeper frame. With
+    /// the handler's stack pointer, a launch inside this launch would count as a launch after a jump. Then both would have the
+    /// state.
     ///
     /// After the wait the caller reads everything again. Example: the worker may have given the rest of the thread's lease back.
     pub(crate) fn unlocked<T>(&mut self, wait: impl FnOnce() -> T) -> T {
@@ -134,7 +141,7 @@ impl OwnerGuard {
         self.slot.owner_active.store(false, Ordering::Release);
         let done = reentrancy::leave_during(wait);
         let mut tries = 0;
-        // Another thread has the state only for as long as it closes batches, so this thread waits without a bound.
+        // Another thread has the state only while it closes batches, so this thread waits without a bound.
         while !self.slot.try_enter() {
             pause(&mut tries);
         }
@@ -147,8 +154,8 @@ impl OwnerGuard {
 impl RemoteGuard {
     /// Ends the access. Other threads have nothing to do here until the owner acquires the state again.
     ///
-    /// The epoch is written before the guard is dropped: until then the owner cannot enter, so no entry is missed. If it were
-    /// written afterwards, a launch in between would count as clean. The worker would not close its batch until the next launch.
+    /// The epoch is written before the guard is dropped, while the owner cannot enter. With a later write, a launch in between
+    /// would count as clean. The worker would then not close its batch until the next launch.
     pub(crate) fn leave_clean(self) {
         self.slot.clean_epoch.store(self.slot.owner_epoch.load(Ordering::Relaxed), Ordering::Relaxed);
     }
@@ -159,9 +166,9 @@ impl RemoteGuard {
 pub(crate) enum RemoteAccess {
     /// The owner or another thread has the state.
     Busy,
-    /// There is nothing to do.
+    /// There is nothing to do in the slot.
     Clean,
-    /// The worker has it.
+    /// The worker has the state.
     Acquired(RemoteGuard),
 }
 
@@ -183,12 +190,13 @@ impl ThreadSlot {
         }
     }
 
-    /// Acquires the state for its owner. None inside a launch of the owner that is under way.
+    /// Acquires the state for its owner. Returns `None` inside a launch of the owner that is under way.
     ///
     /// The usual launch needs no exchange and no fence here. `sp` is the caller's stack pointer.
     ///
-    /// A thread can meet its own launch. Example: the driver calls the program's allocator in a launch, and the allocator
-    /// launches too. A second guard would let both change the same batch, so the inner launch goes to the driver unpaid.
+    /// A thread may launch inside its own launch. Example: the driver calls the program's allocator in a launch, and the
+    /// allocator launches too. With a second guard both launches would change the same batch, so the inner launch goes to the
+    /// driver unpaid.
     #[inline]
     pub(super) fn acquire_own(&'static self, sp: usize) -> Option<OwnerGuard> {
         if self.owner_active.load(Ordering::Relaxed) || !self.try_enter() {
@@ -197,7 +205,7 @@ impl ThreadSlot {
         Some(self.begin_access(sp))
     }
 
-    /// Begins the access of the owner, whose flag is set.
+    /// Begins the access of the owner, which has set `owner_active`.
     #[inline]
     fn begin_access(&'static self, sp: usize) -> OwnerGuard {
         self.entry_sp.store(sp, Ordering::Relaxed);
@@ -205,14 +213,14 @@ impl ThreadSlot {
         StateGuard { slot: self }
     }
 
-    /// Enters as the owner, which is not active. False if another thread has the state.
+    /// Enters as the owner, which is not active. Returns false if another thread has the state.
     ///
     /// The write comes before the read, with a fence between them. If the processor swapped the two, the owner and another thread
-    /// could each miss the other's flag, and both would change the state. `asymmetric_fence::light` is a fence of the compiler
-    /// alone, while the other thread's `heavy` makes this thread pass a real one.
+    /// could each miss the other's flag, and both would change the state. `asymmetric_fence::light` is only a fence of the
+    /// compiler. The other thread's `heavy` makes this thread pass a real fence.
     ///
-    /// The flag is taken back on failure, although the owner wants to go on. Otherwise the other thread would see it, give up
-    /// without having closed anything, and the batches would stay open.
+    /// On failure the owner unsets its flag, although it tries again soon. Otherwise the other thread would see the flag and give
+    /// up without having closed a batch, and the batches would stay open.
     #[inline]
     fn try_enter(&self) -> bool {
         self.owner_active.store(true, Ordering::Relaxed);
@@ -225,19 +233,19 @@ impl ThreadSlot {
         false
     }
 
-    /// Counts an entry of the owner: the knowledge that other threads have of the state is out of date.
+    /// Counts an entry of the owner. Other threads see by it that their knowledge of the state is out of date.
     #[inline]
     fn count_entry(&self) {
         self.owner_epoch.store(self.owner_epoch.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
     }
 
-    /// Waits while another thread uses the state, and acquires it then. Acquires it at once if a launch of the owner never
-    /// returned (`longjmp` out of it) and its stack frame is gone. None inside a launch that is under way.
+    /// Waits while another thread uses the state, and then acquires it. Acquires it at once if an earlier launch of the owner
+    /// never returned, because a `longjmp` left it. Returns `None` inside a launch of the owner that is under way.
     ///
-    /// Two cases leave `owner_active` set. A nested launch has a lower stack pointer than the outer one, because stacks grow
-    /// down. A launch with the same or a higher one runs after a `longjmp`: in the same loop, for example. Without this second
-    /// case a program that jumps out of one launch would never be paced again. The flag was set during the whole jump, so no
-    /// other thread has the state.
+    /// If `owner_active` is set, the stack pointer tells these two cases apart. A launch inside another launch has a lower stack
+    /// pointer, because stacks grow down. A launch with the same or a higher stack pointer runs after a `longjmp`, for example in
+    /// the same loop. Without this second case a program that jumps out of one launch would never be paced again. The flag was
+    /// set during the whole jump, so no other thread has the state.
     #[cold]
     fn wait_or_nested(&'static self, sp: usize) -> Option<OwnerGuard> {
         let mut tries = 0;
@@ -251,7 +259,7 @@ impl ThreadSlot {
             if self.try_enter() {
                 return Some(self.begin_access(sp));
             }
-            // This thread itself may have the state: the program's allocator launches while the thread closes batches.
+            // This thread itself may hold the other guard: it closes batches, and the program's allocator launches meanwhile.
             if reentrancy::is_inside() {
                 return None;
             }
@@ -261,16 +269,16 @@ impl ThreadSlot {
 
     /// Acquires the state for another thread, if no thread uses it.
     ///
-    /// The first read of `owner_active` decides nothing. It spares the interruption of all threads, and spares the owner a wait,
-    /// where the owner is active anyway.
+    /// The first read of `owner_active` is only a shortcut. If the owner is active, it avoids an interruption of all threads and
+    /// a wait of the owner.
     ///
-    /// The exchange keeps two such threads apart. Example: the worker closes a batch while a thread destroys its stream; without
-    /// the exchange both would take the batch out of the state. After the fence the second read decides. If it finds the owner,
-    /// this function drops the guard, which unsets `remote_active`. So of the two sides this one gives way, and the owner goes
-    /// on.
+    /// The exchange excludes other threads than the owner. Example: the worker closes a batch while a thread destroys its stream;
+    /// without the exchange both would take the batch out of the state. After the fence the second read decides. If it finds the
+    /// owner active, this function drops the guard, which unsets `remote_active`. So this side gives way, and the owner
+    /// continues.
     ///
-    /// None also if the kernel refuses the barrier and the owner has not confirmed a fence of its own: then the read proves
-    /// nothing.
+    /// The function also returns `None` if the kernel refuses the barrier and the owner has not confirmed a fence of its own.
+    /// Then the second read proves nothing.
     fn try_acquire_remote(&'static self) -> Option<RemoteGuard> {
         if self.owner_active.load(Ordering::Relaxed) {
             return None;
@@ -278,8 +286,8 @@ impl ThreadSlot {
         // Acquire: pairs with the release of the last remote guard.
         self.remote_active.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).ok()?;
         let guard = StateGuard { slot: self };
-        // The calling thread's own slot needs no fence, because a thread sees its own writes in order. Neither does
-        // the slot of a thread that has ended. Acquire: pairs with the release in `asymmetric_fence::light`.
+        // The calling thread's own slot needs no fence, because a thread sees its own writes in order. The slot of a thread
+        // that has ended needs none either. Acquire: pairs with the release in `asymmetric_fence::light`.
         let is_seen = self.is_mine()
             || self.occupancy.has_ended_fenced()
             || asymmetric_fence::heavy()
@@ -288,12 +296,12 @@ impl ThreadSlot {
         (is_seen && !self.owner_active.load(Ordering::Acquire)).then_some(guard)
     }
 
-    /// Acquires the state for the worker, if there may be anything to do and the owner has not launched since the last tick. Each
-    /// access makes all threads of the process pass a fence.
+    /// Acquires the state for the worker, if there may be anything to do and the owner has not launched since the last tick.
     ///
-    /// So the worker leaves alone a thread that launches all the time, whose own launches close its batches. It also leaves alone
-    /// a thread that has nothing to close and no credit. Otherwise a process with 100 idle threads would pay for 100 barriers a
-    /// millisecond. A thread that has ended is never clean: its slot still has to be freed.
+    /// Each access makes all threads of the process pass a fence. So the worker skips a thread that launches all the time,
+    /// because such a thread closes its own batches. It also skips a thread that has nothing to close and no credit. Otherwise a
+    /// process with 100 idle threads would pay for 100 barriers a millisecond. The worker does not skip the slot of a thread that
+    /// has ended, because the slot must be freed.
     pub(crate) fn scan(&'static self) -> RemoteAccess {
         // Relaxed: the next tick sees a launch that this read misses.
         let epoch = self.owner_epoch.load(Ordering::Relaxed);
@@ -307,18 +315,18 @@ impl ThreadSlot {
         }
     }
 
-    /// Returns true if other threads had nothing to do here, and the owner has not entered since. Relaxed: the caller's question
-    /// is not ordered with a launch that this read misses.
+    /// Returns true if other threads had nothing to do here, and the owner has not entered since. Relaxed: a launch that this
+    /// read misses is not ordered before the caller's check.
     pub(crate) fn is_clean(&self) -> bool {
         self.clean_epoch.load(Ordering::Relaxed) == self.owner_epoch.load(Ordering::Relaxed)
     }
 
-    /// Acquires the state for a thread that ends a stream or a context. Waits while the owner is inside the driver for a moment,
-    /// or another thread has the state. None if that takes too long, and inside a launch of the calling thread itself, which
-    /// would never end meanwhile. Then the next guard [gives up](StateGuard::give_up_pending) the batches.
+    /// Acquires the state for a thread that ends a stream or a context. Waits while the owner is inside the driver, or while
+    /// another thread has the state. Returns `None` if that takes too long. Also returns `None` inside a launch of the calling
+    /// thread, because that launch cannot end meanwhile. Then the next guard [gives up](StateGuard::give_up_pending) the batches.
     ///
-    /// The wait is bounded, because a launch stays in the driver while the queue of its stream is full. Example: that stream
-    /// waits for a word in memory which the calling thread writes only after this call.
+    /// The wait is bounded, because a launch stays in the driver while the queue of its stream is full. Example: the stream
+    /// waits for a word in memory, and the calling thread writes that word only after this call.
     pub(crate) fn acquire_remote(&'static self) -> Option<RemoteGuard> {
         let mut tries = 0;
         loop {
@@ -326,7 +334,7 @@ impl ThreadSlot {
                 return Some(guard);
             }
             let is_active = self.owner_active.load(Ordering::Relaxed);
-            // If a sandbox has since forbidden the barrier, no other thread gets in any more.
+            // If a sandbox has forbidden the barrier meanwhile, only the owner can still acquire the state.
             let is_hopeless = tries >= LAUNCH_PAUSES && (is_active || !asymmetric_fence::heavy());
             if is_hopeless || (is_active && self.is_mine()) {
                 // Release: pairs with the exchange of `give_up_pending`.
@@ -339,8 +347,8 @@ impl ThreadSlot {
 
     /// Ends the owner's use of the slot. The owner calls this at its end, outside any launch.
     ///
-    /// The flag is unset because the thread may have left a launch by `longjmp`, and launched no more. With the flag set no other
-    /// thread could ever clear the slot: the thread's credit would be lost, and the worker would tick for ever.
+    /// It unsets `owner_active`, because the thread may have left its last launch by `longjmp`. With the flag set no other thread
+    /// could ever clear the slot: the thread's credit would be lost, and the worker would tick for ever.
     pub(super) fn end(&self) {
         self.owner_active.store(false, Ordering::Release);
         self.occupancy.end();
@@ -352,8 +360,8 @@ impl ThreadSlot {
     }
 }
 
-/// Pauses in a loop that waits for the thread that has the state. It yields at first. Because a yield gives no time to a thread
-/// of lower real-time priority, later pauses sleep.
+/// Pauses in a loop that waits for the thread that has the state. The first pauses only yield. Later pauses sleep, because a
+/// yield gives no time to a thread of lower real-time priority.
 #[cold]
 fn pause(tries: &mut u32) {
     const YIELDS: u32 = 50;

@@ -6,12 +6,12 @@ use crate::driver_calls::capture_mode;
 use crate::driver_calls::streams::Stream;
 use crate::os::reentrancy::enter_or;
 
-/// Returns the place of a call's stream among the streams of its thread. None if the call is captured, or if the driver does not
-/// tell the stream's context. Must not be called within a phase: its rare parts are phases of their own.
+/// Returns the place of a call's stream among the streams of its thread. Returns `None` if the call is captured, or if the driver
+/// does not report the stream's context. The caller must be outside any phase, because rare parts of the function are phases.
 ///
-/// The usual launch compares one shared number with the thread's own copy, and so learns that no stream has ended. Without that a
-/// thread could take a new stream for an ended one that had the same handle. Example: the new stream is in another context, where
-/// the driver refuses the events.
+/// The usual launch compares one shared number with the thread's own copy. If they are equal, no stream has ended. Without this
+/// check a thread could take a new stream for an ended stream with the same handle. Example: the new stream is in another
+/// context, where the driver refuses the events.
 ///
 /// A place is valid until the thread calls this function again, which may forget streams.
 #[inline(always)]
@@ -20,7 +20,7 @@ pub(crate) fn stream_for(
     measuring: &'static MeasuringState,
     stream: Stream,
 ) -> Option<usize> {
-    // Either the program orders the begin of a capture with this call, or both outcomes are correct.
+    // No ordering is needed. If the program does not order the start of a capture with this call, both outcomes are correct.
     let is_rare = capture_mode::is_open() || measuring.contexts.ends() != held.ends_seen;
     if is_rare && !handle_capture_or_end(held, measuring, stream) {
         return None;
@@ -38,10 +38,11 @@ fn first_use(held: &mut OwnerGuard, measuring: &'static MeasuringState, stream: 
     enter_or(|| held.add_stream(measuring, stream), None)
 }
 
-/// Handles an open capture or an ended stream. False: the call is captured and costs nothing.
+/// Handles an open capture or an ended stream. Returns false if the call is captured, and so costs no GPU time.
 ///
-/// The number is read once more with acquire. So this thread sees the mark that another thread has left before it counted the
-/// end. The marked batches are given up first: streams with an open batch are not forgotten, and an ended stream must be.
+/// The number is read once more with acquire. So this thread sees the mark that another thread has set before it counted the
+/// end. Marked batches are given up first, because `forget_ended` keeps streams with an open batch, and must not keep an ended
+/// stream.
 #[cold]
 fn handle_capture_or_end(held: &mut OwnerGuard, measuring: &'static MeasuringState, stream: Stream) -> bool {
     let look = || {

@@ -16,10 +16,10 @@ use gpuslice_policy::compute::measuring::event_clock::AT_FIRST;
 use gpuslice_policy::compute::measuring::when_alone::{self, Timing};
 use gpuslice_policy::time::{Monotonic, WallTime};
 
-/// A stream counts as busy while at least this many launches are predicted to be queued. With one it is about to run empty.
+/// Number of launches that must be predicted to be queued for a stream to count as busy. With one launch it is about to be empty.
 const BUSY_LAUNCHES: u64 = 2;
 
-/// A batch is closed if its thread has launched only elsewhere for this long: 2 ms.
+/// Time after which the thread closes a batch if it has launched only on other streams meanwhile.
 const LEFT_AFTER: WallTime = WallTime::from_millis(2);
 
 /// `CUDA_ERROR_INVALID_HANDLE`: the driver's status for an event in a stream of another context.
@@ -29,15 +29,14 @@ const NOT_OF_THIS_CONTEXT: Status = 400;
 #[derive(Debug)]
 pub(crate) struct StreamState {
     pub(crate) stream: Stream,
-    /// True if it waits for the legacy default stream, and is not that stream.
+    /// True if the stream waits for the legacy default stream, and is not that stream.
     pub(crate) joins_legacy: bool,
     pub(crate) context: usize,
-    /// Context whose events time it: the primary context if the stream's context is green.
+    /// Context whose events time the stream: the primary context if the stream's context is green.
     event_context: usize,
-    /// Number of `event_context`. A context that ends takes its number with it, so a later context at the same address is
-    /// another.
+    /// Number of `event_context`. The number is not used again, so a later context with the same handle has another number.
     pub(crate) pool: u64,
-    /// Device, as a place among the limiters; none if nothing is paced.
+    /// Device, as a place among the limiters; `None` for a device without a limiter.
     pub(crate) device: Option<usize>,
     /// Number of this use of the stream: batches with the same number end in order.
     number: u64,
@@ -45,27 +44,27 @@ pub(crate) struct StreamState {
     pub(crate) outside_at_launch: Cycles,
     /// Instant of the last launch.
     pub(crate) launched_at: CycleInstant,
-    /// Instant since which the stream is known to be empty, because the host has waited for it. None from the next batch
-    /// or launch on.
+    /// Instant since which the stream is known to be empty, because the host has waited for it. The next batch or launch
+    /// sets it to `None`.
     pub(crate) empty_since: Option<CycleInstant>,
     /// Start of the busy period, if the stream was known to be empty before.
     pub(crate) busy_since: Option<BusySince>,
-    /// Instant at which the stream is predicted to have done the closed batches.
+    /// Instant at which the GPU is predicted to have done the closed batches of the stream.
     busy_until: Monotonic,
     /// Predicted duration of a launch in the last closed batch.
     pub(crate) launch_duration: WallTime,
-    /// Duration of the last closing of a batch.
+    /// Duration of the last close of a batch.
     close_duration: WallTime,
-    /// Instant of that closing.
+    /// Instant of the last close of a batch.
     closed_at: CycleInstant,
-    /// True if its first batch has to measure the cost of an event in its context.
+    /// True if the first batch of the stream has to measure the cost of an event in its context.
     calibrates: bool,
     pub(crate) open: Option<OpenBatch>,
 }
 
 impl StreamState {
-    /// Makes the state of a stream on which the thread launches for the first time. `outside` and `now` are the thread's. None if
-    /// the driver does not tell the stream's context.
+    /// Makes the state of a stream on which the thread launches for the first time. `outside` and `now` are the thread's. Returns
+    /// `None` if the driver does not report the stream's context.
     pub(crate) fn new(
         measuring: &MeasuringState,
         stream: Stream,
@@ -116,22 +115,22 @@ impl StreamState {
         is_used && self.empty_since.is_none() && now.since(self.launched_at).wall_time() >= LEFT_AFTER
     }
 
-    /// Returns true if other threads can record events in the stream. The handle of a thread's own default stream means another
-    /// stream to each thread.
+    /// Returns true if other threads can record events in the stream. They cannot in a thread's own default stream, because its
+    /// handle names another stream in each thread.
     pub(crate) fn is_shared(&self) -> bool {
         !self.stream.per_thread
     }
 
     /// Returns true if a closing event can be recorded without a long wait in the driver.
     ///
-    /// A driver that loads code holds the lock of the context until the GPU has done the queued work. A thread that records
-    /// an event there meanwhile is blocked, and so is all that it does for other contexts. A kernel of the context may even wait
-    /// for a launch that this thread is about to make on another device. So the batch stays open until the load has ended.
+    /// A driver that loads code holds the lock of the context until the GPU has done the queued work. Meanwhile it blocks a
+    /// thread that records an event there, and that thread can do nothing for other contexts. A kernel of the context may even
+    /// wait for a launch that this thread is about to make on another device. So the batch stays open until the load has ended.
     pub(crate) fn can_close_at_once(&self, measuring: &MeasuringState) -> bool {
         !measuring.meter.is_suspended(self.pool)
     }
 
-    /// Returns the instant at which the stream is predicted to have done all that this thread has launched on it.
+    /// Returns the instant at which the GPU is predicted to have done all work that this thread has launched on the stream.
     pub(crate) fn predicted_end(&self) -> Monotonic {
         let open = self.open.as_ref();
         open.map_or(self.busy_until, |open| {
@@ -139,7 +138,8 @@ impl StreamState {
         })
     }
 
-    /// Returns true if the stream may have run empty since it had its first launch: see [`Spell::may_have_ended`].
+    /// Returns true if the stream may have become empty since the first launch of its busy period: see
+    /// [`Spell::may_have_ended`].
     ///
     /// [`Spell::may_have_ended`]: gpuslice_policy::compute::measuring::batch::Spell::may_have_ended
     pub(crate) fn may_be_empty(&self, now: CycleInstant, known: &Estimate) -> bool {
@@ -154,11 +154,11 @@ impl StreamState {
     /// Notes that the first launch since the batch was opened, or since the stream was empty, has left the driver. `has_ended`:
     /// the launch left the driver only after its kernel had ended.
     ///
-    /// The kernel begins at some point of the launch's call, which the host cannot see. So the time up to the return may have
-    /// been idle. Example: a launch takes 300 us because the driver loads code first. The slice must not pay for that.
+    /// The kernel begins at some instant of the launch's call that the host cannot see. So the stream may have been idle up to
+    /// the return. Example: a launch takes 300 us because the driver loads code first. The slice must not pay for that time.
     ///
     /// If the launch waited for its kernel, that time is the kernel's own and stays in the measurement. A kernel of unknown cost
-    /// is the exception: its code may have been loaded before.
+    /// is an exception, because the driver may have loaded its code in this call.
     #[cold]
     pub(crate) fn note_first(&mut self, now: CycleInstant, has_ended: bool) {
         let Some(open) = &mut self.open else { return };
@@ -169,7 +169,7 @@ impl StreamState {
         }
         match self.empty_since.take() {
             Some(since) => open.batch.add_idle_between(now.since(since).wall_time()),
-            // The driver may have loaded the code of an unknown kernel first.
+            // For an unknown kernel the last arm applies, because the driver may have loaded its code in this call.
             None if has_ended && !open.is_unknown => {}
             None => open.first_launch_returned(now),
         }
@@ -177,8 +177,8 @@ impl StreamState {
 
     /// Opens a batch: records its opening event, unless events fail.
     ///
-    /// Only a batch that other threads can close counts as under way. While anything is under way, the worker ticks each
-    /// millisecond to close it. A thread that leaves a batch open on its own default stream would otherwise keep the worker awake
+    /// Only a batch that other threads can close counts as under way. While a batch is under way, the worker ticks each
+    /// millisecond to close it. Otherwise a thread that leaves a batch open on its own default stream would keep the worker awake
     /// for ever.
     pub(crate) fn new_batch(&mut self, measuring: &MeasuringState, timing: Timing) -> OpenBatch {
         let (opened, before) = (clock::now(), CycleInstant::now());
@@ -197,9 +197,9 @@ impl StreamState {
             batch: Batch::open(timing, cost),
             start,
             opened,
-            // An event and a kernel reach the GPU at about the same place of their calls. So the time between the two
-            // is the time from return to return. A call that took long may have been delayed before or after that
-            // place.
+            // The driver submits an event, and a kernel, at about the same point of its call. So the time between the two is
+            // the time from return to return. If a call took long, the delay may have been before or after that point. Then the
+            // time from the beginning of the call counts.
             since: if after.since(before).is_less_than(HOST_RETURN) { after } else { before },
             delay: if known_idle { when_alone::delay(delay, cost) } else { WallTime::ZERO },
             gaps: Cycles::default(),
@@ -211,9 +211,10 @@ impl StreamState {
 
     /// Records an event in the stream. Returns the event, and the instant at which the driver returned.
     ///
-    /// Another thread may close the batch, so the call is made within the right context. A default stream belongs to the current
-    /// context, and for other streams the driver wants some context to be current. A green context can be current to one thread
-    /// at a time, so its primary context serves. An event in a stream that captures would spoil the program's capture.
+    /// Another thread may close the batch, so this function makes the right context current. A default stream belongs to the
+    /// current context, and for other streams the driver requires any current context. A green context can be current to one
+    /// thread at a time, so its primary context is used. If the stream captures, the function fails, because an event would
+    /// invalidate the program's capture.
     fn record(&self, measuring: &MeasuringState) -> Result<(Event, CycleInstant), Status> {
         let may_capture = capture_mode::is_open();
         let pools = &measuring.timing.pools;
@@ -239,11 +240,11 @@ impl StreamState {
         recorded.inspect_err(|code| measuring.timing.fail(*code))
     }
 
-    /// Returns true if the events of the stream are of another context than the stream. Because the driver has refused that, all
-    /// threads look their streams up again.
+    /// Returns true if the events of the stream are of another context than the stream. Then the driver refuses such events, so
+    /// all threads have to look their streams up again.
     ///
-    /// The same status comes from a stream that has ended, so the function looks whether the two contexts differ. If they do,
-    /// this batch is lost, and the next one on the stream is timed by events of the green context itself.
+    /// The driver returns the same status for a stream that has ended, so the function compares the two contexts. If they differ,
+    /// this batch is lost, and events of the green context itself time the next batch on the stream.
     fn separate_if_green(&self, measuring: &MeasuringState) -> bool {
         let is_green = self.event_context != self.context;
         if is_green {
@@ -252,18 +253,18 @@ impl StreamState {
         is_green
     }
 
-    /// Records events one right behind the other, which measure the cost of one.
+    /// Records events in a row, which measure the cost of one event.
     #[cold]
     fn calibrate(&self, measuring: &MeasuringState) -> Vec<Event> {
         (0..AT_FIRST).map_while(|_| self.record(measuring).ok()).map(|(event, _)| event).collect()
     }
 
-    /// Records the closing event of a batch, and submits the batch to the meter. `closed`: the instant of the closing; none if no
-    /// event may be recorded any more. A batch without both events is not measured.
+    /// Records the closing event of a batch, and submits the batch to the meter. `closed`: the instant of the close; `None` if
+    /// the library must not record events in the stream any more. A batch without both events is not measured.
     ///
     /// An empty batch gets no closing event: its launch has failed or was never made. Its opening event goes back to the pool.
     ///
-    /// Without a measurement the payment by the estimate stands, and launches that wait for an unknown one go on.
+    /// Without a measurement the payment by the estimate stays, and launches that wait for an unknown launch continue.
     /// Otherwise they would wait for 50 ms for a measurement that never comes.
     pub(crate) fn submit(
         &mut self,
@@ -287,7 +288,7 @@ impl StreamState {
                 }
             }
         }
-        // Counted after the pending batch: otherwise nothing would seem to be under way in between.
+        // The end of the open batch is counted after the pending batch. Otherwise the count could be 0 in between.
         if self.is_shared() {
             measuring.end_work();
         }
@@ -295,8 +296,9 @@ impl StreamState {
 
     /// Hands a batch with both events to the meter.
     ///
-    /// A host that loses its processor between the close and the closing event lengthens the measurement. Example: a kernel runs
-    /// for 1 ms, and the host is delayed for 5 ms. The time from the close to the return of the driver shows that.
+    /// If the thread loses its processor between the close and the closing event, the measured time is too long. Example: a
+    /// kernel runs for 1 ms, and the thread is delayed for 5 ms. The time from the close to the return of the driver shows the
+    /// delay.
     fn submit_measured(
         &mut self,
         measuring: &MeasuringState,
@@ -309,7 +311,7 @@ impl StreamState {
         self.closed_at = CycleInstant::now();
         let duration = self.closed_at.since(closed).wall_time();
         let before = core::mem::replace(&mut self.close_duration, duration);
-        // Only the excess over the last call shows a delayed host; the rest is the driver's usual time.
+        // Only the excess over the last call shows a delay of the thread. The rest is the driver's usual time.
         batch.set_close_delay(duration.saturating_sub(before));
         if let Some(limiter) = measuring.limiters.get(device) {
             limiter.extend_busy_until(self.busy_until);
@@ -331,7 +333,7 @@ impl StreamState {
         });
     }
 
-    /// Drops the batch of a thread that has ended: it is not measured.
+    /// Drops the open batch of a thread that has ended. The batch is not measured.
     pub(crate) fn abandon(self, measuring: &MeasuringState) {
         if let (Some(open), Some(device)) = (self.open, self.device) {
             open.start.into_iter().for_each(|start| measuring.timing.pools.put(self.pool, start));

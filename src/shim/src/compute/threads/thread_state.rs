@@ -1,8 +1,8 @@
 //! State of one thread that launches: its credit, its copies of estimates and its streams.
 //!
-//! Its instants are of the time stamp counter, which costs a launch less than the monotonic clock.
+//! Its instants are readings of the time stamp counter, which costs a launch less than the monotonic clock.
 //!
-//! The state has no atomics. One thread at a time has it, through a guard of its slot ([`slot`](super::slot)).
+//! The state has no atomics. One thread at a time accesses it, through a guard of its slot ([`slot`](super::slot)).
 
 use super::batching::Batching;
 use super::stream_state::StreamState;
@@ -24,20 +24,20 @@ pub(crate) struct ThreadState {
     pub(crate) cache: Recent,
     /// Instant at which the host last left the driver.
     pub(crate) left: CycleInstant,
-    /// Sum of the host's time outside the driver. Each stream keeps the sum as of its last launch. The difference tells for how
-    /// long the host could not have given it work.
+    /// Sum of the host's time outside the driver. Each stream keeps the sum as of its last launch. The difference is the time in
+    /// which the host gave the stream no work.
     pub(crate) outside: Cycles,
-    /// The streams that the thread launches on.
+    /// The streams on which the thread launches.
     pub(crate) streams: Vec<StreamState>,
     /// The stream of the last launch.
     last: usize,
     pub(super) batching: Batching,
-    /// Number of ends of streams and contexts that the thread has seen.
+    /// Number of ended streams and contexts, as the thread last read it.
     pub(crate) ends_seen: u64,
     /// Number of copies; wraps.
     pub(crate) copies: u32,
-    /// Notes of the launches that are in the driver and may load their kernels. A launch that was left by an exception or a jump
-    /// leaves its note behind, until the thread or the worker [forgets](Self::forget_code_loads) it.
+    /// Notes of launches that are in the driver and may load their kernels. If an exception or a jump leaves a launch, its note
+    /// remains until the thread or the worker [forgets](Self::forget_code_loads) it.
     pub(crate) code_loads: Vec<CodeLoad>,
 }
 
@@ -58,17 +58,18 @@ impl ThreadState {
         }
     }
 
-    /// Notes that the host enters the driver: it was outside until now.
+    /// Notes that the host enters the driver at `now`. It was outside the driver since `left`.
     #[inline]
     pub(crate) fn enter_driver(&mut self, now: CycleInstant) {
         self.outside = self.outside.plus(now.since(self.left));
         self.left = now;
     }
 
-    /// Returns the place of a stream among those of this thread, if the thread has launched on it.
+    /// Returns the place of a stream among the streams of this thread, if the thread has launched on it.
     ///
-    /// A default stream is another stream in each context, under the same handle. So the current context counts too, if the
-    /// program has had several. With one context the driver is not asked, because that costs a tenth of a launch's budget.
+    /// A default stream is another stream in each context, under the same handle. So if the program has had several contexts, the
+    /// current context counts too. With one context this function does not ask the driver, because that costs a tenth of a
+    /// launch's budget.
     #[inline(always)]
     pub(crate) fn find_stream(&mut self, usage: &UsageState, stream: Stream) -> Option<usize> {
         let is_asked = stream.is_default() && !usage.contexts.is_only_one();
@@ -79,8 +80,8 @@ impl ThreadState {
         self.find_other_stream(stream, context)
     }
 
-    /// Looks for the stream behind the last one first, because streams that are used in turn follow each other, then through all.
-    /// That is fast enough up to tens of streams.
+    /// Searches for a stream. It first tries the place behind the last stream, because a program often uses its streams in turn.
+    /// Then it searches all places, which is fast enough for tens of streams.
     #[inline(never)]
     fn find_other_stream(&mut self, stream: Stream, context: Option<usize>) -> Option<usize> {
         let next = self.last.wrapping_add(1);
@@ -90,7 +91,7 @@ impl ThreadState {
         Some(self.last)
     }
 
-    /// Adds a stream. None if the driver does not tell its context.
+    /// Adds a stream. Returns `None` if the driver does not report its context.
     #[cold]
     pub(crate) fn add_stream(&mut self, measuring: &MeasuringState, stream: Stream) -> Option<usize> {
         self.streams.push(StreamState::new(measuring, stream, self.outside, self.left)?);
@@ -98,12 +99,12 @@ impl ThreadState {
         Some(self.last)
     }
 
-    /// Forgets streams without an open batch, because streams have ended; a stream is looked up again when it is used. An open
+    /// Forgets streams without an open batch, because streams have ended. The next launch on a stream looks it up again. An open
     /// batch in a context that has ended is not measured.
     ///
-    /// The number of ends does not tell which stream has ended, so all are looked up again. That is rare and costs some calls of
-    /// the driver. A stream with an open batch lives: the batches of an ended stream were closed or given up before. The
-    /// exception is a thread's own default stream in an ended context, whose batch no other thread can close.
+    /// The number of ends does not name the stream that has ended, so all streams are looked up again. That is rare and costs a
+    /// few calls of the driver. A stream with an open batch has not ended: batches of an ended stream were closed or given up
+    /// before. The exception is a thread's own default stream in an ended context, because no other thread can close its batch.
     ///
     /// The places of the remaining streams change.
     pub(crate) fn forget_ended(&mut self, measuring: &MeasuringState, ends: u64) {
@@ -119,9 +120,10 @@ impl ThreadState {
         self.ends_seen = ends;
     }
 
-    /// Forgets the notes of launches that never returned. The caller knows that the thread is in no launch, or at its beginning.
+    /// Forgets the notes of launches that never returned. When a caller calls this, the thread is in no launch, or has just begun
+    /// a launch.
     ///
-    /// Otherwise the events of their contexts would not be polled until the thread meets another launch of unknown cost.
+    /// Otherwise no thread would poll the events of these contexts until this thread makes another launch of unknown cost.
     pub(crate) fn forget_code_loads(&mut self) {
         self.code_loads.clear();
     }

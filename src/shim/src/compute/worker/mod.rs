@@ -1,4 +1,4 @@
-//! The library's own threads, and the waits of launches for them.
+//! The library's own threads, and the waits of launching threads for them.
 
 mod nvml_thread;
 pub(super) mod thread;

@@ -1,11 +1,11 @@
 //! The thread that asks NVML.
 //!
-//! Example: NVML takes 300 ms to start, because other processes start it too. The worker goes on polling timing events
-//! meanwhile. If it waited for NVML itself, work in flight would not be charged for that time. Kernels that wait for each other
-//! would not be seen.
+//! Example: NVML takes 300 ms to start, because other processes start it too. The worker still polls timing events meanwhile. If
+//! it waited for NVML itself, work in flight would not be charged during that time. The library would also not see kernels that
+//! wait for each other.
 //!
-//! The thread starts when the worker first wants an answer. All signals except `SIGBUS` are blocked in it, because they are the
-//! program's. If it cannot be started, the worker asks NVML.
+//! The thread starts when the worker first wants an answer. All signals except `SIGBUS` are blocked in it, because signals are
+//! for the program's threads. If the thread cannot be started, the worker asks NVML.
 
 use crate::compute::attribution::nvml_only;
 use crate::compute::attribution::nvml_schedule::LINGER;
@@ -18,11 +18,11 @@ use core::ffi::c_void;
 use core::ptr;
 use gpuslice_region::sigbus_forwarding::{self, LibraryThread};
 
-/// Lets NVML be asked, if that is due. Starts the thread at the first call.
+/// Requests answers of NVML from the thread. Starts the thread at the first call.
 ///
-/// The status says that the thread runs before it is spawned. So two threads that tick at once start one thread, and a request
-/// that comes before its first instruction stays in the word. If the spawn fails, the calling thread asks NVML itself, however
-/// long that takes.
+/// The status says that the thread runs before it is spawned. So two threads that tick at once start only one thread, and a
+/// request before its first instruction is not lost. If the spawn fails, the calling thread asks NVML itself, however long that
+/// takes.
 pub(super) fn want_answers(compute: &'static Compute) {
     let status = &compute.nvml.status;
     if status.is_unstarted()
@@ -40,7 +40,7 @@ pub(super) fn want_answers(compute: &'static Compute) {
 
 extern "C" fn main(argument: *mut c_void) -> *mut c_void {
     thread::set_name(c"gpuslice-nvml");
-    // SAFETY: `want_answers` passes a `Compute` as the argument.
+    // SAFETY: `argument_of` requires a pointer to a living `Compute`: `want_answers` passes a `&'static Compute`.
     if let Some(compute) = unsafe { thread::argument_of::<Compute>(argument) } {
         compute.nvml.status.run(|| run(compute));
     }
@@ -50,8 +50,8 @@ extern "C" fn main(argument: *mut c_void) -> *mut c_void {
 /// Asks NVML until the process ends. Closes it while the worker wants no answers.
 ///
 /// After an answer the thread pauses, because all processes of the machine share NVML's lock. Without a request it sleeps for
-/// [`LINGER`], closes NVML, and then sleeps without a limit. It closes late, because opening NVML takes tens of milliseconds and
-/// a program may pause after each piece of work.
+/// [`LINGER`], closes NVML, and then sleeps without a limit. It does not close NVML earlier, because opening it takes tens of
+/// milliseconds and a program may pause after each piece of work.
 fn run(compute: &'static Compute) {
     let nvml = &compute.nvml;
     sigbus_forwarding::register_thread(LibraryThread::Nvml);
@@ -67,8 +67,8 @@ fn run(compute: &'static Compute) {
     }
 }
 
-/// Calls NVML, unless the process ends: its exit takes the lock for good. The exit sets its word before it takes the lock, and
-/// this function reads the word under the lock. So no call of NVML begins after the exit has the lock.
+/// Calls NVML, unless the process ends. The exit of the process sets a word, then takes the lock and keeps it. This function
+/// reads the word under the lock. So no call of NVML begins after the exit has the lock.
 fn ask(compute: &'static Compute, question: fn(&CotenantState, &UsageState)) {
     let _question = compute.nvml.question_lock.lock();
     if !compute.worker.is_ending() {

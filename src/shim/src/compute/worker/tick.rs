@@ -14,12 +14,12 @@ const CREDIT_KEPT: WallTime = WallTime::from_millis(50);
 
 /// Does one tick. Returns true if anything is left to do.
 ///
-/// The order makes each step see the results of the step before. Batches of idle threads are closed, then the poll measures them.
-/// The report and the arbiter see the new figures. Where the worker does not run, several threads may tick at once.
+/// Each step uses the results of the steps before it. The tick closes batches of idle threads, and then the poll measures them.
+/// The report and the arbiter use the new figures. If the worker does not run, several threads may tick at once.
 pub(crate) fn tick(compute: &'static Compute) -> bool {
     let now = clock::now();
     compute.hold_limits(now);
-    // This comes before anything of this second is counted.
+    // The sample of this second comes before anything of this second is counted.
     compute.note_second(now);
     let is_credit_left = compute.return_unspent(CREDIT_KEPT);
     let is_thread_left = flush_idle_threads(compute);
@@ -44,9 +44,9 @@ pub(crate) fn tick(compute: &'static Compute) -> bool {
 /// Closes batches that their threads have left open, and takes credit back from threads that do not spend it. Returns true if
 /// anything is left to do.
 ///
-/// Example: a thread launches ten small kernels and then computes on the host for a minute. No call of it would close its batch,
-/// so the work would stay unmeasured, and its lease would be lost to other threads. A thread in a launch counts as active, and is
-/// left to the next tick: to wait for it would delay the poll.
+/// Example: a thread launches ten small kernels and then computes on the host for a minute. The thread makes no call that could
+/// close its batch. So the work would stay unmeasured, and other threads could not use its lease. A thread in a launch counts as
+/// active. The tick does not wait for it, because that would delay the poll.
 fn flush_idle_threads(compute: &'static Compute) -> bool {
     let (mut is_left, mut active) = (false, 0_usize);
     for slot in compute.threads.all().into_iter().filter(|slot| !slot.occupancy.is_free()) {
@@ -72,11 +72,10 @@ struct Flushed {
 
 /// Flushes one thread that is not in a launch. Clears the state of a thread that has ended, for another thread.
 ///
-/// A thread without credit and without a batch is left *clean*: later ticks skip it until it launches again. Each access makes
-/// all threads of the process pass a fence, so ticks would otherwise disturb a program with many idle threads.
+/// A thread without credit and without a batch gets the mark *clean*: later ticks skip it until it launches again. Each access
+/// makes all threads of the process pass a fence. Without the mark, ticks would slow a program with many idle threads.
 fn flush(compute: &'static Compute, slot: &'static ThreadSlot, mut state: RemoteGuard) -> Flushed {
-    // The worker reads this once. If the thread ended between two readings, its batches would be dropped unmeasured below instead
-    // of being closed.
+    // `has_ended` is read once. If the thread ended between two readings, its batches would not be closed but dropped below.
     let (now, mut has_ended) = (CycleInstant::now(), slot.occupancy.has_ended());
     state.give_up_pending();
     state.forget_code_loads();
@@ -89,7 +88,7 @@ fn flush(compute: &'static Compute, slot: &'static ThreadSlot, mut state: Remote
     // A batch that waits for a code load to end keeps the state of its thread.
     has_ended &= !has_open;
     if has_ended {
-        // No other thread can close the rest.
+        // Only the ended thread could have closed the remaining batches.
         state.abandon(compute);
     }
     let is_quiet = now.since(state.left).wall_time() >= CREDIT_KEPT;
@@ -102,7 +101,7 @@ fn flush(compute: &'static Compute, slot: &'static ThreadSlot, mut state: Remote
     } else {
         state.leave_clean();
     }
-    // This comes after the guard is gone, because the slot may have a new owner at once.
+    // The slot is cleared after the guard is dropped, because a new owner may take the slot at once.
     if has_ended {
         compute.threads.clear(slot);
     }

@@ -8,14 +8,14 @@ use gpuslice_driver::types::{
 };
 use gpuslice_driver::{Symbol, slot};
 
-/// Room in the first question to the driver, in entries.
+/// Room for the answer in the first question to the driver, in entries.
 const FIRST_ROOM: c_uint = 64;
-/// Room in the last question, in entries.
+/// Room for the answer in the last question, in entries.
 const MOST_ROOM: c_uint = 1 << 16;
-/// Value for the number of an instance if there is no instance.
+/// Number of the instance in an entry if the device is no instance.
 pub(crate) const NO_INSTANCE: c_uint = c_uint::MAX;
-/// A word that the driver did not write. No entry ends with it: the last field of each is a small number, or all ones for "not
-/// available".
+/// Word that marks memory which the driver did not write. No entry ends with this word: its last field is a small number, or all
+/// ones for "not available".
 pub(crate) const UNWRITTEN: u64 = 0xa5a5_a5a5_a5a5_a5a5;
 
 /// Words of an entry of the first form.
@@ -72,14 +72,14 @@ pub(crate) fn driver_version() -> Option<(u32, u32)> {
     const SIZE: c_uint = 80;
     let function = slot::real::<real::nvmlSystemGetDriverVersion>(Symbol::nvmlSystemGetDriverVersion)?;
     let mut text = [0_u8; SIZE as usize];
-    // SAFETY: the function writes at most `SIZE` bytes, and `text` has as many.
+    // SAFETY: the function requires room for the `SIZE` bytes that it may write: `text` has as many.
     let code = unsafe { function(text.as_mut_ptr().cast::<c_char>(), SIZE) };
     let mut numbers = text.split(|byte| !byte.is_ascii_digit());
     let mut next = || core::str::from_utf8(numbers.next()?).ok()?.parse::<u32>().ok();
     (code == status::SUCCESS).then(|| Some((next()?, next()?)))?
 }
 
-/// Asks the driver with enough room. Returns the entries that it wrote, and their number.
+/// Repeats a question with more room until the answer fits. Returns the entries, and the number of entries that the driver wrote.
 ///
 /// # Errors
 /// The driver's status.
@@ -97,7 +97,7 @@ pub(crate) fn ask<T: Copy + Blank>(
         if code != status::NVML_INSUFFICIENT_SIZE || room >= MOST_ROOM {
             return Err(code);
         }
-        // Room for more entries than the driver named, because other processes may begin meanwhile.
+        // The next room is larger than the number that the driver named, because other processes may start meanwhile.
         room = count.max(room).saturating_mul(2).min(MOST_ROOM);
     }
 }

@@ -1,8 +1,8 @@
 //! Devices that NVML sees, and the numbers that CUDA would give them. CUDA need not be started.
 //!
 //! A device is identified by its UUID. NVML numbers GPUs in the order of the bus and shows all of them, without regard to
-//! `CUDA_VISIBLE_DEVICES`. If CUDA has not told its numbers, the library computes them. Lists in an operator's file
-//! name devices by NVML's numbers, which nothing in the process changes.
+//! `CUDA_VISIBLE_DEVICES`. If the process has not started CUDA, the library computes CUDA's numbers. Lists in an operator's
+//! file name devices by NVML's numbers, because a program cannot change these.
 
 use super::memory::Session;
 use crate::os::messages;
@@ -18,10 +18,10 @@ use gpuslice_policy::units::Bytes;
 use gpuslice_policy::visible_devices::{Gpu, Instance, visible};
 use once_cell::race::OnceBool;
 
-/// Bound for counts that NVML reports: more GPUs than any machine has.
+/// Largest count that the library accepts from NVML. No machine has as many GPUs.
 const MOST_COUNT: c_uint = 256;
 
-/// Asks one of NVML's functions that write to their last argument.
+/// Calls a function of NVML whose last argument is the output, and returns the output if the call succeeded.
 macro_rules! ask {
     ($name:ident, $start:expr $(, $argument:expr)*) => {{
         let mut output = $start;
@@ -32,7 +32,7 @@ macro_rules! ask {
     }};
 }
 
-/// A device that computes: a whole GPU, or an instance of a divided one.
+/// A device that computes: a whole GPU, or an instance of a divided GPU.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ComputeDevice {
     /// NVML's handle of the device.
@@ -55,27 +55,28 @@ pub(crate) fn total(device: nvmlDevice_t) -> Option<u64> {
     ask!(nvmlDeviceGetMemoryInfo, nvmlMemory_t::default(), device).map(|memory| memory.total)
 }
 
-/// Returns the UUIDs of all devices with the numbers of their GPUs in the order of the bus. None if NVML cannot be opened.
+/// Returns the UUIDs of all devices with the numbers of their GPUs in the order of the bus. Returns `None` if NVML cannot be
+/// opened.
 pub(crate) fn bus_order() -> Option<Vec<([u8; 16], u32)>> {
     let _open = Session::open()?;
     Some(numbered_parts().map(|(number, part)| (part.uuid, number)).collect())
 }
 
-/// Returns the names by which settings can name a device: its UUID, and the numbers that CUDA and the bus would give it. NVML is
-/// open.
+/// Returns the names by which settings can name a device. They are its UUID, the number that CUDA would give it, and its number
+/// in the order of the bus. NVML must be open.
 pub(crate) fn identity(part: ComputeDevice, config: &Config, ordinal: Option<u32>) -> Option<DeviceIdentity> {
     let place = || numbered_parts().find(|(_, other)| other.uuid == part.uuid).map(|(number, _)| number);
     let bus = config.counts_on_bus().then(place).flatten();
     Some(DeviceIdentity { ordinal, bus, uuid: part.uuid, total: Bytes::new(total(part.handle)?) })
 }
 
-/// Returns all devices, instances too, with the numbers of their GPUs in the order of the bus. NVML is open.
+/// Returns all devices and instances with the numbers of their GPUs in the order of the bus. NVML must be open.
 fn numbered_parts() -> impl Iterator<Item = (u32, ComputeDevice)> {
     let gpus = (0..count().min(MOST_COUNT)).filter_map(|number| Some((number, handle(number)?)));
     gpus.flat_map(|(number, gpu)| parts(gpu).into_iter().map(move |part| (number, part)))
 }
 
-/// Returns the number that CUDA would give a device in a process that started CUDA now. None if that process would not see it.
+/// Returns the number that CUDA would give a device if this process started CUDA now. `None`: CUDA would not show the device.
 pub(crate) fn ordinal(device: &[u8; 16], config: &Config) -> Option<u32> {
     let handles = || (0..count().min(MOST_COUNT)).filter_map(handle);
     if names_numbers(config) && !is_order_known(handles()) {
@@ -95,7 +96,7 @@ fn names_numbers(config: &Config) -> bool {
     config.names().any(|name| matches!(name, DeviceName::Ordinal(_)))
 }
 
-/// Returns true if CUDA and NVML count in one order.
+/// Returns true if CUDA and NVML are known to number GPUs in the same order.
 fn is_order_known(mut gpus: impl Iterator<Item = nvmlDevice_t>) -> bool {
     if std::env::var_os("CUDA_DEVICE_ORDER").is_some_and(|order| order == "PCI_BUS_ID") {
         return true;
@@ -104,7 +105,7 @@ fn is_order_known(mut gpus: impl Iterator<Item = nvmlDevice_t>) -> bool {
     gpus.all(|gpu| name(gpu) == first)
 }
 
-/// Message that CUDA's numbers are guessed.
+/// Message that the library guesses CUDA's numbers.
 struct UnknownOrder;
 
 impl Display for UnknownOrder {
@@ -133,7 +134,7 @@ fn uuid(device: nvmlDevice_t) -> Option<[u8; 16]> {
 fn name(device: nvmlDevice_t) -> Option<[u8; 96]> {
     let function = slot::real::<real::nvmlDeviceGetName>(Symbol::nvmlDeviceGetName)?;
     let mut text = [0_u8; 96];
-    // SAFETY: the function writes at most 96 bytes, and `text` has as many.
+    // SAFETY: the function requires room for the 96 bytes that it may write: `text` has as many.
     let code = unsafe { function(device, text.as_mut_ptr().cast::<c_char>(), 96) };
     (code == status::SUCCESS).then_some(text)
 }
@@ -148,7 +149,7 @@ fn describe(gpu: nvmlDevice_t) -> Option<Gpu> {
     Some(Gpu { uuid: uuid(gpu)?, instances })
 }
 
-/// Returns true if a handle is that of a GPU in MIG mode, not of an instance.
+/// Returns true if a handle is that of a GPU in MIG mode, and not of an instance.
 fn is_divided(device: nvmlDevice_t) -> bool {
     let mode = || {
         let function = slot::real::<real::nvmlDeviceGetMigMode>(Symbol::nvmlDeviceGetMigMode)?;
@@ -165,7 +166,7 @@ fn is_divided(device: nvmlDevice_t) -> bool {
 fn instances(gpu: nvmlDevice_t) -> impl Iterator<Item = ComputeDevice> {
     let most = || ask!(nvmlDeviceGetMaxMigDeviceCount, 0, gpu);
     let handle = move |index| ask!(nvmlDeviceGetMigDeviceHandleByIndex, ptr::null_mut(), gpu, index);
-    // There may be gaps: the index of an ended instance stays free.
+    // The indices may have gaps, because the index of an ended instance stays unused.
     let handles = (0..most().unwrap_or(0).min(MOST_COUNT)).filter_map(handle);
     handles.filter_map(|handle| Some(ComputeDevice { handle, uuid: uuid(handle)? }))
 }
@@ -182,7 +183,7 @@ fn compute_instance(device: nvmlDevice_t) -> Option<c_uint> {
 pub(crate) fn nvml_uuid(device: nvmlDevice_t) -> Option<String> {
     let function = slot::real::<real::nvmlDeviceGetUUID>(Symbol::nvmlDeviceGetUUID)?;
     let mut text = [0_u8; 96];
-    // SAFETY: the function writes at most 96 bytes, and `text` has as many.
+    // SAFETY: the function requires room for the 96 bytes that it may write: `text` has as many.
     let code = unsafe { function(device, text.as_mut_ptr().cast::<c_char>(), 96) };
     let text = CStr::from_bytes_until_nul(&text).ok()?;
     (code == status::SUCCESS).then(|| text.to_string_lossy().into_owned())

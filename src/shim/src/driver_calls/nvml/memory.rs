@@ -1,6 +1,6 @@
 //! Device memory that NVML attributes to this process.
 //!
-//! CUDA does not report it. There is no answer if NVML is missing, or if NVML knows this process by a number of
+//! CUDA does not report this figure. There is no answer if NVML is missing, or if NVML lists this process by its number in
 //! another namespace.
 
 use super::answers::driver_version;
@@ -15,7 +15,7 @@ use gpuslice_driver::types::{nvmlDevice_t, status};
 use gpuslice_policy::config::gpu_uuid_text;
 use std::ffi::CString;
 
-/// An entry of NVML's process lists, second form.
+/// An entry of NVML's process lists, in the second form.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 struct ProcessEntry {
@@ -27,26 +27,27 @@ struct ProcessEntry {
 
 const _: () = assert!(size_of::<ProcessEntry>() == 24);
 
-/// Most processes of one device that are listed.
+/// Room for the processes of one device, in entries.
 const MOST_PROCESSES: usize = 1024;
 
-/// Drivers that list the number that a process has in its container. The bytes are those of the host's process of that number, or
-/// 0 if there is none.
+/// Versions of drivers that confuse process numbers. They list a process by its number in its container. But the bytes in that
+/// entry are those of the host's process with the same number, or 0 if there is no such process.
 const CONFUSED: Range<(u32, u32)> = (535, 113)..(565, 0);
 
 /// `NVML_VALUE_NOT_AVAILABLE`.
 const NOT_AVAILABLE: c_ulonglong = c_ulonglong::MAX;
 
-/// Reason why NVML does not tell the memory of this process.
+/// Reason why NVML does not report the memory of this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Silence {
     /// NVML is missing or fails.
     Failed,
-    /// NVML does not list this process, or not its bytes. The process holds nothing, or NVML knows it by another number.
+    /// NVML does not list this process, or does not list its bytes. The process holds nothing, or NVML lists it by another
+    /// number.
     Unlisted,
 }
 
-/// Returns true if an entry of 0 bytes may belong to a process that holds memory. NVML is open.
+/// Returns true if an entry of 0 bytes may belong to a process that holds memory. NVML must be open.
 fn confuses_numbers() -> bool {
     driver_version().is_some_and(|version| CONFUSED.contains(&version))
 }
@@ -78,12 +79,13 @@ impl Session {
     pub(crate) fn device(&self, uuid: &[u8; 16]) -> Option<nvmlDevice_t> {
         let find = slot::real::<real::nvmlDeviceGetHandleByUUID>(Symbol::nvmlDeviceGetHandleByUUID)?;
         let gpu = gpu_uuid_text(uuid);
-        // CUDA does not tell whether a device is a GPU or an instance of one.
+        // CUDA does not report whether a device is a GPU or an instance of a GPU.
         let instance = gpu.replacen("GPU-", "MIG-", 1);
         [gpu, instance].into_iter().find_map(|name| {
             let name = CString::new(name).ok()?;
             let mut device: nvmlDevice_t = ptr::null_mut();
-            // SAFETY: the text is zero-terminated and the output valid for writes.
+            // SAFETY: `find` requires a zero-terminated text, and an output that is valid for writes: `name` and the local
+            // `device`.
             let code = unsafe { find(name.as_ptr(), &raw mut device) };
             (code == status::SUCCESS).then_some(device)
         })
@@ -93,7 +95,7 @@ impl Session {
     pub(crate) fn free(&self, device: nvmlDevice_t) -> Option<u64> {
         let ask = slot::real::<real::nvmlDeviceGetMemoryInfo>(Symbol::nvmlDeviceGetMemoryInfo)?;
         let mut memory = [0_u64; 3];
-        // SAFETY: the function writes three words (total, free, used), and `memory` has three.
+        // SAFETY: `ask` requires room for the three words that it writes (total, free, used): `memory` has three.
         let code = unsafe { ask(device, memory.as_mut_ptr().cast()) };
         let [_, free, _] = memory;
         (code == status::SUCCESS).then_some(free)

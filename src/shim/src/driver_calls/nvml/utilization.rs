@@ -1,12 +1,12 @@
 //! Utilization of a device by each process since an instant, by NVML.
 //!
-//! Drivers from 550 on have a second function for it, and some of 580 do not answer the first. The process numbers in
-//! both depend on the driver:
+//! Drivers from 550 on have a second function for it, and some drivers of version 580 do not answer the first. The process
+//! numbers in the answers of both functions depend on the caller's namespace of process numbers, and on the driver:
 //!
-//! - Asked from the initial process-number namespace, every driver gives the numbers that are valid there.
-//! - Asked from another namespace, drivers from 570 on give the processes that are visible there by their numbers there. They
-//!   give all others by their numbers on the host. Drivers up to 560 give all processes by their numbers on the host, though
-//!   their process lists may use the namespace's own.
+//! - In the initial namespace, every driver gives the numbers of that namespace.
+//! - In another namespace, drivers from 570 on give processes that are visible there by their numbers there. They give all other
+//!   processes by their numbers on the host. Drivers up to 560 give all processes by their numbers on the host, although their
+//!   process lists may use the numbers of the namespace.
 
 use super::answers::{ask, driver_version};
 use core::ffi::{c_uint, c_ulonglong};
@@ -22,9 +22,9 @@ use std::os::unix::fs::MetadataExt;
 
 /// Inode of the initial process-number namespace: `PROC_PID_INIT_INO`, part of Linux's interface.
 const INITIAL: u64 = 0xefff_fffc;
-/// First drivers that translate process numbers.
+/// First version of drivers that translate process numbers.
 const TRANSLATES: u32 = 570;
-/// The first version of a list of 24 bytes, of processes or of their use. Neither list has another one.
+/// Version word of the lists of processes and of their use: version 1, with 24 bytes. Neither list has another version.
 pub(crate) const VERSION_1: c_uint = 0x0100_0018;
 
 /// Utilization by one process.
@@ -40,7 +40,7 @@ pub(crate) struct Used {
     pub(crate) memory: c_uint,
 }
 
-/// NVML function that is asked.
+/// Function of NVML that answers the question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Question {
     /// `nvmlDeviceGetProcessUtilization`.
@@ -49,18 +49,18 @@ pub(crate) enum Question {
     List,
 }
 
-/// Returns true if the driver names this process by the number that it has in its own namespace. NVML is open.
+/// Returns true if the driver names this process by the number that it has in its own namespace. NVML must be open.
 pub(crate) fn knows_our_numbers() -> bool {
     pid_namespace() == INITIAL || driver_version().is_some_and(|(major, _)| major >= TRANSLATES)
 }
 
-/// Returns the inode of the process-number namespace of this process; 0 if the kernel does not tell it. The region has the same
-/// value.
+/// Returns the inode of this process's namespace of process numbers; 0 if the kernel does not report it. The region stores the
+/// same value.
 pub(crate) fn pid_namespace() -> u64 {
     fs::metadata("/proc/self/ns/pid").map_or(0, |namespace| namespace.ino())
 }
 
-/// Asks by one function. Empty if no process has a new sample: NVML then answers "not found".
+/// Asks by one function. Returns an empty list if no process has a new sample, for which NVML answers "not found".
 pub(crate) fn used(device: nvmlDevice_t, form: Question, since: c_ulonglong) -> Result<Vec<Used>, Status> {
     match form {
         Question::Samples => samples(device, since),
@@ -94,7 +94,8 @@ fn list(device: nvmlDevice_t, since: c_ulonglong) -> Result<Vec<Used>, Status> {
             last_seen_time_stamp: since,
             proc_util_array: entries,
         };
-        // SAFETY: the structure has the version that it names, and `ask` gave room for as many entries as it names.
+        // SAFETY: `function` requires a structure of the version in it, with room for as many entries as it names: `ask` gave
+        // both.
         let code = unsafe { function(device, &raw mut question) };
         // SAFETY: `write_out` needs a valid address: `ask` passes its own count.
         unsafe { write_out(count, question.process_samples_count) };
