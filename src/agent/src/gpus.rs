@@ -126,8 +126,9 @@ impl Gpus {
         }
     }
 
-    /// Asks NVML once a second, until NVML fails to answer or the sender of `stop` is gone. The NVLinks are asked for only if
-    /// the list of GPUs has changed, and the processes only every five seconds. Calls `asked` after each complete round.
+    /// Asks NVML once a second, until NVML fails to answer or the sender of `stop` is gone. The question for NVLink is asked
+    /// only if the list of GPUs has changed, and the question for processes only every five seconds. Calls `asked` after each
+    /// complete round.
     fn ask(&self, mut nvml: Nvml, stop: &Receiver<()>, mut asked: impl FnMut()) {
         let (mut linked, mut users, mut uses) = (Linked::default(), Users::default(), Uses::default());
         while let Some(machine) = nvml.machine() {
@@ -203,7 +204,7 @@ impl Gpu {
     }
 }
 
-/// The GPUs and their NVLinks. The agent asks for NVLinks again when the list of GPUs changes.
+/// The GPUs, and the GPUs to which each has NVLink. The agent asks for them again when the list of GPUs changes.
 #[derive(Debug, Default)]
 struct Linked {
     gpus: Vec<String>,

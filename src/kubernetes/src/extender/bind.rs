@@ -92,9 +92,9 @@ impl Extender {
     /// extender's term has ended since the choice, another extender may have given away the same room. The function then sends
     /// no binding, and removes the annotation.
     ///
-    /// The binding names the version of the pod with the annotation. Example: the apiserver does not answer a binding to node
-    /// 1, and the scheduler tries node 2. Once the annotation for node 2 is written, the apiserver refuses the binding to node
-    /// 1. Otherwise the pod could come to node 1 with the parts of node 2, and would never start.
+    /// The binding names the version of the pod with the annotation. Example: the apiserver does not answer a binding to one
+    /// node, and the scheduler tries a second node. Once the annotation for the second node is written, the apiserver refuses
+    /// the first binding. Otherwise the pod could come to the first node with the parts of the second, and would never start.
     async fn write(
         &self,
         path: &str,
