@@ -1,20 +1,20 @@
 #!/usr/bin/env bash
-# Measures how exactly shares of GPU time hold. Prints workloads by limits beside the targets. Fails if a target is missed
-# without a known reason.
-#   ci/accuracy.sh virtual    the control loop in virtual time, on a simulated GPU (also without an argument)
-#   ci/accuracy.sh real       the library under real programs on the simulated GPU; half an hour
-#   ci/accuracy.sh changes    new limits and deaths while programs run
-#   ci/accuracy.sh events     kernels of all lengths while events take the GPU's time; twenty minutes
-#   ci/accuracy.sh variants   the table of `real` if events fail, NVML is missing, or NVML knows less; five times as long
-#   ci/accuracy.sh policies   how slices divide a GPU by policy, weight and priority; five minutes
-#   ci/accuracy.sh apart      slices whose regions lie in folders of their own, without an agent; three minutes
-#   ci/accuracy.sh start      eight processes of a slice that start together, thirty times at each limit; kernels of 5 us; a
-#                             quarter of an hour
-#   ci/accuracy.sh debts      programs of one kernel, one after the other in a slice; three minutes
+# Measures how exactly shares of GPU time hold. Prints a table of workloads and limits, with the targets beside it. Fails if a
+# target is missed without a known reason.
+#   ci/accuracy.sh virtual    the control loop in virtual time, on a simulated GPU; this is also the default
+#   ci/accuracy.sh real       the library under real programs on the simulated GPU; takes half an hour
+#   ci/accuracy.sh changes    new limits, and deaths of processes, while programs run
+#   ci/accuracy.sh events     kernels of all lengths while events take the GPU's time; takes twenty minutes
+#   ci/accuracy.sh variants   the table of `real` if events fail, NVML is missing, or NVML knows less; takes two and a half hours
+#   ci/accuracy.sh policies   how slices divide a GPU by policy, weight and priority; takes five minutes
+#   ci/accuracy.sh apart      slices whose regions lie in folders of their own, without an agent; takes three minutes
+#   ci/accuracy.sh start      eight processes of a slice that start together, with kernels of 5 us, thirty times at each limit;
+#                             takes a quarter of an hour
+#   ci/accuracy.sh debts      programs of one kernel that run one after another in a slice; takes three minutes
 #   ci/accuracy.sh picture    draws docs/results/share.svg
-# GPUSLICE_TEST_WORKLOAD='part|part' and GPUSLICE_TEST_LIMITS=5,30 choose rows. GPUSLICE_TEST_SECONDS=n sets the seconds of a cell
-# of `real` or `debts`, GPUSLICE_TEST_RUNS=n the runs of `start`, GPUSLICE_TEST_VARIANT=part the variant. GPUSLICE_TEST_JSON=file
-# collects the figures as JSON.
+# GPUSLICE_TEST_WORKLOAD='part|part' and GPUSLICE_TEST_LIMITS=5,30 choose rows. GPUSLICE_TEST_SECONDS=n sets how long each cell of
+# `real` or `debts` is measured, GPUSLICE_TEST_RUNS=n how often `start` runs, and GPUSLICE_TEST_VARIANT=part chooses the variant.
+# GPUSLICE_TEST_JSON=file collects the figures as JSON.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 need_compilers
@@ -24,7 +24,7 @@ if [ "${1:-virtual}" = virtual ]; then
 fi
 ci/stage.sh >/dev/null
 cargo test --quiet --package gpuslice-cli --test accuracy --no-run
-# At real-time priority, other programs of the machine do not count. Not every user may have it.
+# At real-time priority, other programs of the machine do not disturb the measurement. Not every user may have this priority.
 first=()
 if have chrt && chrt -r 1 true 2>/dev/null; then first=(chrt -r 1); fi
 missed=0

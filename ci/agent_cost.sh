@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Measures the cost of the agent with 64 slices at one look a second: prints the part of a processor and the memory. Fails above 1
-# % of a processor or 32 MiB. Takes half a minute and needs a machine that does nothing else.
+# Measures what the agent costs with 64 slices that it looks at once a second. Prints its part of a processor and its memory.
+# Fails above 1 % of a processor or 32 MiB. Takes half a minute, and needs a machine that does nothing else.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 need_compilers

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Brings root file systems for the containers of tests/agent into build/bases. They consist of Debian's packages. `here` has those
-# of this machine's release, whose C library runs the programs that are built here. `debian11` has those of Debian 11, whose glibc
-# 2.31 is the oldest that the portable library takes. `podman` has Podman of Debian 13, whose `kube play` reads names of devices.
-# The script installs nothing.
+# Makes root file systems for the containers of tests/agent, in build/bases, from Debian's packages. `here` has packages of this
+# machine's release, whose C library runs programs that are built here. `debian11` has those of Debian 11, whose glibc 2.31 is the
+# oldest one that the portable library works with. `podman` has Podman of Debian 13, whose `kube play` accepts names of devices.
+# The script installs nothing on this machine.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
@@ -27,8 +27,8 @@ if ! have apt-get || ! have dpkg; then
     exit 0
 fi
 mkdir -p "$OUT"
-# util-linux has unshare; perl writes to regions.
+# The tests use `unshare`, which is in util-linux, and perl, which writes to regions.
 bring here "$(suite)" dash coreutils util-linux perl-base
 bring debian11 bullseye dash coreutils
-# The last three are the programs that the tests start beside the engine.
+# The last three packages have the programs that the tests start beside the engine.
 bring podman trixie podman runc conmon catatonit dash coreutils util-linux mount

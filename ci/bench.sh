@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Measures the cost of the library: each figure without it, with it and no limit, and with a limit that does not bind. The three
-# alternate in one run, and the median of several rounds (3, or the first argument) counts. Beside it stands the most that may be
-# added, from tests/bench/targets.txt. Figures are in nanoseconds, those of memory in KiB. The driver does nothing. Only the
-# kernels that keep a GPU busy run on the simulated GPU, whose events take 2.5 us of its time.
+# Measures what the library costs. Each figure is measured without the library, with it and no limit, and with a limit that does
+# not bind. The three alternate in one run, and the median of several rounds counts (3, or as many as the first argument says).
+# The table also shows the most that may be added, from tests/bench/targets.txt. Times are in nanoseconds, memory is in KiB. The
+# driver does nothing, except that kernels which keep a GPU busy run on the simulated GPU. There, events take 2.5 us of its time.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 need_compilers
@@ -54,7 +54,7 @@ jobs=(throughput)
 measure bare NOTHING=
 measure unlimited LD_PRELOAD="$library"
 measure limited LD_PRELOAD="$library" GPU_MEM_LIMIT=16GiB GPU_CORE_PERCENT=99.9
-# NVML is as slow as that of real drivers, for which other processes wait.
+# For these measurements NVML is as slow as that of real drivers, for which other processes wait.
 slow=(LD_LIBRARY_PATH="$folder/gpu:$folder/nvml" SIMGPU_NVML_INIT_MS=300 SIMGPU_NVML_LIST_US=4500 SIMGPU_MODULE_BYTES=64KiB)
 jobs=(many_look_ups)
 rm -f "$SIMGPU_STATE"
@@ -70,4 +70,4 @@ LD_PRELOAD=$library GPU_MEM_LIMIT=1GiB "$folder/quota" \
 
 cd "$folder"
 awk -f "$OLDPWD/tests/bench/table.awk" "$OLDPWD/tests/bench/targets.txt" bare unlimited limited
-cat read # cost of a call, for a monitor of a slice of one process
+cat read # the cost of one call of a monitor that reads a slice with one process

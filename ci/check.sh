@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Checks the form: formatting, lints, documentation, licences of dependencies.
+# Checks formatting, lints, documentation and the licences of dependencies.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 need_compilers

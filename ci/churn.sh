@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Checks that slices stay whole for a day. Lets programs come and go, be killed and fork, and changes limits, on the simulated
-# GPU. Every few seconds nothing may be left of programs that have gone. Fails if anything is left, or if a slice stands still
-# for 250 ms beyond the time of its debt.
-#   ci/churn.sh [SECONDS]    a day unless said otherwise; GPUSLICE_TEST_SEED=n repeats the random choices
+# Checks that slices stay correct for a day, on the simulated GPU. Programs come and go, are killed and fork, and limits change.
+# Every few seconds the script looks for anything that a program has left after its end. Fails if there is something, or if a
+# slice stands still for 250 ms longer than its debt explains.
+#   ci/churn.sh [SECONDS]    takes a day without an argument; GPUSLICE_TEST_SEED=n repeats the random choices of a run
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 need_compilers

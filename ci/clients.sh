@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs unmodified third-party programs on the simulated GPU: without the library, with it, and inside a quota. Arguments go to
-# tests/clients/run.py.
+# Runs unmodified programs of other authors on the simulated GPU: without the library, with it, and inside a quota. The arguments
+# are those of tests/clients/run.py.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
@@ -13,5 +13,5 @@ if ! cmp -s "$WANTED" build/venv/installed; then
     fi
     cp "$WANTED" build/venv/installed
 fi
-ci/stage.sh >/dev/null # no client runs under an older library than the source
+ci/stage.sh >/dev/null # without this, clients could run under a library that is older than the source
 exec build/venv/bin/python tests/clients/run.py "$@"

@@ -3,7 +3,7 @@
 #   sudo tar -C /usr/local -xzf gpuslice-VERSION-x86_64-linux.tar.gz     any other folder works as well
 #   sudo apt install ./*.deb
 #   pip install gpuslice-VERSION-*.whl
-# The same commit gives the same bytes: files carry the commit's time, or SOURCE_DATE_EPOCH.
+# The same commit always gives the same bytes, because files carry the time of the commit (or SOURCE_DATE_EPOCH).
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 need_compilers
@@ -14,10 +14,11 @@ if ! find_python >/dev/null && ! { packages python3 python3-venv && find_python 
     exit 0
 fi
 ci/dist/portable.sh
-[ -e "$TARGET/portable/gpuslice-agent" ] || exit 0 # the reason is printed above
+[ -e "$TARGET/portable/gpuslice-agent" ] || exit 0 # ci/dist/portable.sh has printed the reason
 ci/dist/pack.sh "$TARGET/dist"
 
-# Unpacked elsewhere, the command finds its library. Without a GPU, it says why it shows no demo.
+# After unpacking in another folder, the command must find its library. On a machine without a GPU, it
+# must say why it shows no demo.
 wrong() {
     echo "FAIL $archive: $1"
     exit 1

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Brings Docker's daemon and command of a version that reads CDI specifications into build/docker, and Compose. The script
-# installs nothing.
+# Fetches Docker's daemon and command into build/docker, in a version that reads CDI specifications, and also
+# Compose. The script installs nothing.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
@@ -22,7 +22,7 @@ if ! unpack "$OUT.new" docker.io/sid docker-cli/sid containerd/sid docker-compos
     exit 0
 fi
 mv "$OUT.new" "$OUT"
-# The C library of the machine may be older than that of the packages.
+# The C library of this machine may be older than the one that the packages need.
 if ! version=$("$OUT/usr/sbin/dockerd" --version 2>&1); then
     rm -rf "$OUT"
     skip_here "a slice by Docker: its daemon does not start: $(head -1 <<<"$version")" "on a newer Debian"

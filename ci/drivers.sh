@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Brings real NVIDIA driver libraries of several series into build/drivers/<series>/. The script needs no GPU, installs nothing,
-# and leaves the machine's own apt state as it is.
+# Fetches NVIDIA's own driver libraries of several series into build/drivers/<series>/. The script needs no GPU, installs nothing,
+# and does not change the state of the machine's own apt.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
@@ -30,7 +30,7 @@ fetch() { # series; its packages
     rm -rf "$root"
 }
 
-# Prints "<driver> <CUDA version>" as the libraries report them, without a GPU.
+# Prints "<driver> <CUDA version>" as the libraries report them. This works without a GPU.
 ask() {
     python3 - "$1" <<'PYTHON'
 import ctypes, glob, sys
@@ -46,7 +46,7 @@ if ! have apt-get || ! have dpkg; then
     skip_here "real driver libraries: they come as Debian packages, and there is no apt-get" "$again"
     exit 0
 fi
-have python3 || packages python3 || exit 0 # Python asks the libraries for their versions
+have python3 || packages python3 || exit 0 # `ask` uses Python to get the versions from the libraries
 sources=
 while read -ra row; do
     series=${row[0]} dir=$OUT/${row[0]}

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Checks that the portable library works with other C libraries: the glibc of each of Debian's releases, and musl. Each starts one
-# small program through its own loader, without the library, with it and no limit, and inside a quota. With each glibc the script
-# runs the command line as well. The C libraries are fetched into build/libc, never installed. The driver does nothing.
+# Checks that the portable library works with other C libraries: the glibc of each of Debian's releases, and musl. With
+# each, a small program starts through the loader of that C library: without gpuslice, with it and no limit, and inside a
+# quota. With each glibc, the command line runs as well. The script fetches the C libraries into build/libc and never
+# installs them. The driver does nothing.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
@@ -19,7 +20,7 @@ left_out() {
     skipped=$((skipped + 1))
 }
 
-# Fetches each release's glibc and musl unchanged. The headers of musl come from the first release that has it.
+# Fetches glibc and musl of each release, unchanged. The headers of musl come from the first release that has them.
 fetch_all() {
     local suite
     [ ! -e "$TREES/sid" ] || return 0
@@ -35,7 +36,7 @@ fetch_all() {
 driver="tests/bench/null_driver.c -shared -fPIC -Wl,-soname,libcuda.so.1,-Bsymbolic"
 host="tests/programs/everywhere.c -fPIE -pie"
 
-# Links the program against the oldest glibc, so that one program serves each.
+# Links the program with the oldest glibc, so that the same program runs with every newer one.
 make_for_glibc() {
     local one
     mkdir -p "$folder/glibc"
@@ -74,7 +75,7 @@ compare() { # name of the check; output of the program; expected output
     fi
 }
 
-expected() { # status of one piece more; the line of a process that reaches its quota, if it does
+expected() { # status of one allocation too many; the line of a process that reaches its quota, if it prints one
     local line=${2-}
     # sed drops the line if the process prints nothing.
     sed '/^$/d' <<EXPECTED
@@ -103,7 +104,7 @@ check() { # name; kind; its loader; its folder of libraries
     rm -f "$folder/region"
     compare "$1, bare" "$(run "${@:2}")" "$(expected 0)"
     compare "$1, no limit" "$(run "${@:2}" LD_PRELOAD="$library")" "$(expected 0)"
-    # The process number and its command differ between runs.
+    # The process number and the name of the command differ from run to run.
     compare "$1, a quota" \
         "$(run "${@:2}" LD_PRELOAD="$library" GPU_MEM_LIMIT=$QUOTA | sed 's/^gpuslice: .*\( is refused: the slice holds [0-9]*MiB\).*/...\1/')" \
         "$(expected 2 "... is refused: the slice holds 64MiB")"

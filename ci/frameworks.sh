@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# Runs whole frameworks on the simulated GPU, in the three ways of ci/clients.sh. It is no part of ci/test-full.sh, because it
-# takes 800 MB of the disk. Arguments are names of frameworks on NVIDIA's CUDA runtime (cupy, warp, torch, jax). The script
-# fetches those, up to 6 GB each, and shows where they stop. The folder build/frameworks may be removed afterwards.
+# Runs whole frameworks on the simulated GPU, in the same three ways as ci/clients.sh. ci/test-full.sh does not run it, because it
+# takes 800 MB of disk. The arguments are names of frameworks that use NVIDIA's CUDA runtime (cupy, warp, torch, jax). For each,
+# the script fetches up to 6 GB, and shows where the framework stops. Afterwards you may remove the folder build/frameworks.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
 FOLDER=build/frameworks
-ROOM=20 # GB that stay free on the disk
+ROOM=20 # GB of disk that must stay free
 
-# Packages that pip fetches, and the GB that they take.
+# Packages for pip, and how many GB they take.
 declare -A PACKAGE=([cupy]=cupy-cuda12x==14.2.0 [warp]=warp-lang==1.19.0 [torch]=torch==2.15.0 ['jax']='jax[cuda12]==0.10.2')
 declare -A SIZE=([base]=1 [cupy]=1 [warp]=1 [torch]=6 ['jax']=6)
 
@@ -29,7 +29,7 @@ for name in "$@"; do
     [ -n "${PACKAGE[$name]:-}" ] || { echo "no framework is called $name; there are: ${!PACKAGE[*]}" >&2; exit 2; }
 done
 find_python >/dev/null || packages python3 python3-venv || exit 0
-ci/stage.sh >/dev/null # no framework runs under an older library than the source
+ci/stage.sh >/dev/null # without this, frameworks could run under a library that is older than the source
 mkdir -p "$FOLDER"
 failed=0
 if [ $# -eq 0 ]; then

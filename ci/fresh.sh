@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Checks that the repository works on a machine that has nothing yet. Makes a minimal Debian from the sources of this machine's
-# apt and copies the clone and the Rust toolchain into it. Runs a command there, in a home that only its owner may enter:
-#   ci/fresh.sh [--user] [COMMAND...]    ci/test-full.sh --all unless told; as root, or as an ordinary user
-# With --user the machine has a C compiler, which the run of root installs itself. Everything lies in build/fresh and is removed
-# at the end. The only mount of this machine is the toolchain, which is read-only.
+# apt, and copies the clone and the Rust toolchain into it. Runs a command there, in a home folder that only its owner may enter:
+#   ci/fresh.sh [--user] [COMMAND...]    runs ci/test-full.sh --all without a command; as root, or as an ordinary user
+# With --user the new machine has a C compiler from the start. Root's run installs it itself. All files are in build/fresh, and
+# the script removes them at the end. Of this machine only the toolchain is mounted there, and that is read-only.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 need_cargo
@@ -37,7 +37,7 @@ include=ca-certificates
 [ $who = root ] || include+=,gcc,libc6-dev
 settings=() sources=()
 for file in /etc/apt/apt.conf.d/*; do
-    ! grep -qs '^Acquire::' "$file" || settings+=(--aptopt="$file") # proxies and similar settings
+    ! grep -qs '^Acquire::' "$file" || settings+=(--aptopt="$file") # these files have proxies and similar settings
 done
 for file in /etc/apt/sources.list /etc/apt/sources.list.d/*.{list,sources}; do
     [ ! -s "$file" ] || sources+=("$file")
@@ -48,7 +48,8 @@ if ! mmdebstrap --quiet --variant=minbase --include=$include ${settings[@]+"${se
     exit 0
 fi
 
-# The machine is as after `git clone` and rustup. Crates that the registry has sent already need not come again.
+# The new machine is in the state after `git clone` and the installation of rustup. Crates that cargo
+# has fetched before are copied.
 [ $who = root ] || chroot "$TREE" useradd --create-home --shell /bin/bash $who
 mkdir -p "$TREE$home/gpuslice" "$TREE$home/.cargo" "$TREE/opt/rustup"
 git ls-files -z --cached --others --exclude-standard | tar -c --null --files-from=- --ignore-failed-read |
@@ -58,7 +59,7 @@ for part in bin registry config.toml; do
 done
 chroot "$TREE" chown -R $who:$who "$home"
 chmod 700 "$TREE$home"
-# The certificate authorities that this machine trusts, if its registries are behind one of its own.
+# The registries may have a certificate authority of their own. So the new machine trusts the same authorities as this one.
 cp /etc/ssl/certs/ca-certificates.crt "$TREE/etc/ssl/certs/"
 cp -L /etc/resolv.conf /etc/hosts "$TREE/etc/"
 [ ! -e /etc/pip.conf ] || cp /etc/pip.conf "$TREE/etc/"
@@ -71,7 +72,7 @@ unshare --mount --pid --fork --kill-child --propagation private bash -c '
     set -e
     tree=$1 rustup=$2 who=$3 home=$4
     shift 4
-    mount --bind "$tree" "$tree" # a root that is a mount can be changed by programs in it
+    mount --bind "$tree" "$tree" # programs inside can change the root only if it is a mount
     mount --bind -o ro "$rustup" "$tree/opt/rustup"
     mount -t proc proc "$tree/proc"
     mount -t sysfs -o ro sysfs "$tree/sys" || true
@@ -85,7 +86,7 @@ unshare --mount --pid --fork --kill-child --propagation private bash -c '
     mount -t tmpfs -o mode=1777 tmpfs "$tree/dev/shm"
     mount -t devpts -o newinstance,ptmxmode=666 devpts "$tree/dev/pts"
     ln -s pts/ptmx "$tree/dev/ptmx"
-    # Not chroot, in which no program may make a namespace of users.
+    # This is not chroot, because a program in a chroot cannot make a user namespace.
     cd "$tree" && mkdir -p old && pivot_root . old && umount -l old && rmdir old
     exec setpriv --reuid="$who" --regid="$who" --init-groups env -i "${@:2:$1}" HOME="$home" USER="$who" LANG=C.UTF-8 RUSTUP_HOME=/opt/rustup \
         PATH="$home/.cargo/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin" \

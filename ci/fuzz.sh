@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Tries regions, arbiters' files, configurations and lines to the agent with random content, for SECONDS each (10 unless told):
-# ci/fuzz.sh [SECONDS [SEED]]. No coverage guides it, because that takes a nightly compiler. Prints the seed. Keeps a case that
-# fails in build/fuzz.
+# Gives random content to the code that reads regions, arbiters' files, configurations and lines to the agent, SECONDS for each
+# (10 without an argument): ci/fuzz.sh [SECONDS [SEED]]. No coverage guides the choices, because that needs a nightly compiler.
+# Prints the seed. Keeps an input that fails in build/fuzz.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 need_compilers
@@ -14,7 +14,7 @@ CARGO_TARGET_DIR=$target cargo build --release --quiet --locked --manifest-path 
 
 passed=0 failed=0
 for name in region arbiter_leases config control; do
-    folder=$(mktemp -d /dev/shm/gpuslice-fuzz.XXXXXX) # a file system that keeps locks
+    folder=$(mktemp -d /dev/shm/gpuslice-fuzz.XXXXXX) # this file system supports locks
     status=0
     "$target/release/gpuslice-fuzz" $name "$seconds" "$seed" "$folder" || status=$?
     if [ $status = 0 ]; then

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Runs everything that only a GPU can show, in one command that changes no setting of the GPU. `ci/gpu.sh
-# quick|facts|memory|compute|frameworks|overhead|neighbours` runs one group within 8 minutes. Without a name it runs all groups.
-# Names of single parts run only those (`--list`). `quick` asks the most decisive questions in five minutes. The script needs
-# python3, the driver and target/release/libgpuslice.so (or GPUSLICE_LIB). It uses PyTorch, Triton, JAX, CuPy, TensorFlow,
-# nvidia-smi and cc if they are there. `--out DIR` names the folder of the file and the page. `--simulated` runs the parts that
-# can run on the simulated GPU. `selftest` tests the suite itself.
+# Runs everything that only a GPU can show, and changes no setting of the GPU. `ci/gpu.sh
+# quick|facts|memory|compute|frameworks|overhead|neighbours` runs one group of parts within 8 minutes. Without a name it runs all
+# groups. With names of parts it runs only those, and `--list` prints the names. `quick` answers the most important questions in
+# five minutes. The script needs python3, the driver and target/release/libgpuslice.so (or GPUSLICE_LIB). If PyTorch, Triton, JAX,
+# CuPy, TensorFlow, nvidia-smi or cc are installed, it uses them. `--out DIR` sets the folder for the file and the page with the
+# results. `--simulated` runs the parts that work on the simulated GPU. `selftest` tests the suite itself.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 

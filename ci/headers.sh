@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Brings the CUDA and NVML headers into build/headers/, for the tests that compare gpuslice's declarations with NVIDIA's. Brings
-# also the assembler for the kernels of the GPU suite, which no simulated GPU reads.
+# Fetches the headers of CUDA and NVML into build/headers/, for tests that compare gpuslice's declarations with NVIDIA's. Also
+# fetches the assembler for the kernels of the GPU suite. The simulated GPU does not read the assembler's output.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Counts the instructions that the library adds to a call. valgrind counts them, so each machine and run has the same counts.
-# Compares them with the lines `kind limit most-added` of tests/bench/instructions.txt. The limit is one of memory, which may name
-# a number of devices (`8x64GiB`), or a share of GPU time in percent. Prints each count. Instructions of the library's own thread
-# do not count.
+# Counts how many instructions the library adds to a call. valgrind counts them, so each machine and each run gets the same
+# number. Compares the counts with the lines `kind limit most-added` of tests/bench/instructions.txt. The limit is a limit of
+# memory, also with a number of devices (`8x64GiB`), or a share of GPU time in percent. Prints each count. The instructions of the
+# library's own thread do not count.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 need_compilers
@@ -24,11 +24,11 @@ instructions() { # kind; count; then variables for the program
     awk '/^totals:/ { print $NF }' "$folder/counted-01"
 }
 calls=20000
-of_calls() { # kind; variables for the program. Prints the instructions of $calls calls, without those of start and end
+of_calls() { # kind; variables for the program. Prints the instructions of $calls calls, not those of the program's start and end
     echo $(($(instructions "$1" $((2000 + calls)) "${@:2}") - $(instructions "$1" 2000 "${@:2}")))
 }
 
-counted() { # prints the instructions that the library adds to a call; rounded once, so that two roundings make none
+counted() { # prints how many instructions the library adds to a call. It rounds once, because two roundings could add an error
     local with without
     with=$(of_calls "$kind" NULL_DEVICES="$devices" "${preload[@]}")
     without=$(of_calls "$kind" NULL_DEVICES="$devices")
@@ -45,7 +45,7 @@ while read -r kind limit most; do
         *) preload+=(GPU_MEM_LIMIT="$limit") ;;
     esac
     added=$(counted)
-    # Periodic work counts too, and there is more of it on a busy machine. So the least of three counts.
+    # Periodic work counts, too, and a busy machine has more of it. So the smallest of three counts decides.
     for _ in 2 3; do
         [ "$added" -gt "$most" ] || break
         again=$(counted)
@@ -57,7 +57,8 @@ while read -r kind limit most; do
     if [ $verdict = ok ]; then passed=$((passed + 1)); else failed=$((failed + 1)); fi
 done <tests/bench/instructions.txt
 
-# A launch makes no system call. The calls to open a batch, and to wait while the library's thread closes one, are rare.
+# A launch makes no system call. System calls come from the opening of a batch, and from a wait while the library's
+# thread closes one. Both are rare.
 system_calls() { # number of launches. Prints the system calls of the thread that makes them
     env LD_LIBRARY_PATH="$folder" GPUSLICE_REGION="$region/region" GPU_CORE_PERCENT=95 \
         strace -o "$folder/calls" -E LD_PRELOAD="$target/release/libgpuslice.so" "$folder/repeat" launched "$1"

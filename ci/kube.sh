@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Runs gpuslice in a real Kubernetes cluster of one node on this machine. etcd, apiserver, controller manager, scheduler, kubelet,
-# containerd and runc run in namespaces of their own. The GPUs are simulated. The script needs root. If a part is not available,
-# it prints SKIP, or fails if GPUSLICE_REQUIRE_KUBE=1.
-#   ci/kube.sh [SCENARIO...]    only these scenarios of tests/kube/scenarios, e.g. ci/kube.sh three_pods
-# Everything is built and kept in build/kube. The first run takes about 25 minutes.
+# Runs gpuslice in a real Kubernetes cluster of one node, on this machine. etcd, apiserver, controller manager, scheduler,
+# kubelet, containerd and runc run in namespaces of their own. The GPUs are simulated. The script needs root. If a program of the
+# cluster cannot be had, it prints SKIP. With GPUSLICE_REQUIRE_KUBE=1 it fails then.
+#   ci/kube.sh [SCENARIO...]    runs only these scenarios of tests/kube/scenarios, e.g. ci/kube.sh three_pods
+# The script builds everything in build/kube, and keeps it there. The first run takes about 25 minutes.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
@@ -11,7 +11,7 @@ MODULE=$ROOT/tests/kube KUBE=$ROOT/build/kube APT=$ROOT/build/apt/kube
 KEY=$(sha256sum "$MODULE/go.sum" | cut -c1-16)
 BIN=$KUBE/$KEY/bin NODE=$KUBE/$KEY/node GO_TREE=$KUBE/go BASE=$KUBE/base RUN=$KUBE/run
 VERSION=$(sed -n 's/^.*\bk8s.io\/kubernetes \(v[0-9.]*\).*/\1/p' "$MODULE/go.mod")
-# Kueue requires other versions of Kubernetes' packages, so it is a module of its own.
+# Kueue requires other versions of Kubernetes' packages than the rest. So it is built as a module of its own.
 KUEUE=kueue-$(sed -n 's/^.*\bsigs.k8s.io\/kueue \(v[0-9.]*\).*/\1/p' "$MODULE/queues/go.mod")
 what="a Kubernetes cluster"
 
@@ -26,7 +26,7 @@ finish() { # why there is no cluster
     exit 0
 }
 
-sources() { # once, and only if something has to be fetched
+sources() { # makes the list of sources once, and only if something must be fetched
     [ -z "${has_sources:-}" ] || return 0
     make_sources main "$(suite)" "$(suite)-updates" "$(suite)-security" trixie-backports sid
     has_sources=1
@@ -66,7 +66,7 @@ version_of_kubernetes() {
         "-X $client.gitVersion=$VERSION"
 }
 
-# Fetches the container engine: the newest that Debian has, because kubelets need its CDI.
+# Fetches the container engine. It is the newest one that Debian has, because the kubelets need an engine that knows CDI.
 fetch_node() {
     [ ! -x "$NODE/usr/sbin/runc" ] || return 0
     rm -rf "$NODE"
@@ -75,16 +75,16 @@ fetch_node() {
     mv "$NODE.new" "$NODE"
 }
 
-# Fetches the file system of all images: Python and a shell, with their dependencies. Its C library is the machine's, like that of
-# the programs that ci/stage.sh builds.
+# Fetches the file system for all images: Python and a shell, with their dependencies. The C library is of the same release as
+# this machine's, because ci/stage.sh builds programs for it.
 fetch_base() {
     [ ! -x "$BASE/usr/bin/python3" ] || return 0
     sources
     root_file_system "$BASE" "$(suite)" python3 dash grep coreutils || return 1
 }
 
-# Makes the image of all pods, for each name in their manifests, and one with another preload library for an upgrade. Kueue has an
-# image of its own.
+# Makes three images. The first is the image of all pods, under each name in their manifests. The second differs only in its
+# preload library, for an upgrade. The third is Kueue's.
 make_images() {
     local tree=$KUBE/image target=${CARGO_TARGET_DIR:-$ROOT/target}/release
     rm -rf "$tree" "$KUBE"/image*.tar
@@ -94,11 +94,11 @@ make_images() {
     cp "$target/libgpuslice.so" "$tree/usr/local/lib/gpuslice/"
     echo 'int pause(void); int main(void) { for (;;) pause(); }' | cc -static -O -x c -o "$tree/pause" - || return 1
     make_image "$tree" 1 || return 1
-    echo >>"$tree/usr/local/lib/gpuslice/libgpuslice.so" # the loader does not read behind the sections
+    echo >>"$tree/usr/local/lib/gpuslice/libgpuslice.so" # changes the file; the loader does not read after the sections
     make_image "$tree" 2 || return 1
     rm -rf "$tree"
     mkdir "$tree"
-    cp "$BIN/$KUEUE" "$tree/manager" # where Kueue's chart looks for it
+    cp "$BIN/$KUEUE" "$tree/manager" # Kueue's chart expects it here
     make_image "$tree" 3
     rm -rf "$tree"
 }
@@ -140,7 +140,7 @@ nice -n 10 ci/stage.sh
 make_images >"$KUBE/image.log" 2>&1 || finish "podman makes no image: $(tail -1 "$KUBE/image.log")"
 
 "$BIN/kubelet" --version
-"$BIN/etcd" --version | sed -n 1p # head would end before etcd has written its other lines, and etcd would fail
+"$BIN/etcd" --version | sed -n 1p # head would end before etcd has written its other lines, and then etcd would fail
 PATH=$NODE/usr/bin:$NODE/usr/sbin:$PATH
 containerd --version
 runc --version | sed -n 1p
@@ -148,10 +148,10 @@ uname -sr | sed 's/^/kernel /'
 
 groups() { find /sys/fs/cgroup -mindepth 2 -type d | sort; }
 before=$(groups)
-# Processes and mounts of a cluster that was cut off end with its namespaces. Its empty cgroups are removed here.
+# If a run is cut off, its processes and mounts end with its namespaces, but its empty cgroups stay. They are removed here.
 remove() {
     comm -13 <(echo "$before") <(groups) | sort -r | xargs -r rmdir 2>/dev/null || true
-    rm -rf --one-file-system "$RUN/lib" "$RUN/etcd" # the logs stay
+    rm -rf --one-file-system "$RUN/lib" "$RUN/etcd" # the log files stay
 }
 trap remove EXIT
 rm -rf --one-file-system "$RUN"

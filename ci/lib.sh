@@ -1,12 +1,13 @@
 # shellcheck shell=bash
-# Helpers for the scripts beside this file, which source it. They find the repository's root, the compilers, Python, and
-# distribution packages of this and of other releases. They print skips.
+# Helpers that the scripts of this folder source. They find the root of the repository, the compilers and Python. They install
+# packages of this distribution, and fetch packages of other releases. They print skips.
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$ROOT" || exit
 
-# A skip is a line that starts with `SKIP `. Any program may print it. ci/parts.sh counts skips and makes two lists of them:
-# checks that a command makes possible on this machine, and checks that only another machine can run.
-skip() { # the check that is left out, and why; the command that mends it on this machine
+# A skip is a line that starts with `SKIP `, and any program may print one. ci/parts.sh counts skips and lists
+# them in two parts. The first part has checks that a command makes possible on this machine. The second has
+# checks that only another machine can run.
+skip() { # the check that is left out, and why; the command that makes the check possible on this machine
     printf 'SKIP %s; to mend it: %s\n' "$1" "$2"
 }
 skip_here() { # the check that is left out, and why; the place where it can run
@@ -15,10 +16,10 @@ skip_here() { # the check that is left out, and why; the place where it can run
 
 have() { command -v "$1" >/dev/null 2>&1; }
 
-# These end the script with one line if a tool is missing that every build needs.
+# If a tool is missing that every build needs, these functions print one line and end the script.
 need_cargo() {
     local wanted found
-    # A shell that was started before rustup was installed does not have cargo in PATH.
+    # A shell that was started before the installation of rustup does not have cargo in PATH.
     have cargo || [ ! -x "${CARGO_HOME:-$HOME/.cargo}/bin/cargo" ] || PATH=${CARGO_HOME:-$HOME/.cargo}/bin:$PATH
     if ! have cargo; then
         echo "$0: there is no cargo; install Rust with rustup: https://rustup.rs" >&2
@@ -39,14 +40,14 @@ need_compilers() {
     fi
 }
 
-# Newer releases call some libraries NAMEt64. dpkg-query fails if it does not know one of the two names.
+# Newer releases name some libraries NAMEt64. dpkg-query fails if it does not know one of the two names.
 installed() { { dpkg-query -W -f '${db:Status-Status}\n' "$1" "$1t64" 2>/dev/null || true; } | grep -qx installed; }
 
 install_packages() { # names
     DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "$@" >/dev/null 2>&1
 }
 
-# Installs the named distribution packages if they are missing and that is allowed, and prints their names.
+# Installs those of the named packages that are missing, if it is allowed to, and prints their names.
 packages() {
     local missing=() name
     for name in "$@"; do
@@ -57,7 +58,7 @@ packages() {
         echo "installing ${missing[*]}"
         apt-get update >/dev/null 2>&1 || true
         install_packages "${missing[@]}" && return 0
-        # A package that this distribution does not have keeps apt from installing the others.
+        # apt installs none of the packages if this distribution does not have one of them. So each is tried alone.
         for name in "${missing[@]}"; do install_packages "$name" || true; done
         missing=()
         for name in "$@"; do
@@ -71,7 +72,7 @@ packages() {
     return 1
 }
 
-# Fetches packages of other releases as files: apt with sources and a state of its own in the folder $APT.
+# Runs apt with sources and a state of its own, in the folder $APT. This fetches packages of other releases as files.
 private() { # an apt program; its arguments
     "$1" -q -o Dir::Etc::sourcelist="$APT/sources" -o Dir::Etc::sourceparts=- -o Dir::Etc::preferencesparts=- \
         -o Dir::State="$APT/state" -o Dir::State::status="$APT/status" -o Dir::Cache="$APT/cache" \
@@ -80,8 +81,8 @@ private() { # an apt program; its arguments
         -o Acquire::http::Timeout=20 -o Acquire::https::Timeout=20 -o Acquire::Retries=1 "${@:2}"
 }
 
-# The mirror is the machine's. Only the suites and the component are chosen here. A package that is not available fails when it is
-# unpacked.
+# Writes the list of sources. The mirror is the one that this machine uses, and the arguments choose the suites and the component.
+# If a suite does not have a package, only `unpack` fails.
 make_sources() { # component; suites
     mkdir -p "$APT/state/lists/partial" "$APT/cache/archives/partial"
     : >"$APT/status"
@@ -103,7 +104,7 @@ make_sources() { # component; suites
     private apt-get update >"$APT/update.log" 2>&1 || true
 }
 
-# A package has the form of apt: NAME=VERSION or NAME/SUITE.
+# Fetches packages, and unpacks them into a folder. A package is named as for apt: NAME=VERSION or NAME/SUITE.
 unpack() { # folder; packages
     local part=$APT/part package
     rm -rf "$part"
@@ -115,16 +116,16 @@ unpack() { # folder; packages
     rm -rf "$part"
 }
 
-suite() { sed -n 's/^VERSION_CODENAME=//p' /etc/os-release; } # the release of this machine
+suite() { sed -n 's/^VERSION_CODENAME=//p' /etc/os-release; } # prints the release of this machine
 
-# Makes a root file system of a release's packages and of those on which they depend. No script of a package runs.
+# Makes a root file system from packages of a release and all packages that they need. It runs no script of a package.
 root_file_system() { # folder; suite; packages
     local tree=$1 package name
     rm -rf "$tree" "$tree.new" "$APT/cache/archives"
     mkdir -p "$tree.new/usr/lib64" "$APT/cache/archives/partial"
     private apt-get install -t "$2" --download-only -y --no-install-recommends "${@:3}" >"$tree.log" 2>&1 || return 1
     for package in "$APT"/cache/archives/*.deb; do dpkg -x "$package" "$tree.new"; done
-    # Some releases have only the folders below /usr, others both. Images have them below /usr.
+    # Some releases have these folders only below /usr, others also on top. Images have them below /usr.
     for name in bin sbin lib lib64; do
         [ ! -d "$tree.new/$name" ] || [ -L "$tree.new/$name" ] || {
             mkdir -p "$tree.new/usr/$name"
@@ -137,7 +138,7 @@ root_file_system() { # folder; suite; packages
     mv "$tree.new" "$tree"
 }
 
-# Clients need 3.11. A distribution's own interpreter may come without `venv`.
+# Finds a Python that can make virtual environments. Clients need 3.11 or newer. A distribution's own Python may lack `venv`.
 find_python() {
     local candidate
     for candidate in python3 python3.13 python3.12 python3.11; do
@@ -148,7 +149,7 @@ find_python() {
     return 1
 }
 
-# Makes build/venv, the only virtual environment of the scripts.
+# Makes build/venv, the only virtual environment that the scripts use.
 make_venv() {
     [ ! -x build/venv/bin/pip ] || return 0
     local python

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Runs the region's ledger, and the boundary between the reader and programs in C, in miri, which detects undefined behaviour. Of
-# the other crates, policy has no unsafe code, and unsafe code elsewhere calls the system, which miri does not know. Takes half a
-# minute. Miri is a part of nightly compilers.
+# Runs tests in miri, which detects undefined behaviour: those of the region's ledger, and of the boundary between the reader and
+# programs in C. Of the other crates, policy has no unsafe code, and the rest of the unsafe code calls the system, which miri does
+# not know. Takes half a minute. Miri is a part of nightly compilers.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 need_compilers
@@ -11,6 +11,6 @@ if ! cargo +nightly miri setup >/dev/null 2>&1; then
     exit 0
 fi
 export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-target}/miri
-# The tests of `process` read /proc.
+# The tests of `process` are left out, because they read /proc.
 cargo +nightly miri test --package gpuslice-region --lib -- --skip process::
 cargo +nightly miri test --package gpuslice-reader --lib -- boundary::

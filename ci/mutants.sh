@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Checks that a test fails if the arithmetic of shares is broken. ci/mutants.sh [FILE...] changes one operator, constant or
-# function at a time in the pure functions and in the region's words, and runs their packages' own tests. It takes an hour on two
-# processors. Prints each change that no test notices, and fails if there is one.
+# Checks that a test fails if somebody breaks the arithmetic of shares. ci/mutants.sh [FILE...] changes one operator, constant or
+# function at a time, in the pure functions and in the code of the region's words. After each change it runs the package's own
+# tests. It takes an hour on two processors. Prints each change that no test notices, and fails if there is one.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 need_compilers
@@ -13,22 +13,22 @@ fi
 files=("$@")
 [ $# -gt 0 ] || files=(src/policy/src/compute/{,*/}*.rs src/region/src/compute/*.rs src/region/src/{sync/futex,memory/shared_memory,handle/member_time,handle/region_time}.rs)
 
-# Changes that no test can notice, because they change no result.
+# Changes that no test can notice, because the result stays the same or nearly the same.
 same=(
-    # Both sides of the comparison have the same result if they are equal.
+    # If both sides of the comparison are equal, both branches give the same result.
     'replace > with >= in (done|wakes|beside|before|Lease::lacks|Run::waited|Windows::close|nanoseconds)$'
     'replace < with <= in (running|before|two|least|Lease::share|Union::cover|Union::is_covered|DeviceTime<SLOTS>::base)$'
-    # Bits that do not overlap.
+    # The two values have no bits in common.
     'replace \| with \^ in (pair|Overlap::word|Measured::word|nanoseconds)$'
-    # No process is late by exactly the nanosecond that is allowed.
+    # In no test is a process late by exactly the nanosecond that is allowed.
     'replace > with >= in ProcessTime::waits$'
-    # These change the models, which are another build (`ci/loom.sh`). That build notices them.
+    # This code is a part of the models, which `ci/loom.sh` builds. That build notices the change.
     'replace \|\| with && in Place::read$'
-    # Another mixing of bits that serves as well for everything that tests know of it.
+    # The result is another mixing of bits. It is as good in everything that tests can know about it.
     'in (Key::kernel|mixed)$'
-    # A difference of one nanosecond, while clocks resolve half a microsecond.
+    # The result differs by one nanosecond, and clocks resolve half a microsecond.
     'replace > with >= in Offset::(recorded|fit)$'
-    # A count that another process has overwritten: a whole round, or one more.
+    # This finds a count that another process has overwritten: a reader is ahead of it by a whole round, or by one place more.
     'replace > with >= in Reader::read$'
 )
 for pattern in "${same[@]}"; do excluded+=(--exclude-re "$pattern"); done
@@ -40,6 +40,6 @@ mutate() { # package; how its tests are run
 }
 mkdir -p build/mutants
 failed=0
-mutate gpuslice-policy --lib || failed=1 # the package's worlds in virtual time would take a minute for each change
+mutate gpuslice-policy --lib || failed=1 # its other tests simulate whole machines, which would take a minute for each change
 mutate gpuslice-region || failed=1
 exit "$failed"

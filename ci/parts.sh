@@ -1,13 +1,13 @@
 # shellcheck shell=bash
-# Parts of ci/test.sh and ci/test-full.sh, which source this file: the commands of each, the count of the results, and the list of
-# skips. A part belongs to one of the two. The first parts belong to both, and count no results.
+# The parts of ci/test.sh and ci/test-full.sh, which source this file. It has the commands of each part, counts the results, and
+# lists the skips. A part belongs to one of the two scripts. The first parts belong to both, and count no results.
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 need_cargo
 
 LOG=$ROOT/build/test.log
 broken=() wanted=() known=()
 
-begin() { # the wanted parts; all without a name
+begin() { # names of the wanted parts; without a name, all parts are wanted
     wanted=("$@")
     mkdir -p build
     : >"$LOG"
@@ -24,10 +24,11 @@ part() { # its name; the command
     printf '== %s: %s s\n' "$1" $((SECONDS - seconds))
 }
 
-# Installs everything that a part uses, before the first part, so that a first run tests the same as a second one. Compilers for
-# the test programs come with the sanitizers. Further: the allocators that some test programs run under, and tools that count
-# system calls and instructions. A terminal, readers of manual pages and completions, a compiler for musl. Python for the
-# third-party clients and real drivers. Clients for the agent's metrics and page. Podman with pods, Compose and its networks.
+# Installs everything that the parts use, before the first part. So a first run tests the same as a second one. Compilers for
+# the test programs come with the sanitizers. The other packages have: allocators under which some test programs run, and
+# tools that count system calls and instructions. A terminal, readers of manual pages and completions, and a compiler for
+# musl. Python for the clients of other authors and for real drivers. Clients for the agent's metrics and page. Podman with
+# pods, Compose and its networks.
 tools() {
     local names=(gcc g++ libc6-dev binutils procps perl libjemalloc2 libtcmalloc-minimal4 strace valgrind tmux man-db zsh fish
         prometheus chromium podman runc podman-compose catatonit containernetworking-plugins iptables musl-tools)
@@ -39,7 +40,7 @@ tools() {
     fi
 }
 
-# Prints the test binaries of a run as options of cargo.
+# Prints the names of the test binaries of a run, as options for cargo.
 binaries() { # short, timed or long
     awk -v run="$1" '$1 == run { print "--test"; print $2 }' ci/tests.txt
 }
@@ -83,12 +84,12 @@ short_parts() {
 long_parts() {
     part "real drivers" ci/drivers.sh
     part "headers" ci/headers.sh
-    part "clients" ci/clients.sh # before the tests: some use the packages that it installs
-    part "charts" ci/charts.sh   # before the tests, which use its tools
-    part "kubernetes cluster" kube_cluster # before the tests: tests/packages/charts starts the apiserver that it builds
-    part "docker" ci/docker.sh   # the daemon that tests/agent starts
-    part "bases" ci/bases.sh     # the file systems of its containers
-    part "release" ci/dist.sh    # the files that tests/packages/dist installs
+    part "clients" ci/clients.sh # before the tests, because some use the packages that this installs
+    part "charts" ci/charts.sh   # before the tests, because they use its tools
+    part "kubernetes cluster" kube_cluster # before the tests, because tests/packages/charts starts the apiserver that this builds
+    part "docker" ci/docker.sh   # has the daemon that tests/agent starts
+    part "bases" ci/bases.sh     # has the file systems of its containers
+    part "release" ci/dist.sh    # makes the files that tests/packages/dist installs
     part "long tests" long_tests
     part "models" ci/loom.sh
     part "instructions" ci/instructions.sh
@@ -101,9 +102,9 @@ long_parts() {
     OUT=build part "GPU" ci/gpu.sh
 }
 
-# Prints the numbers of passed, failed, ignored and inconclusive tests. `cargo test` prints "test result: ok. 3 passed; 0 failed;
-# 1 ignored", the repository's own runners "3 passed, 0 failed, 1 skipped". An inconclusive test passes, and says so in a line of
-# its output, which cargo shows below `successes:`.
+# Prints how many tests passed, failed, were ignored, and were inconclusive. `cargo test` prints "test result: ok. 3 passed; 0
+# failed; 1 ignored". The repository's own runners print "3 passed, 0 failed, 1 skipped". An inconclusive test passes, and prints
+# a line that says so. cargo shows this line below `successes:`.
 count() {
     awk '
         /^successes:$/ { good = 1 }
@@ -119,8 +120,8 @@ count() {
         END { print passed + 0, failed + 0, ignored + 0, inconclusive + 0 }' "$1"
 }
 
-# Lists the skipped checks: those that a command brings on this machine, under that command; then the rest. Then lists the tests
-# for which the host was too late.
+# Lists the skipped checks. Checks that a command makes possible on this machine come first, under that command, and then the
+# others. After that, lists the inconclusive tests, for which the host was too late.
 list() {
     grep '^SKIP ' "$LOG" | sed 's/^SKIP //' | sort -u | awk -F '; to mend it: ' '
         NF == 2 { if (!($2 in brings)) order[++commands] = $2; brings[$2] = brings[$2] "      " $1 "\n"; next }
@@ -135,7 +136,7 @@ list() {
 }
 
 # Prints each failed test of a log, with the place of the panic and the first two lines of its message. Also prints each line of a
-# runner with FAIL. So the last lines of a run show which test failed, and why.
+# runner that starts with FAIL. So the last lines of a run show which test failed, and why.
 failures() {
     awk '
         /^failures:$/ { bad = 1 }
@@ -148,7 +149,7 @@ failures() {
         /process didn.t exit successfully/ { print "FAILED: " $0 }' "$1" | cut -c1-300
 }
 
-# Ends the run: prints the lists and one line that counts. Fails if a part or a test failed.
+# Ends the run. Prints the lists, and one line with the counts. Fails if a part or a test failed.
 finish() {
     local name passed failed ignored inconclusive skipped
     read -r passed failed ignored inconclusive < <(count "$LOG")

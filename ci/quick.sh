@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
-# Gives a quick answer about a change. Builds the parts that the tests of the whole product run, without the optimisations of a
-# release. Runs the unit tests and a few tests of the whole product, or the named ones instead:
-#   ci/quick.sh [--only] [TEST...]    tests/launches.rs is launches, tests/memory/limits.rs is memory/limits, and memory all of
-#                                     that folder; --only: no unit tests
-# Under two minutes after a change of one line. ci/check.sh, ci/test.sh and ci/test-full.sh decide.
+# Gives a quick answer about a change. Builds the parts that the tests of the whole product use, without the optimisations of a
+# release. Then runs the unit tests and a few tests of the whole product. With names, runs those tests in place of the few:
+#   ci/quick.sh [--only] [TEST...]    tests/launches.rs is launches, tests/memory/limits.rs is memory/limits, and memory is all
+#                                     of that folder; --only leaves out the unit tests
+# After a change of one line this takes less than two minutes. Only ci/check.sh, ci/test.sh and ci/test-full.sh decide.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 need_compilers
 
-# The folder is that of a release, so that tests find the build there. ci/stage.sh builds the release again.
+# This uses the folder of a release build, because the tests look for the libraries there. ci/stage.sh
+# builds the real release again.
 export CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 CARGO_PROFILE_RELEASE_OPT_LEVEL=1
 export CARGO_PROFILE_RELEASE_INCREMENTAL=true CARGO_PROFILE_RELEASE_STRIP=none
 units=yes

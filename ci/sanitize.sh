@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Checks that the library touches no foreign memory and keeps no memory with each call. A program makes every kind of call on the
-# simulated GPU. Under valgrind, a thousand more rounds must not leave more memory in use. The program also runs built with the
-# compiler's sanitizers for addresses and for threads.
+# Checks that the library touches no foreign memory, and that its memory does not grow with each call. A program makes every kind
+# of call on the simulated GPU. Under valgrind, a thousand more rounds must not leave more memory in use. The program also runs in
+# two builds with the compiler's sanitizers, one for addresses and one for threads.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
@@ -12,7 +12,7 @@ folder=$TARGET/sanitize
 QUOTA=67108864
 passed=0 failed=0 skipped=0
 export SIMGPU_MEMORY=1GiB SIMGPU_CONTEXT_BYTES=0 SIMGPU_STATE=$folder/state GPUSLICE_REGION=$folder/region
-# Thousands of rounds must not wait for a slow NVML.
+# Thousands of rounds would take too long with an NVML that is as slow as a real one.
 export SIMGPU_NVML_INIT_MS=0 SIMGPU_NVML_LIST_US=0
 export LD_LIBRARY_PATH=$simulated
 
@@ -39,14 +39,15 @@ compiled() { # name; flags
     cc -std=gnu11 -O1 -g -o "$folder/$1" "${@:2}" tests/programs/steady.c -ldl -lpthread 2>"$folder/$1.compiler"
 }
 
-checked() { # rounds. Runs them under memcheck and prints the bytes and blocks in use at the end
-    # The search for leaks is off: it would read all of the simulated GPU's memory.
+checked() { # rounds. Runs that many under memcheck, and prints the bytes and blocks that are in use at the end
+    # The search for leaks is off, because it would read all memory of the simulated GPU.
     LD_PRELOAD=$library GPU_MEM_LIMIT=$QUOTA valgrind --error-exitcode=9 --leak-check=no \
         "$folder/steady" $QUOTA "$1" >"$folder/memcheck.$1" 2>&1 || return
     awk '/in use at exit/ { gsub(",", ""); print $6, $9 }' "$folder/memcheck.$1"
 }
 
-# If each call kept memory, there would be a thousand blocks or more. A few come and go with the timing of threads.
+# If one call of a round kept memory, there would be at least a thousand more blocks. A few come and
+# go with the timing of threads.
 memcheck() {
     local few many status=0
     few=$(checked 500) || status=1
@@ -70,7 +71,7 @@ sanitized() { # name; the variable of its options; options
 
 compiled steady
 if have valgrind || packages valgrind; then memcheck; else skipped=$((skipped + 1)); fi
-# The search for leaks does not look into the page that is empty in a forked child, where the library keeps its state.
+# The search for leaks does not read the page that is empty in a forked child. But there the library keeps its state.
 sanitized address ASAN_OPTIONS verify_asan_link_order=0:detect_leaks=0
 sanitized thread TSAN_OPTIONS exitcode=66:ignore_noninstrumented_modules=1
 echo "$passed passed, $failed failed, $skipped skipped"

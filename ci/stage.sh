@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds the workspace for release and puts the simulated driver into target/simgpu/, for use through LD_LIBRARY_PATH. Gives the
-# reader the name that programs linked with it ask for.
+# Builds the workspace for release. Puts the simulated driver into target/simgpu/, where programs find it by LD_LIBRARY_PATH.
+# Gives the reader library the name by which programs load it that are linked with it.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 need_compilers
@@ -9,7 +9,7 @@ TARGET=${CARGO_TARGET_DIR:-target}
 
 stage() { # file that cargo built; name of the driver's library
     cp "$TARGET/release/$1" "$TARGET/simgpu/$2.new"
-    mv "$TARGET/simgpu/$2.new" "$TARGET/simgpu/$2.1" # running programs keep the old one
+    mv "$TARGET/simgpu/$2.new" "$TARGET/simgpu/$2.1" # programs that run keep the old file
     ln -sf "$2.1" "$TARGET/simgpu/$2"
 }
 

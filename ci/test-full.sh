@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Runs everything that ci/test.sh leaves out and that can be tested on this machine, with or without a GPU. With --all it runs the
-# parts of ci/test.sh first: each test once, one list of skips, one last line.
-#   ci/test-full.sh [--all] [PART...]    only these parts, e.g. ci/test-full.sh build "real drivers"
+# Runs everything that ci/test.sh leaves out and that this machine can test, with or without a GPU. With --all it runs the parts
+# of ci/test.sh first. Then each test runs once, and the run ends with one list of skips and one last line.
+#   ci/test-full.sh [--all] [PART...]    runs only these parts, e.g. ci/test-full.sh build "real drivers"
 set -euo pipefail
 . "$(dirname "$0")/parts.sh"
 

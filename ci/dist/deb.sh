@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Makes Debian packages from the tree of a release: ci/dist/deb.sh TREE FOLDER. ci/dist/pack.sh sets the environment.
 #
-# There are two packages, as with a kernel: `gpuslice` follows the newest version, and the package of the library has the version
-# in its name. An upgrade leaves the library of the old version in place, because programs of a running slice load it again.
+# There are two packages, like those of a Linux kernel. `gpuslice` follows the newest version. The package of the library has the
+# version in its name, so an upgrade leaves the old library in place. Programs of a running slice load that one again.
 set -euo pipefail
 . "$(dirname "$0")/../lib.sh"
 
@@ -35,7 +35,7 @@ mkdir -p "$work/gpuslice/DEBIAN"
 cp -r "$tree" "$work/gpuslice/usr"
 mv "$work/gpuslice/usr/lib/gpuslice/$VERSION" "$work/$library/usr/lib/gpuslice/"
 gzip -n9 "$work"/gpuslice/usr/share/man/man1/*.1
-# zsh and fish search these folders of a distribution.
+# In a distribution, zsh and fish search these folders for completions.
 mkdir -p "$work/gpuslice/usr/share/zsh/vendor-completions"
 mv "$work"/gpuslice/usr/share/zsh/site-functions/_* "$work/gpuslice/usr/share/zsh/vendor-completions/"
 rmdir "$work/gpuslice/usr/share/zsh/site-functions"

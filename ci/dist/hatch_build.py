@@ -12,7 +12,7 @@ class Contents(BuildHookInterface):
 
     def initialize(self, version, build_data):
         build_data["pure_python"] = False
-        # Any Python 3, and the glibc of the portable binaries: NEWEST in ci/dist/portable.sh.
+        # The wheel works with any Python 3, and with the oldest glibc of the portable binaries: NEWEST in ci/dist/portable.sh.
         build_data["tag"] = "py3-none-manylinux_2_31_x86_64"
         data = Path(self.root, "data")
         for path in sorted(path for folder in SHARED for path in (data / folder).rglob("*") if path.is_file()):

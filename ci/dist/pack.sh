@@ -16,8 +16,8 @@ mkdir -p "$OUT"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-# The archive has no folder of its own on top: its folders are those of /usr/local. The library lies in a folder of its version.
-# So a new version overwrites no file that programs have mapped, and the programs of a running slice find their version again.
+# The top folders of the archive are those of /usr/local. The library lies in a folder that is named after its version. So a new
+# version overwrites no file that programs have mapped, and programs of a running slice find their own version again.
 lay_out() { # the tree's folder
     local share=$1/share name
     mkdir -p "$1"/{bin,include,lib/systemd/system,"lib/gpuslice/$VERSION"} "$share"/{man/man1,doc/gpuslice} \
@@ -46,7 +46,8 @@ ci/dist/parts.sh "$OUT" "$tree/share/doc/gpuslice"
 chmod -R u=rwX,go=rX "$tree"
 find "$tree" -exec touch --no-dereference --date="@$SOURCE_DATE_EPOCH" {} +
 
-# The archive names no users of this machine. It has no folders, which have their own rights at the place of installation.
+# The archive names no users of this machine. It contains files and no folders, because folders at the place of
+# installation have rights of their own.
 (cd "$tree" && find . ! -type d -printf '%P\n' | sort |
     tar -c --format=gnu --owner=0 --group=0 --numeric-owner --files-from=-) |
     gzip -n9 >"$OUT/gpuslice-$VERSION-x86_64-linux.tar.gz"

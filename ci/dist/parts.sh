@@ -7,13 +7,13 @@ need_cargo
 
 TOOL=0.5.9
 PATH=$ROOT/build/tools/bin:$PATH
-# The tool is built without optimisation: it works for a second, and compiles in half of the time.
+# This builds the tool without optimisation, because the tool runs for one second only, and so compiles in half of the time.
 if ! cargo cyclonedx --version >/dev/null 2>&1 &&
     ! cargo install --quiet --locked --debug --root build/tools --version "$TOOL" cargo-cyclonedx 2>/dev/null; then
     skip_here "lists of parts: cargo does not get cargo-cyclonedx" "ci/dist.sh, where cargo reaches its registry"
     exit 0
 fi
-# The tool writes its files beside the manifests, with their paths.
+# The tool writes each file beside the manifest of its package.
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cp -r Cargo.toml Cargo.lock src examples "$work/"

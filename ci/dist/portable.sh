@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Builds the libraries and commands of a release in target/portable. They run with glibc 2.31 and newer and need nothing but the C
-# library. They are linked against the files of Debian 11, which the script fetches into build/debian11 and never installs. The
-# same sources make the same bytes in any folder. Prints the sizes, and the time that the preload library adds to a program's
-# start.
+# Builds the libraries and commands of a release in target/portable. They run with glibc 2.31 and newer, and need no other
+# library than the C library. The linker uses the files of Debian 11, which the script fetches into build/debian11 and
+# never installs. The same sources give the same bytes in any folder. Prints the sizes, and how much time the preload
+# library adds to the start of a program.
 set -euo pipefail
 . "$(dirname "$0")/../lib.sh"
 need_compilers
@@ -12,16 +12,16 @@ TARGET=${CARGO_TARGET_DIR:-$ROOT/target}
 OUT=$TARGET/portable LINK=$TARGET/portable/link
 NEWEST=2.31
 
-# Makes the files that the linker uses instead of the machine's own libraries. The unwinder comes from gcc 10, whose static one
-# asks for nothing newer than glibc 2.31. Rust asks for it under the name `libgcc_s`. The loader is left out of the C library's
-# own script: it is in every process anyway, and musl has none of that name.
+# Makes the files that the linker uses in place of the machine's own libraries. The unwinder comes from gcc 10, because its static
+# one needs nothing newer than glibc 2.31. Rust links with it under the name `libgcc_s`. The script for the C library does not
+# name the loader: the loader is in every process anyway, and with musl there is none of that name.
 make_link() {
     local name gcc=$TREE/usr/lib/gcc/x86_64-linux-gnu/10 lib=$TREE/lib/x86_64-linux-gnu usr=$TREE/usr/lib/x86_64-linux-gnu
     rm -rf "$LINK"
     mkdir -p "$LINK"
     echo "INPUT($gcc/libgcc_eh.a $gcc/libgcc.a)" >"$LINK/libgcc_s.so"
     echo "GROUP($lib/libc.so.6 $usr/libc_nonshared.a)" >"$LINK/libc.so"
-    # Debian's own names for these are absolute links, which lead out of the tree.
+    # Debian's own links have absolute targets, which are outside of the tree.
     for name in libdl.so.2 libpthread.so.0 librt.so.1 libutil.so.1; do
         echo "INPUT($lib/$name)" >"$LINK/${name%.[0-9]}"
     done
@@ -42,7 +42,8 @@ wrong() {
     exit 1
 }
 
-# Makes paths of this machine in messages the same everywhere. The last prefix that matches counts.
+# Replaces paths of this machine in messages, so that all machines build the same bytes. If several
+# prefixes match, the last one counts.
 remap() { # pairs FROM=TO
     local flags
     flags=$(printf '\x1f--remap-path-prefix=%s' "$@")
@@ -50,7 +51,7 @@ remap() { # pairs FROM=TO
 }
 remap "${CARGO_HOME:-$HOME/.cargo}=/cargo" "$ROOT=/gpuslice" "$OUT=/gpuslice/target/portable"
 
-# Builds one library or program, and checks its requirements before it gets its place.
+# Builds one library or program, checks what it needs at run time, and only then gives it its name.
 make_portable() { # package; file that cargo makes of it; cargo's arguments for it
     local library=$OUT/$2 needed name open version
     CARGO_TARGET_DIR=$OUT cargo rustc --release --quiet --package "$1" "${@:3}" -- -C strip=symbols \
@@ -63,7 +64,7 @@ make_portable() { # package; file that cargo makes of it; cargo's arguments for 
             *) wrong "$2 needs $name" ;;
         esac
     done
-    # A symbol without a version belongs to a library that was not linked. Only the loader is left out on purpose.
+    # A symbol without a version comes from a library that is not linked. Only the loader is left out on purpose.
     open=$(readelf --dyn-syms --wide "$library.new" | awk '$5 == "GLOBAL" && $7 == "UND" && $8 !~ /@/ { print $8 }' | xargs)
     [ -z "${open#__tls_get_addr}" ] || wrong "$2 asks for $open without a version"
     version=$(readelf --version-info --wide "$library.new" | grep -o 'GLIBC_[0-9.]*' | cut -d_ -f2 | sort -uV | tail -1)

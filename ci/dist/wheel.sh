@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Makes a wheel with the command and the library from the tree of a release: ci/dist/wheel.sh TREE FOLDER. ci/dist/pack.sh sets
-# the environment. The wheel's files lie in a virtual environment as those of the archive lie in /usr/local.
+# the environment. In a virtual environment, the files of the wheel have the same places as those of the archive in /usr/local.
 set -euo pipefail
 . "$(dirname "$0")/../lib.sh"
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 fn main() -> Result<(), Box<dyn Error>> {
     let out = PathBuf::from(std::env::var_os("OUT_DIR").ok_or("cargo sets OUT_DIR")?);
     generate(&["deviceplugin.proto", "podresources.proto"], &out)?;
-    // Folders keep apart packages of one name, such as `v1beta1`.
+    // The folder separates packages of one name: both podresources.proto and drahealth-v1.proto are the package `v1`.
     generate(
         &["pluginregistration.proto", "dra.proto", "drahealth.proto", "drahealth-v1.proto"],
         &out.join("dra"),

@@ -62,7 +62,7 @@ pub(crate) enum Task {
 /// # Errors
 /// Those of the writer.
 pub(crate) fn write_completions(shell: Shell, script: &mut impl Write) -> io::Result<()> {
-    // If a command's name has a hyphen, clap gives parts of the script for bash names that do not fit together.
+    // For a command's name with a hyphen, clap writes bash names that do not fit together in different parts of the script.
     let name = if shell == Shell::Bash { "gpusliceagent" } else { "gpuslice-agent" };
     let all = Arguments::command();
     let typed: Vec<_> = all.get_subcommands().filter(|command| !command.is_hide_set()).cloned().collect();
@@ -74,7 +74,7 @@ pub(crate) fn write_completions(shell: Shell, script: &mut impl Write) -> io::Re
     script.write_all(written.replace(" gpusliceagent\n", " gpuslice-agent\n").as_bytes())
 }
 
-/// Writes the manual page of these declarations. The examples keep their line breaks.
+/// Writes the manual page of the command. The examples keep their line breaks.
 ///
 /// # Errors
 /// Those of the writer.
@@ -166,7 +166,7 @@ impl ConfigPlace {
     }
 }
 
-/// Returns a path of the host below another root.
+/// Returns a path of the host as a path below `root`.
 pub(crate) fn below(root: &Path, path: &Path) -> PathBuf {
     root.join(path.strip_prefix("/").unwrap_or(path))
 }

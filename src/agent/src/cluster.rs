@@ -1,4 +1,4 @@
-//! Serves a kubelet beside the rest of the agent, where the configuration has a cluster.
+//! Serves a kubelet beside the rest of the agent, if the configuration has a cluster.
 
 use crate::config::{Cluster, Config, Mode};
 use crate::gpus::{Gpu, Gpus};
@@ -14,15 +14,15 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tracing::{error, warn};
 
-/// Percent of time that a GPU has.
+/// The time of a GPU, in percent.
 const WHOLE: u32 = 100;
-/// Time after which the agent starts a part again that has failed.
+/// Time after which the agent starts again to serve the kubelet, if that failed.
 const AGAIN: Duration = Duration::from_secs(10);
 /// Longest wait for the apiserver's answer whether a claim exists.
 const LONGEST_CLAIM_ANSWER: Duration = Duration::from_secs(5);
 
-/// Serves the kubelet until the sender of `alive` is dropped, and counts its calls in `calls`. After a failure it starts
-/// again. The slices of the configuration do not depend on it.
+/// Serves the kubelet until the sender of `alive` is dropped, and counts its calls in `calls`. After a failure, the function
+/// starts again. The slices of the configuration do not depend on it.
 pub(crate) async fn serve(config: Config, gpus: Gpus, calls: PreStartMetrics, alive: watch::Receiver<()>) {
     let Some(cluster) = config.cluster.clone() else { return };
     let part = match cluster.mode {
@@ -42,7 +42,8 @@ async fn end(mut alive: watch::Receiver<()>) {
     while alive.changed().await.is_ok() {}
 }
 
-/// Serves in one mode, once nothing of the other mode is left on the node.
+/// Serves the kubelet in the configuration's mode. First removes the files of the other mode. Fails while pods of this node use
+/// the other mode, because this mode would give away their memory again.
 async fn try_serve(
     config: &Config,
     cluster: Cluster,
@@ -80,7 +81,7 @@ async fn try_serve(
     }
 }
 
-/// Logged reasons why slices cannot share GPUs, by UUID.
+/// Reasons why slices cannot share GPUs, by UUID. The agent has logged these reasons.
 #[derive(Debug, Default)]
 struct Obstacles(Mutex<BTreeMap<String, &'static str>>);
 

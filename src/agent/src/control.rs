@@ -1,6 +1,7 @@
-//! Changes limits while slices run, by lines of JSON on a unix socket. Root and one group may write to it.
+//! Changes limits while slices run. Clients send lines of JSON to a unix socket, to which root and one group may write.
 //!
-//! `{"op":"set","slice":"a","memMiB":8192,"core":40}` is answered by `{"ok":true,"gen":2}`, or by `{"ok":false,"error":"…"}`.
+//! Example: `{"op":"set","slice":"a","memMiB":8192,"core":40}`. The answer is `{"ok":true,"gen":2}` or
+//! `{"ok":false,"error":"…"}`.
 
 use crate::request::{MOST_REQUEST_BYTES, parse};
 use crate::watch::Watch;
@@ -18,9 +19,9 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tracing::{info, warn};
 
-/// Most connections at a time.
+/// Most connections that are open at a time.
 const CONNECTIONS: usize = 16;
-/// Longest wait for a line, and for the writing of an answer.
+/// Longest wait for a line of the client, and longest time for writing an answer.
 const LONGEST_LINE_WAIT: Duration = Duration::from_secs(30);
 
 /// The answer to a request.
@@ -29,7 +30,7 @@ const LONGEST_LINE_WAIT: Duration = Duration::from_secs(30);
 enum Answer {
     Done {
         ok: bool,
-        /// The count of the slice's changes.
+        /// Number of changes of the slice's limits so far.
         #[serde(rename = "gen")]
         generation: u64,
     },
@@ -39,7 +40,7 @@ enum Answer {
     },
 }
 
-/// Takes the lock that lets one agent at a time use a folder. The lock ends when the returned file is closed.
+/// Takes the lock by which only one agent at a time uses a folder. The lock ends when the returned file is closed.
 pub(crate) fn lock(run: &Path) -> io::Result<File> {
     let file = OpenOptions::new().create(true).append(true).mode(0o600).open(run.join("agent.lock"))?;
     match file.try_lock() {
@@ -52,8 +53,8 @@ pub(crate) fn lock(run: &Path) -> io::Result<File> {
     }
 }
 
-/// Binds the socket. The caller has the [`lock`], so an existing file is that of an ended agent, and is removed. The
-/// umask is changed for the bind, so that no user but the owner can connect before the group is set.
+/// Binds the socket. Removes an existing file first: the caller has the [`lock`], so the agent that made the file has ended.
+/// During the bind, the umask lets only the owner connect. Otherwise any user could connect before the group is set.
 pub(crate) fn listen(path: &Path, group: Option<&str>) -> io::Result<net::UnixListener> {
     let _none_there = std::fs::remove_file(path);
     let before = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o177));
@@ -105,7 +106,7 @@ pub(crate) async fn serve(listener: UnixListener, watch: Arc<Mutex<Watch>>) {
     }
 }
 
-/// Answers line by line, until the client closes the connection.
+/// Answers the lines of one client, until the client closes the connection.
 async fn converse(mut stream: UnixStream, watch: Arc<Mutex<Watch>>) -> io::Result<()> {
     let user = stream.peer_cred()?.uid();
     let (read, mut write) = stream.split();

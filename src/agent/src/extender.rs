@@ -50,7 +50,8 @@ async fn listen(address: SocketAddr) -> Result<TcpListener, String> {
     TcpListener::bind(address).await.map_err(|error| format!("{address}: {error}"))
 }
 
-/// Returns a name that no other process has: the name of the host, which is the pod's, and a number.
+/// Returns a name that no other process has. It consists of the host's name, which in a pod is the pod's name, and a random
+/// UUID.
 fn identity() -> Result<String, String> {
     let number = fs::read_to_string("/proc/sys/kernel/random/uuid");
     let number = number.map_err(|error| format!("/proc/sys/kernel/random/uuid: {error}"))?;

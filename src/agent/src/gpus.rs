@@ -16,11 +16,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tracing::warn;
 
-/// Time between two questions.
+/// Time between two rounds of questions to NVML.
 const QUESTION_PERIOD: Duration = Duration::from_secs(1);
-/// Time between two questions for the processes of GPUs.
+/// Time between two questions for the processes of the GPUs.
 const LISTS: Duration = Duration::from_secs(5);
-/// Age from which an answer is too old to be shown.
+/// Age from which the agent does not show an answer.
 const FRESH: Duration = Duration::from_secs(10);
 
 /// A GPU of the node.
@@ -32,11 +32,11 @@ pub(crate) struct Gpu {
     pub(crate) index: u32,
     /// The product's name.
     pub(crate) model: Option<String>,
-    /// True if NVML answers for it: it tells a figure that changes.
+    /// True if NVML answers for the GPU: it tells a figure that changes over time.
     pub(crate) healthy: bool,
-    /// Bytes of memory that it has.
+    /// Bytes of memory that the GPU has.
     pub(crate) memory_total: Option<u64>,
-    /// Bytes that all processes use, those outside of slices included.
+    /// Bytes that all processes use, also processes outside of slices.
     pub(crate) memory_used: Option<u64>,
     /// Bytes that the driver keeps for itself.
     pub(crate) memory_reserved: Option<u64>,
@@ -44,27 +44,27 @@ pub(crate) struct Gpu {
     pub(crate) utilization_percent: Option<u32>,
     /// Degrees Celsius.
     pub(crate) temperature_celsius: Option<u32>,
-    /// Numbers of the compute processes that use it. None: NVML does not tell.
+    /// Numbers of the compute processes on the GPU. None: NVML does not tell.
     #[serde(skip)]
     pub(crate) users: Option<BTreeSet<u32>>,
-    /// Use of the processes that NVML has named since the answer before. None: NVML does not tell.
+    /// Use of the GPU by each process since the last answer, as NVML tells it. None: NVML does not tell.
     #[serde(skip)]
     pub(crate) uses: Option<Vec<Use>>,
-    /// UUIDs of the GPUs to which it has NVLink.
+    /// UUIDs of the GPUs to which this GPU has NVLink.
     #[serde(skip)]
     pub(crate) nvlink: Vec<String>,
-    /// The reason why slices cannot share it, or none if they can.
+    /// The reason why slices cannot share the GPU, or none if they can.
     #[serde(skip)]
     pub(crate) obstacle: Option<&'static str>,
 }
 
-/// The GPUs at the last look.
+/// The last answer of NVML about the GPUs.
 #[derive(Debug, Clone, Default)]
 struct GpuReading {
     driver: Option<String>,
     gpus: Vec<Gpu>,
     at: Option<Instant>,
-    /// Time at which the use of the GPUs by process was last asked for.
+    /// Time at which a thread last asked for the use of the GPUs by process.
     wanted_at: Option<Instant>,
 }
 
@@ -78,7 +78,7 @@ impl Gpus {
         self.seen().driver
     }
 
-    /// Returns all GPUs that NVML has ever listed. If the last answer is too old, it tells only which GPUs they are.
+    /// Returns all GPUs that NVML has ever listed. If the last answer is too old, they have none of the figures that change.
     pub(crate) fn all(&self) -> Vec<Gpu> {
         let seen = self.seen();
         let is_fresh = seen.at.is_some_and(|at| at.elapsed() < FRESH);
@@ -86,11 +86,11 @@ impl Gpus {
         seen.gpus.into_iter().map(told).collect()
     }
 
-    /// Returns the use of the GPUs by process in the last answer, if it is later than the one at `last`. Then `last` becomes its
-    /// time. A GPU for which NVML does not tell the use is left out.
+    /// Returns the use of the GPUs by process in the last answer, and sets `last` to the time of that answer. Returns none if
+    /// the answer is not newer than `last`. Leaves out a GPU for which NVML does not tell the use.
     ///
-    /// The function asks NVML for the use. The question takes milliseconds, and all processes of the machine that ask NVML wait
-    /// meanwhile.
+    /// A call makes the agent ask NVML for the use in its next rounds. The question takes milliseconds, and all other processes
+    /// of the machine that ask NVML wait for that time.
     pub(crate) fn newer_uses(&self, last: &mut Option<Instant>) -> Option<HashMap<Uuid, Vec<Use>>> {
         let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         seen.wanted_at = Some(Instant::now());
@@ -102,7 +102,7 @@ impl Gpus {
         Some(seen.gpus.iter().filter_map(of).collect())
     }
 
-    /// Returns true if another thread has lately asked for the [use of the GPUs](Self::newer_uses).
+    /// Returns true if a thread has asked for the [use of the GPUs](Self::newer_uses) within the last ten seconds.
     fn wants_uses(&self) -> bool {
         let seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         seen.wanted_at.is_some_and(|at| at.elapsed() < FRESH)
@@ -112,7 +112,7 @@ impl Gpus {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Asks NVML until the sender of `stop` is gone. Calls `first` after the first attempt.
+    /// Asks NVML until the sender of `stop` is gone. Calls `first` once, after the first attempt, even if that failed.
     pub(crate) fn watch(&self, stop: &Receiver<()>, first: impl FnOnce()) {
         let mut first = Some(first);
         loop {
@@ -126,7 +126,9 @@ impl Gpus {
         }
     }
 
-    /// Asks NVML until it fails to answer.
+    /// Asks NVML once a second, until NVML fails to answer or the sender of `stop` is gone. The question for NVLink is asked
+    /// only if the list of GPUs has changed, and the question for processes only every five seconds. Calls `asked` after each
+    /// complete round.
     fn ask(&self, mut nvml: Nvml, stop: &Receiver<()>, mut asked: impl FnMut()) {
         let (mut linked, mut users, mut uses) = (Linked::default(), Users::default(), Uses::default());
         while let Some(machine) = nvml.machine() {
@@ -154,7 +156,7 @@ impl Gpus {
         }
     }
 
-    /// Takes an answer of one GPU and the use of its processes.
+    /// Takes an answer for one GPU, as if NVML had told this use of its processes.
     #[cfg(test)]
     pub(crate) fn answer(&self, uuid: &[u8; 16], uses: Vec<Use>) {
         self.take(
@@ -168,8 +170,8 @@ impl Gpus {
         );
     }
 
-    /// Remembers an answer. A GPU that was listed before and is missing now has fallen off the bus, and loses its
-    /// figures. So does a GPU that is listed and not healthy. Both stay the GPUs that they were.
+    /// Remembers an answer. A GPU that is missing in the answer has fallen off the bus: it stays in the list without its
+    /// figures. A GPU that NVML lists, and for which it does not answer, loses its figures too.
     fn take(&self, driver: Option<String>, gpus: Vec<Gpu>) {
         let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut before = std::mem::take(&mut seen.gpus);
@@ -185,28 +187,28 @@ impl Gpus {
 }
 
 impl Gpu {
-    /// Returns the bytes that slices can have. The driver keeps the others for itself.
+    /// Returns the bytes that slices can have. The driver keeps the remaining bytes for itself.
     pub(crate) fn memory_for_slices(&self) -> u64 {
         self.memory_total.unwrap_or(0).saturating_sub(self.memory_reserved.unwrap_or(0))
     }
 
-    /// Returns true if the agent offers it to pods.
+    /// Returns true if the agent offers the GPU to pods.
     pub(crate) fn is_shared(&self) -> bool {
         self.healthy && self.obstacle.is_none() && self.memory_for_slices() > 0
     }
 
-    /// Returns the GPU without its figures: only which GPU it is.
+    /// Returns the GPU without the figures that change.
     fn silent(self) -> Self {
         let Self { uuid, index, model, memory_total, nvlink, obstacle, .. } = self;
         Self { uuid, index, model, memory_total, nvlink, obstacle, ..Self::default() }
     }
 }
 
-/// GPUs that NVLink connects. The agent asks NVML again when NVML lists other GPUs.
+/// The GPUs, and the GPUs to which each has NVLink. The agent asks for them again when the list of GPUs changes.
 #[derive(Debug, Default)]
 struct Linked {
     gpus: Vec<String>,
-    /// For each of them the GPUs to which it has NVLink.
+    /// For each GPU of `gpus`, the GPUs to which it has NVLink.
     to: Vec<Vec<String>>,
 }
 
@@ -225,8 +227,8 @@ impl Linked {
     }
 }
 
-/// The compute processes of the GPUs. The agent asks for them every five seconds only: NVML takes milliseconds for the
-/// answer, and other processes that ask NVML wait meanwhile.
+/// The compute processes of the GPUs. The agent asks for them only every five seconds. NVML takes milliseconds for the answer,
+/// and other processes that ask NVML wait for that time.
 #[derive(Debug, Default)]
 struct Users {
     asked: Option<Instant>,
@@ -253,14 +255,15 @@ impl Users {
     }
 }
 
-/// The use of the GPUs by process: for each GPU the time of NVML's last sample, by NVML's clock in microseconds.
+/// For each GPU, the time of NVML's last sample of the use by process. It is a time of NVML's clock in microseconds.
 #[derive(Debug, Default)]
 struct Uses(BTreeMap<String, u64>);
 
 impl Uses {
     /// Returns the use of a GPU by process since the last call.
     ///
-    /// The first answer may be of the last ten seconds, and name processes that have ended. It tells only the time.
+    /// The first call returns no use. NVML's first answer may cover the last ten seconds, and name processes that have ended.
+    /// The function takes only the time of the last sample from it.
     fn look(&mut self, nvml: &Nvml, uuid: &str) -> Option<Vec<Use>> {
         let before = self.0.get(uuid).copied();
         let samples = nvml.samples(&nvml.device(bare(uuid))?, before.unwrap_or(0))?;
@@ -275,7 +278,7 @@ impl Uses {
     }
 }
 
-/// Returns the part of a UUID's text that a region has.
+/// Returns the text of a UUID without its prefix `GPU-`, as a region has it.
 pub(crate) fn bare(uuid: &str) -> &str {
     uuid.split_once('-').map_or(uuid, |(_, bare)| bare)
 }
@@ -305,7 +308,8 @@ fn looked_at(nvml: &Nvml, machine: &NvmlMachine) -> Vec<Gpu> {
     machine.gpus.iter().enumerate().filter_map(gpu).collect()
 }
 
-/// Returns true if NVML tells a figure of the device that changes. NVML may have kept the others from before the device was lost.
+/// Returns true if NVML tells a figure of the device that changes over time. NVML may remember the other figures of a lost
+/// device.
 fn is_answered_for(device: &NvmlDevice) -> bool {
     device.used.is_some() || device.utilization.is_some() || device.temperature.is_some()
 }
@@ -333,7 +337,7 @@ mod tests {
         let found = |is_divided: Option<bool>, compute_mode: Option<u32>| {
             obstacle(&NvmlDevice { is_divided, compute_mode, ..NvmlDevice::default() }).unwrap_or_default()
         };
-        // NVML tells no mode of some GPUs.
+        // For some GPUs, NVML tells neither MIG nor compute mode.
         assert_eq!([found(None, None), found(Some(false), Some(0))], ["", ""]);
         assert!(found(Some(true), Some(0)).starts_with("MIG is enabled"));
         for (mode, says) in [(1, "only one process"), (2, "no process"), (3, "only one process")] {
@@ -383,7 +387,7 @@ mod tests {
         let told = |device: NvmlDevice| is_answered_for(&device);
         assert!(!told(NvmlDevice { index: Some(0), total: Some(9), ..NvmlDevice::default() }));
         assert!(told(NvmlDevice { used: Some(7), ..NvmlDevice::default() }));
-        // NVML tells no memory of a GPU that uses the host's.
+        // For a GPU that uses the host's memory, NVML tells no memory.
         assert!(told(NvmlDevice { temperature: Some(40), ..NvmlDevice::default() }));
     }
 

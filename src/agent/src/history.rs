@@ -1,4 +1,4 @@
-//! Keeps the use of the last ten minutes.
+//! Keeps the use of GPUs and slices in the last ten minutes.
 
 use crate::snapshot::Snapshot;
 use serde::Serialize;
@@ -7,12 +7,12 @@ use std::time::Duration;
 
 /// Time between two points.
 pub(crate) const POINT_PERIOD: Duration = Duration::from_secs(2);
-/// Points of a line: ten minutes.
+/// Points of a line. They cover ten minutes.
 const POINTS: usize = 300;
-/// Most lines: a tenant can enter any number of GPUs in its region. 1024 lines take 4 MiB.
+/// Most lines. A tenant can enter any number of GPUs in its region, and 1024 lines take 4 MiB.
 const LINES: usize = 1024;
 
-/// Key of a line: a slice on a GPU, or a GPU.
+/// The key of a line. A line belongs to a slice on a GPU, or to a GPU.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub(crate) struct SeriesKey {
     /// The slice's container. Empty if there is none, or if the agent made the slice.
@@ -30,16 +30,16 @@ pub(crate) struct Point {
     pub(crate) memory_mib: Option<u32>,
     /// Thousandths of the GPU's time; `None` if unknown.
     pub(crate) used_permille: Option<u16>,
-    /// Thousandths of the time for which launches waited.
+    /// Wall time for which launches waited for the share, in thousandths of the time.
     pub(crate) throttled_permille: u16,
 }
 
-/// The last ten minutes of all slices and GPUs that there are.
+/// The last ten minutes of all existing slices and GPUs.
 #[derive(Debug, Default)]
 pub(crate) struct History(BTreeMap<SeriesKey, VecDeque<Point>>);
 
 impl History {
-    /// Adds a point to each line. The lines of slices that are gone end.
+    /// Adds a point to each line. Removes the lines of slices that do not exist any more.
     pub(crate) fn take(&mut self, now: &Snapshot) {
         let mut before = std::mem::take(&mut self.0);
         for (key, point) in points(now).take(LINES) {
@@ -52,13 +52,15 @@ impl History {
         }
     }
 
-    /// Returns all lines, each with its oldest point first. The last point is of the last [`POINT_PERIOD`].
+    /// Returns all lines. Each begins with its oldest point. The last point covers the last [`POINT_PERIOD`].
     pub(crate) fn lines(&self) -> impl Iterator<Item = (&SeriesKey, &VecDeque<Point>)> {
         self.0.iter()
     }
 }
 
-/// Returns the points of this moment: those of GPUs, of the configuration's slices, and of others.
+/// Returns the points of this moment. The points of GPUs come first, then those of the configuration's slices, then those of
+/// other slices. So a tenant that enters many GPUs in its region cannot take the lines of GPUs and of the configuration's
+/// slices.
 fn points(now: &Snapshot) -> impl Iterator<Item = (SeriesKey, Point)> {
     let mib = |bytes: u64| u32::try_from(bytes >> 20).unwrap_or(u32::MAX);
     let part = |permille: u64| u16::try_from(permille).unwrap_or(u16::MAX);

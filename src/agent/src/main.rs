@@ -1,7 +1,7 @@
 //! The `gpuslice-agent` command makes the slices of a node, and shows the use of all of its slices.
 //!
-//! The slices work without the agent. Its end or restart changes nothing for them. Tenants can write regions, names and
-//! commands. The agent reads these as text and numbers of any value.
+//! The slices work without the agent, so its end or restart changes nothing for them. Tenants can write regions, names and
+//! commands. So the agent expects any text and any number in them.
 
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line program")]
@@ -28,7 +28,7 @@ use clap::Parser as _;
 use config::Config;
 use std::process::ExitCode;
 
-/// Exit code of a configuration that has mistakes.
+/// Exit code if the configuration has mistakes.
 const MISTAKES: u8 = 3;
 
 fn main() -> ExitCode {

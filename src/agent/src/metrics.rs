@@ -1,7 +1,7 @@
 //! Writes the metrics.
 //!
-//! A collector writes the snapshot of this moment and nothing else. A slice that has ended has no series. A field
-//! that NVML does not tell has none either.
+//! A collector writes the snapshot of one moment and keeps no state. So a slice that has ended has no series. A figure that
+//! NVML does not tell has none either.
 #![allow(
     clippy::float_arithmetic,
     reason = "metrics have seconds and ratios where the rest of the program counts"
@@ -19,7 +19,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 use std::fmt;
 
-/// Returns the metrics of the moment `now` as text, with those of the device plugin where the agent is one.
+/// Returns the metrics of the moment `now` as text. `plugin` has the metrics of the device plugin, if the agent serves one.
 pub(crate) fn text(now: Snapshot, plugin: Option<&PreStartMetrics>) -> Result<String, fmt::Error> {
     let mut registry = Registry::default();
     if let Some(plugin) = plugin {
@@ -49,7 +49,7 @@ fn in_unit<'a>(name: &'a str, unit: Unit, help: &'a str) -> Metric<'a> {
     Metric { name, help, unit: Some(unit) }
 }
 
-/// Writes a metric, if it has any series. Each series has labels and a value, which `write` writes.
+/// Writes a metric, if it has any series. `write` writes the value of a series.
 fn family<'a, const LABELS: usize, V>(
     encoder: &mut DescriptorEncoder<'_>,
     (metric, kind): (&Metric<'_>, MetricType),
@@ -157,15 +157,15 @@ fn gpus(encoder: &mut DescriptorEncoder<'_>, now: &Snapshot) -> fmt::Result {
     )
 }
 
-/// Returns each slice on each of its GPUs, with the labels that name it.
+/// Returns each slice on each of its GPUs, with the labels that identify it.
 fn on_gpus(now: &Snapshot) -> impl Iterator<Item = (&SliceSnapshot, &Device, [(&'static str, &str); 5])> {
     now.slices
         .iter()
         .flat_map(|slice| slice.devices.iter().map(move |device| (slice, device, labels(slice, device))))
 }
 
-/// Returns the labels of a slice on a GPU. Outside of Kubernetes the namespace and the pod are empty, and the
-/// container has the number of its engine.
+/// Returns the labels of a slice on a GPU. Outside of Kubernetes, the namespace and the pod are empty, and the container's
+/// label is the number that its engine gave to it.
 fn labels<'a>(slice: &'a SliceSnapshot, device: &'a Device) -> [(&'static str, &'a str); 5] {
     let [namespace, pod, container] = match &slice.pod {
         Some(Pod { namespace, name, container, .. }) => [namespace.as_str(), name, container],
@@ -296,7 +296,7 @@ fn whole(number: u64) -> i64 {
 }
 
 fn ratio(part: u64, whole: f64) -> f64 {
-    // Both are far below 2^53.
+    // Both numbers are far below 2^53.
     f64::from(u32::try_from(part).unwrap_or(u32::MAX)) / whole
 }
 
@@ -412,7 +412,7 @@ mod tests {
 
     #[test]
     fn unlimited_processes_are_counted_by_container_if_nvml_tells_the_processes() {
-        // The second namespace is one that a program of the container has made.
+        // A program of the container has made the second mount namespace.
         let process = |pid, mounts| {
             let identity = ContainerIdentity { mounts, id: Some("c".to_owned()), name: None };
             UnlimitedProcess { container: Some(identity), pid }
@@ -449,7 +449,7 @@ mod tests {
         let unlimited = with(Limits::NONE, 0);
         assert!(!has(&unlimited, ratio) && !has(&unlimited, time), "{unlimited}");
         assert!(has(&unlimited, "gpuslice_slice_core_limit_ratio{"), "{unlimited}");
-        // The time that a slice used while it had a share stays counted.
+        // The counter keeps the time that the slice used while it had a share.
         let before = with(Limits::NONE, 7);
         assert!(!has(&before, ratio) && has(&before, time), "{before}");
         let idle = with(Limits { cores_permille: 999, ..Limits::NONE }, 0);

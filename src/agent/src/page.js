@@ -1,4 +1,5 @@
-// Keeps the page up to date from the JSON that the agent serves. Without this script the page is complete, and as of its loading.
+// Keeps the page up to date from the JSON of the agent. Without this script, the page shows all figures of the moment of
+// loading.
 "use strict";
 const WIDTH = 1000, HEIGHT = 60, STEPS = 299, EVERY = 2000;
 const state = document.getElementById("state");
@@ -8,7 +9,7 @@ const json = async (path) => {
   if (!answer.ok) throw new Error(`${path}: ${answer.status}`);
   return answer.json();
 };
-// Rounded down, so that nothing looks like more than it is: as the command line does it.
+// Sizes are rounded down, so that none looks larger than it is. The command line does the same.
 const size = (bytes) => {
   const units = [[2 ** 40, "TiB"], [2 ** 30, "GiB"], [2 ** 20, "MiB"], [2 ** 10, "KiB"]];
   const found = units.find(([unit]) => bytes >= unit);
@@ -21,7 +22,7 @@ const limit = (bytes) => {
   return exact && exact.length <= 9 ? exact : size(bytes);
 };
 const percent = (permille) => `${permille % 10 ? (permille / 10).toFixed(1) : permille / 10}%`;
-// `-` if the time is not measured.
+// The text is `-` if the time is not measured.
 const used = (permille) => permille === null ? "-" : percent(permille);
 const span = (ns) => {
   const found = [[1e9, "s"], [1e6, "ms"], [1e3, "us"]].find(([unit]) => ns >= unit);
@@ -40,7 +41,7 @@ const show = (element, field, text) => {
   place.hidden = !text;
   if (text) place.textContent = text;
 };
-// Writes the list of a slice's processes. A list that has not changed stays, so that a selected text stays selected.
+// Writes the list of a slice's processes. An unchanged list is not written again, so that a selected text stays selected.
 const list = (element, processes) => {
   const details = element.querySelector("details"), places = details.querySelector("ul");
   const items = processes.map(({ host_pid, pid, memory_used, command }) => {
@@ -86,10 +87,10 @@ const plot = (element, line) => {
   set("throttled", (point) => point.throttled_permille / 1000);
 };
 
-// Tells a slice apart from others of its name.
+// Distinguishes slices of the same name by their containers.
 const place = (slice) => slice.made ? "" : slice.container ?? "";
 
-// The slices and GPUs that the page has a place for.
+// Identifies the slices and GPUs for which the page has elements.
 const identity = (gpus, slices) => JSON.stringify([
   gpus.map((gpu) => gpu.uuid),
   slices.flatMap((slice) => slice.devices.length ? slice.devices.map((device) => [slice.name, place(slice), device.uuid]) : [[slice.name, "", ""]]),
@@ -99,7 +100,7 @@ const shown = () => JSON.stringify([
   [...document.querySelectorAll("[data-slice]")].map((one) => [one.dataset.slice, one.dataset.container, one.dataset.uuid]),
 ]);
 
-// Tells an element of the page apart from others, also in a page that replaces this one.
+// Identifies an element of the page. The same element of a page that replaces this one has the same key.
 const key = (one) => JSON.stringify([one.id, one.tagName, { ...one.closest("article")?.dataset }]);
 
 // Replaces the slices and GPUs. The focused element keeps the focus, and open lists of processes stay open.

@@ -1,4 +1,4 @@
-//! Renders the page of the node. The page is complete without a script. A script keeps it up to date from the JSON.
+//! Renders the page of the node. The page needs no script to be complete. A script keeps it up to date from the JSON.
 //!
 //! The script finds bars and figures by their attributes `data-…`. The style sheet has the colours.
 
@@ -19,18 +19,18 @@ pub(crate) const SCRIPT: &str = include_str!("page.js");
 const WIDTH: u64 = 1000;
 /// Height of a plot.
 const HEIGHT: u64 = 60;
-/// Number of colours, which slices have in turn.
+/// Number of colours. Slices use them in turn.
 const COLOURS: usize = 8;
 
-/// A part of a bar.
+/// A coloured part of a bar.
 struct Part {
     class: String,
     title: String,
-    /// Length, where [`WIDTH`] is the whole bar.
+    /// Length of the part. [`WIDTH`] is the length of the whole bar.
     length: u64,
 }
 
-/// Returns the page.
+/// Returns the page of the moment `now`. `history` has the points of the plots.
 pub(crate) fn render(now: &Snapshot, history: &History) -> Markup {
     let lines: BTreeMap<&SeriesKey, &VecDeque<Point>> = history.lines().collect();
     html! {
@@ -120,7 +120,7 @@ fn time_text(gpu: &Gpu, sums: &Sums) -> String {
     format!("slices use {}, busy by NVML {busy}", used(sums.used_permille))
 }
 
-/// Returns a part of the GPU's time; `-` if it is not measured.
+/// Formats a part of the GPU's time. Returns `-` if the time is not measured.
 fn used(permille: Option<u64>) -> String {
     permille.map_or_else(|| "-".to_owned(), percent)
 }
@@ -134,7 +134,7 @@ fn sums_text(gpu: &Gpu, sums: &Sums) -> String {
     )
 }
 
-/// Returns the length of a part within a bar.
+/// Returns the length of a part in a bar that stands for the whole.
 fn length(part: u64, whole: u64) -> u64 {
     let length = u128::from(part).saturating_mul(WIDTH.into()).checked_div(whole.into()).unwrap_or(0);
     u64::try_from(length).unwrap_or(WIDTH).min(WIDTH)
@@ -169,7 +169,7 @@ fn time_parts(on_it: &[(usize, &SliceSnapshot, &Device)]) -> Vec<Part> {
     on_it.iter().map(part).collect()
 }
 
-/// Draws parts beside each other, and a mark at a limit. Parts that do not fit are cut off.
+/// Draws parts beside each other, and a mark at the limit. Cuts off parts beyond the end of the bar.
 fn bar(field: &str, parts: &[Part], limit: Option<u64>) -> Markup {
     let mut at = 0_u64;
     let placed = parts.iter().map(|part| {
@@ -251,7 +251,7 @@ fn of_slice(
     }
 }
 
-/// Returns the entry of a slice without a GPU, with its problem.
+/// Returns the entry of a slice that has a problem and no GPU.
 fn broken(slice: &SliceSnapshot) -> Markup {
     html! {
         article.slice data-slice=(slice.name) data-container="" data-uuid="" tabindex="0" aria-label=(format!("slice {}", slice.name)) {
@@ -262,7 +262,7 @@ fn broken(slice: &SliceSnapshot) -> Markup {
     }
 }
 
-/// Draws the last ten minutes of memory and of time. Only a slice has a line of throttled time.
+/// Draws memory and time over the last ten minutes. Only a slice has a line of throttled time.
 fn plots(points: Option<&VecDeque<Point>>, memory: Option<u64>, is_slice: bool) -> Markup {
     let none = VecDeque::new();
     let points = points.unwrap_or(&none);
@@ -283,12 +283,12 @@ fn plots(points: Option<&VecDeque<Point>>, memory: Option<u64>, is_slice: bool) 
     }
 }
 
-/// Returns the distance of a value from the top of a plot.
+/// Returns the distance between a value and the top of a plot.
 fn height(part: u64, whole: u64) -> u64 {
     HEIGHT.saturating_sub(part.saturating_mul(HEIGHT).checked_div(whole).unwrap_or(0).min(HEIGHT))
 }
 
-/// Returns a line through points, the newest at the right. The line has gaps where a value is not known.
+/// Returns a line through points, with the newest at the right. The line has gaps where a value is unknown.
 fn path(points: &VecDeque<Point>, value: impl Fn(&Point) -> Option<u64>) -> String {
     /// Number of points in ten minutes, less one.
     const STEPS: u64 = 299;
@@ -385,7 +385,7 @@ mod tests {
         for words in words {
             assert!(page(&now).contains(words), "{words} is missing in\n{}", page(&now));
         }
-        // Without a process the slice uses nothing.
+        // A slice without a process uses nothing.
         now.slices[0].process_count = 0;
         assert!(page(&now).contains("slices use 30%, busy"), "{}", page(&now));
     }

@@ -10,7 +10,7 @@ pub(crate) const MOST_REQUEST_BYTES: u64 = 16 << 10;
 #[derive(Debug, PartialEq, Eq, Deserialize)]
 #[serde(tag = "op", rename_all = "lowercase", deny_unknown_fields)]
 enum Request {
-    /// Changes the limits of a slice. A limit that is left out stays.
+    /// Changes the limits of a slice. A limit that is not given stays.
     Set {
         /// The slice's name.
         slice: String,
@@ -25,16 +25,16 @@ enum Request {
 /// A change of limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Change {
-    /// Bytes of memory.
+    /// Bytes of memory. None: the limit stays.
     pub(crate) memory: Option<u64>,
-    /// Thousandths of the GPU's time.
+    /// Thousandths of the GPU's time. None: the limit stays.
     pub(crate) share: Option<Permille>,
 }
 
-/// Returns the slice and the change that a line asks for. `is_whole` is true if the line has its end.
+/// Returns the slice and the change that a line asks for. `is_whole` is true if the line ends in a line break.
 ///
 /// # Errors
-/// The line is no request. The text tells how to write one.
+/// The line is not a valid request. The text says how to write one.
 pub(crate) fn parse(line: &[u8], is_whole: bool) -> Result<(String, Change), String> {
     if !is_whole {
         return Err(format!("a request is one line of JSON of at most {MOST_REQUEST_BYTES} bytes"));

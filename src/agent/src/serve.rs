@@ -24,15 +24,15 @@ use tracing::{error, info};
 
 /// Longest wait for NVML's first answer.
 const FIRST: Duration = Duration::from_secs(6);
-/// Longest time for the end of the cluster's task, which reports to an apiserver that may not answer.
+/// Longest wait for the end of the task that serves the kubelet. The task reports to an apiserver that may not answer.
 const LEAVE: Duration = Duration::from_secs(5);
 
 /// Makes the slices, and serves figures until SIGTERM or SIGINT.
 pub(crate) fn serve(place: &ConfigPlace, config: Config) -> Result<(), String> {
     tracing_subscriber::fmt().with_max_level(config.log).with_writer(io::stderr).with_ansi(false).init();
     make_folder(&config.run).map_err(|problem| problem.to_string())?;
-    // Both steps come first. A second agent must end here, before it makes a slice. No other thread may run yet: the
-    // bind of the socket changes the umask, which all threads share.
+    // Both steps come before the agent makes a slice, because a second agent must end here. They also come before any other
+    // thread starts: the bind of the socket changes the umask, which all threads share.
     let _lock = control::lock(&config.run)
         .map_err(|error| format!("{}: {error}", config.run.join("agent.lock").display()))?;
     let (socket, listen) = (config.socket(), config.listen);
@@ -43,6 +43,11 @@ pub(crate) fn serve(place: &ConfigPlace, config: Config) -> Result<(), String> {
     served
 }
 
+/// Starts the agent's threads and its runtime, and serves on the bound socket and port until a signal.
+///
+/// The thread that asks NVML starts first. This function waits for its first answer, so that the slices of the configuration
+/// find their GPUs. A thread ends when the sender of its channel is dropped. At the end, the task that serves the kubelet gets
+/// some seconds to leave, because it reports to the apiserver.
 fn serve_on(
     place: &ConfigPlace,
     config: Config,
@@ -82,7 +87,7 @@ fn serve_on(
     let ticking = Arc::clone(&watch);
     thread::spawn(move || tick(&ticking, &stop));
     runtime.block_on(async move {
-        // This must happen within the runtime, because both listeners register with it.
+        // Both listeners register with the runtime, so this code must run within it.
         let told = |error: io::Error| format!("cannot start: {error}");
         let control = tokio::net::UnixListener::from_std(control).map_err(told)?;
         let web = tokio::net::TcpListener::from_std(web).map_err(told)?;
@@ -97,7 +102,7 @@ fn serve_on(
     })
 }
 
-/// Adds points to the history, and lowers limits that tenants have raised.
+/// Once in two seconds, adds points to the history, and lowers limits that tenants have raised.
 fn tick(watch: &Mutex<Watch>, stop: &Receiver<()>) {
     while stop.recv_timeout(history::POINT_PERIOD) == Err(RecvTimeoutError::Timeout) {
         watch.lock().unwrap_or_else(PoisonError::into_inner).tick();
@@ -129,7 +134,7 @@ async fn all(
     Ok(())
 }
 
-/// Reads the configuration again and takes it over. If it is wrong, logs its mistakes and changes nothing.
+/// Reads the configuration again and applies it. If the configuration has mistakes, logs them and changes nothing.
 async fn reload(place: &ConfigPlace, watch: Arc<Mutex<Watch>>) {
     match Config::read(place) {
         Ok(config) => {

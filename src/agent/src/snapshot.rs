@@ -13,26 +13,26 @@ use std::collections::BTreeMap;
 /// A slice.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct SliceSnapshot {
-    /// The slice's name. No two slices of a container have one name.
+    /// The slice's name. All slices of one container have different names.
     pub(crate) name: String,
-    /// The container in which its processes are, by its engine's number. None if they are in no container, in
-    /// several, or in one that no engine made.
+    /// The number that the engine gave to the container of the slice's processes. None if they are in no container, in several
+    /// containers, or in a container that no known engine made.
     pub(crate) container: Option<String>,
-    /// That container's name with its engine. None if the engine does not tell.
+    /// The name that the engine gave to that container. None if the engine does not tell.
     pub(crate) container_name: Option<String>,
-    /// The container of a pod that has it, or none if no pod of a cluster has it.
+    /// The pod's container that has the slice, or none if no pod has it.
     pub(crate) pod: Option<Pod>,
-    /// True if this agent made it.
+    /// True if this agent made the slice.
     pub(crate) made: bool,
-    /// The path of its region. For a slice that was found in a container, the path as that container sees it.
+    /// The path of the slice's region. If only a container has the region, this is the path as that container sees it.
     pub(crate) region: String,
-    /// The reason why it is not as it should be.
+    /// The reason why the slice differs from its configuration.
     pub(crate) problem: Option<String>,
-    /// The count of its changes, for a slice that this agent made.
+    /// The number of changes of the slice, if this agent made it.
     pub(crate) generation: Option<u64>,
-    /// The number of its living processes.
+    /// The number of the slice's living processes.
     pub(crate) process_count: usize,
-    /// Some of its living processes, 64 at most. Empty if the client has not asked for them.
+    /// Some of these processes, at most 64. Empty if the client has not asked for them.
     pub(crate) processes: Vec<Process>,
     /// The slice's limits and its use, GPU by GPU.
     pub(crate) devices: Vec<Device>,
@@ -58,22 +58,23 @@ pub(crate) struct Process {
     pub(crate) pid: u32,
     /// The process's number on the node, or none if the agent does not see the process.
     pub(crate) host_pid: Option<u32>,
-    /// The process's program, with the arguments if the configuration says so. None if the agent does not see the process.
+    /// The name of the process's program. The arguments follow if the configuration says so. None if the agent does not see the
+    /// process.
     pub(crate) command: Option<String>,
-    /// Bytes that it holds on all GPUs together.
+    /// Bytes that the process holds on all GPUs together.
     pub(crate) memory_used: u64,
 }
 
-/// The limits and the use of a slice on a GPU. Counts begin with the slice's first process.
+/// The limits and the use of a slice on a GPU. The counters begin with the slice's first process.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Device {
     /// The GPU's UUID.
     pub(crate) uuid: String,
-    /// Bytes that it may hold; none: no limit.
+    /// Bytes that the slice may hold; none: no limit.
     pub(crate) memory_limit: Option<u64>,
-    /// Bytes that its processes hold.
+    /// Bytes that the slice's processes hold.
     pub(crate) memory_used: u64,
-    /// The most bytes that it was granted at a time.
+    /// The most bytes that the slice was granted at a time.
     pub(crate) memory_peak: u64,
     /// Bytes of dead processes that the GPU may not have back yet.
     pub(crate) memory_leaving: u64,
@@ -89,17 +90,18 @@ pub(crate) struct Device {
     pub(crate) weight: u32,
     /// `high`, `normal` or `low`.
     pub(crate) priority: String,
-    /// GPU time that it was charged, in nanoseconds.
+    /// GPU time that the slice was charged, in nanoseconds.
     pub(crate) used_ns: u64,
-    /// The part of the GPU's time that it was charged over the last second, in thousandths. None if it was not measured.
+    /// The slice's charges over the last second, in thousandths of the GPU's time. None if the time was not measured.
     pub(crate) used_permille: Option<u64>,
-    /// The part of the GPU's time that it was charged over the last ten seconds, in thousandths. None if it was not measured.
+    /// The slice's charges over the last ten seconds, in thousandths of the GPU's time. None if the time was not measured.
     pub(crate) used_permille_10s: Option<u64>,
-    /// Time that its launches waited for the share, in nanoseconds, summed over threads.
+    /// Time for which the slice's launches waited for the share, in nanoseconds, summed over threads.
     pub(crate) throttled_ns: u64,
-    /// Time that its launches waited for the share over the last second, in thousandths. It can be more than 1000.
+    /// Time for which launches waited for the share in the last second, in thousandths. With several threads it can be above
+    /// 1000.
     pub(crate) throttled_permille: u64,
-    /// The source of its GPU time.
+    /// The source of the slice's GPU time.
     pub(crate) meter: Meter,
     /// The limits as the region has them.
     #[serde(skip)]
@@ -113,45 +115,45 @@ pub(crate) struct Snapshot {
     pub(crate) driver: Option<String>,
     /// The GPUs.
     pub(crate) gpus: Vec<Gpu>,
-    /// The slices, those that this agent made first.
+    /// The slices. Those that this agent made come first.
     pub(crate) slices: Vec<SliceSnapshot>,
     /// Processes that use a GPU without the library.
     pub(crate) unlimited: Vec<UnlimitedProcess>,
-    /// Number of slices of the configuration that no container has and in which no process lives.
+    /// Number of slices of the configuration without a container and without a living process.
     pub(crate) free: usize,
-    /// Number of slices that the configuration does not have and in which processes live.
+    /// Number of slices that are not in the configuration, and whose files the agent cannot remove yet.
     pub(crate) left_behind: usize,
     /// The slots that the agent offers a kubelet.
     pub(crate) kubelet: KubeletSlots,
 }
 
-/// Numbers of the slots that the agent offers a kubelet.
+/// Counts of the slots that the agent offers a kubelet.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct KubeletSlots {
-    /// Slots that containers of pods have.
+    /// Slots that a pod's container has.
     pub(crate) owned: usize,
-    /// The other slots of GPUs that slices can share.
+    /// The other slots on GPUs that slices can share.
     pub(crate) free: usize,
 }
 
 /// The sums of the limits and the use of the slices on a GPU.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Sums {
-    /// Bytes that they hold.
+    /// Bytes that the slices hold.
     pub(crate) memory_held: u64,
-    /// Sum of their quotas in bytes. More than the GPU has: memory is overcommitted.
+    /// Sum of the slices' quotas in bytes. If it is more than the GPU has, memory is overcommitted.
     pub(crate) limit_sum: u64,
-    /// Sum of their `fixed` shares below 100 %, in thousandths. More than 1000: time is overcommitted.
+    /// Sum of the slices' `fixed` shares below 100 %, in thousandths. If it is above 1000, time is overcommitted.
     pub(crate) share_permille_sum: u32,
-    /// Sum of the GPU time that they were charged over the last second, in thousandths of the GPU's time. None if a slice with
-    /// processes was not measured.
+    /// Sum of the slices' charges over the last second, in thousandths of the GPU's time. None if a slice with processes was
+    /// not measured.
     pub(crate) used_permille: Option<u64>,
-    /// Overcommitments, and containers with processes without the library, in words.
+    /// Warnings in words: overcommitted resources, and containers with processes without the library.
     pub(crate) warnings: Vec<String>,
 }
 
 impl Snapshot {
-    /// Returns the sums of a GPU. Slices of the configuration and of pods count even before their first process.
+    /// Returns the sums of a GPU. A slice of the configuration or of a pod counts even before its first process.
     pub(crate) fn sums(&self, gpu: &Gpu) -> Sums {
         let on_it =
             || self.slices.iter().flat_map(|slice| &slice.devices).filter(|device| device.uuid == gpu.uuid);
@@ -179,8 +181,9 @@ impl Snapshot {
 }
 
 impl Snapshot {
-    /// Counts the processes that use a GPU without the library, by the number of their container. A container may have several
-    /// mount namespaces. The empty number and None stand for the host. Returns nothing if NVML does not tell the processes.
+    /// Counts the processes that use a GPU without the library, by the number of their container. One container may have
+    /// several mount namespaces. The empty number and None stand for the host. Returns an empty map if NVML does not tell the
+    /// processes.
     pub(crate) fn unlimited_on(&self, gpu: &Gpu) -> BTreeMap<String, (Option<&ContainerIdentity>, usize)> {
         let Some(users) = &gpu.users else { return BTreeMap::new() };
         let mut counts = BTreeMap::from([(String::new(), (None, 0_usize))]);
@@ -209,8 +212,8 @@ impl Snapshot {
 }
 
 impl SliceSnapshot {
-    /// Returns the container, which tells the slice apart from others of its name. For a slice that this agent made,
-    /// returns nothing: its name is unique, and it stays one slice while containers come and go.
+    /// Returns the container, which distinguishes the slice from others of its name. Returns an empty text for a slice that
+    /// this agent made: its name is unique, and it stays the same slice while containers come and go.
     pub(crate) fn place(&self) -> &str {
         if self.made { "" } else { self.container.as_deref().unwrap_or_default() }
     }
@@ -238,12 +241,12 @@ impl Device {
         })
     }
 
-    /// Returns the GPU time that it was charged, in nanoseconds, or `None` if none was ever measured.
+    /// Returns the GPU time that the slice was charged, in nanoseconds, or `None` if it was never measured.
     pub(crate) fn charged(&self) -> Option<u64> {
         measured(self.limits.is_some_and(|limits| limits.is_paced()), self.used_ns)
     }
 
-    /// Returns a device with these limits, of which nothing is used.
+    /// Returns a device with these limits, and with no use.
     pub(crate) fn limited(limits: gpuslice_region::Limits) -> Self {
         let unused = measured(limits.is_paced(), 0);
         Self {

@@ -1,7 +1,7 @@
 //! Answers requests for figures: metrics, JSON, and a page for people.
 //!
-//! Every client that reaches the port may ask, and none can change anything. The agent bounds the requests in a second;
-//! [`gpuslice_kubernetes::web`] bounds connections, bytes of a request, and its time.
+//! Every client that reaches the port may ask, and none can change anything. The agent bounds the number of requests in a
+//! second. [`gpuslice_kubernetes::web`] bounds the connections, the bytes of a request, and its time.
 
 use crate::gpus::Gpu;
 use crate::history::{self, History, SeriesKey};
@@ -21,10 +21,10 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-/// Version of the JSON. A new field does not change it. A removed field or one with another meaning increases it.
+/// Version of the JSON. A new field keeps the version. A removed field, or a field with another meaning, increases it.
 const VERSION: u32 = 1;
 
-/// Headers of every answer. The page loads nothing from elsewhere, and is shown in no other page.
+/// Headers of every answer. They forbid the page to load anything from other servers, and forbid other pages to embed it.
 const HEADERS: [(HeaderName, &str); 4] = [
     (header::CACHE_CONTROL, "no-store"),
     (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
@@ -40,22 +40,22 @@ const HEADERS: [(HeaderName, &str); 4] = [
 pub(crate) struct Shared {
     /// The slices.
     pub(crate) watch: Arc<Mutex<Watch>>,
-    /// Bounds the requests.
+    /// The bound of the requests in a second.
     pub(crate) rate: Arc<Rate>,
-    /// Figures of the device plugin; none if the agent is none.
+    /// Figures of the device plugin; none if the agent serves no device plugin.
     pub(crate) plugin: Option<PreStartMetrics>,
 }
 
-/// Bound of requests: `per_second` in a second, and as many more at once.
+/// A bound of requests. It admits `per_second` requests in a second, and as many more in a burst.
 #[derive(Debug)]
 pub(crate) struct Rate {
     per_second: u32,
-    /// Requests that the agent may answer now, in thousandths, and the instant of that count.
+    /// The requests that the agent may answer at an instant, in thousandths, and that instant.
     left: Mutex<(u64, Instant)>,
 }
 
 impl Rate {
-    /// Returns a bound before its first request.
+    /// Returns a bound that has admitted no request yet.
     pub(crate) fn new(per_second: u32) -> Self {
         Self { per_second, left: Mutex::new((u64::from(per_second).saturating_mul(2000), Instant::now())) }
     }
@@ -97,7 +97,7 @@ pub(crate) fn routes(shared: Shared) -> Router {
         .with_state(shared)
 }
 
-/// Binds the port. Clients get no answer before [`gpuslice_kubernetes::web::serve`] runs.
+/// Binds the port. Clients get no answer until [`gpuslice_kubernetes::web::serve`] runs.
 pub(crate) fn listen(address: SocketAddr) -> Result<std::net::TcpListener, String> {
     let taken = std::net::TcpListener::bind(address).and_then(|listener| {
         listener.set_nonblocking(true)?;
@@ -108,7 +108,8 @@ pub(crate) fn listen(address: SocketAddr) -> Result<std::net::TcpListener, Strin
 
 /// Sets the headers of every answer, and refuses requests beyond the bound.
 async fn bounded(State(shared): State<Shared>, request: Request, next: Next) -> Response {
-    // The health check is not bounded. Otherwise many requests of other clients would make a supervisor restart the agent.
+    // The bound does not apply to the health check. Otherwise many requests of other clients would make a supervisor restart
+    // the agent.
     let is_free = request.uri().path() == "/healthz";
     let mut response = if is_free || shared.rate.admits(Instant::now()) {
         next.run(request).await
@@ -123,7 +124,7 @@ async fn bounded(State(shared): State<Shared>, request: Request, next: Next) -> 
     response
 }
 
-/// Reads the state by `ask`, and makes the answer by `write`. Both may take a while, so they run where no other
+/// Calls `ask` to read the state, and `write` to make the answer. Both may take a while, so they run on a thread where no other
 /// client waits for them.
 async fn with<T>(
     shared: Shared,

@@ -1,6 +1,6 @@
 //! The `gpuslice` command: it starts programs in slices, shows slices, and changes them.
 //!
-//! It knows regions and processes, and nothing of the hooks in a program.
+//! This program uses regions and processes. It does not use the hooks of the library.
 //!
 //! Folders and files, lowest first. A module imports from its own folder and from earlier ones in this list;
 //! `tests/repository/dependencies` checks that.
@@ -73,7 +73,7 @@ fn carry_out(wish: Task) -> Result<Ending, Failure> {
 
 /// Prints help, the version, or the fault of the arguments.
 fn answer(mut error: clap::Error) -> ExitCode {
-    // clap proposes `-- -q` for an unknown `-q`, but no slice and hardly a program has such a name.
+    // clap proposes `-- -q` for an unknown `-q`. No slice has such a name, and hardly any program.
     error.remove(ContextKind::Suggested);
     let text = error.render().to_string();
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {

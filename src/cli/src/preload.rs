@@ -1,4 +1,4 @@
-//! The list of libraries that a program is started with.
+//! Makes the list of libraries that the loader preloads into a program.
 
 use crate::output::failure::Failure;
 use std::ffi::{OsStr, OsString};

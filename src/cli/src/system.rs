@@ -17,13 +17,13 @@ pub(crate) use libc::{
     SIGUSR1, SIGUSR2, SIGVTALRM, SIGWINCH,
 };
 
-/// Whether this process was started with `SIGPIPE` ignored. The standard library ignores it before `main`.
+/// True if this process was started with `SIGPIPE` ignored. The standard library ignores that signal before `main`.
 static PIPE: OnceLock<bool> = OnceLock::new();
 
-/// Entry of `.init_array`. It reads the disposition before the standard library changes it.
+/// An entry of `.init_array`. It reads the disposition of `SIGPIPE` before the standard library changes it.
 #[used]
-// SAFETY: `.init_array` must hold functions without a result, which the loader calls before `main`. LOOK is
-// one.
+// SAFETY: `.init_array` must contain functions without a result, which the loader calls before `main`.
+// `LOOK` points to such a function.
 #[unsafe(link_section = ".init_array")]
 static LOOK: extern "C" fn() = {
     extern "C" fn look() {
@@ -48,10 +48,10 @@ pub(crate) fn user() -> u32 {
     unsafe { libc::geteuid() }
 }
 
-/// Returns every signal that a program can be sent and that can be blocked.
+/// Returns every signal that another process can send and that this process can block.
 ///
-/// Signals that the processor raises are missing. A blocked one would end this process without a call of the
-/// handler for shortened regions.
+/// The signals that the processor raises are missing. If one of them were blocked, the kernel would end this process, instead of
+/// calling the handler for shortened regions.
 pub(crate) fn signals() -> impl Iterator<Item = c_int> {
     use libc::{SIGBUS, SIGFPE, SIGILL, SIGKILL, SIGSEGV};
     let usual = (1..32).filter(|number| {
@@ -60,8 +60,8 @@ pub(crate) fn signals() -> impl Iterator<Item = c_int> {
     usual.chain(libc::SIGRTMIN()..=libc::SIGRTMAX())
 }
 
-/// Tells whether `signal` is one that terminals send to jobs. Any other signal of the kernel comes from a
-/// timer that was set before this program was executed.
+/// Tells whether terminals send `signal` to jobs. If the kernel sends another signal, it comes from a timer that was set
+/// before this program was executed.
 pub(crate) fn is_of_terminals(signal: c_int) -> bool {
     matches!(signal, SIGHUP | SIGINT | SIGQUIT | SIGTSTP | libc::SIGTTIN | libc::SIGTTOU | SIGWINCH | SIGCONT)
 }
@@ -71,13 +71,13 @@ pub(crate) fn is_of_terminals(signal: c_int) -> bool {
 pub(crate) struct Arrived {
     /// Number of the signal.
     pub(crate) number: c_int,
-    /// True if the kernel sent it.
+    /// True if the kernel sent the signal.
     pub(crate) by_kernel: bool,
-    /// Sender, if a process sent it that has a number in this namespace.
+    /// The process that sent the signal, if it has a number in this namespace.
     pub(crate) sender: Option<u32>,
 }
 
-/// Signals that are blocked, in this thread and in those that it starts, until the command asks for them.
+/// Signals that are blocked until the command asks for them, in this thread and in the threads that it starts.
 #[derive(Debug)]
 pub(crate) struct Signals {
     kept: sigset_t,
@@ -87,12 +87,12 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    /// Blocks the signals `numbers` from now on.
+    /// Blocks the signals in `numbers`.
     pub(crate) fn keep(numbers: impl IntoIterator<Item = c_int>) -> Self {
         let (kept, mut before) = (set_of(numbers), set_of([]));
         // SAFETY: `pthread_sigmask` needs an initialised set, and an output that is valid for writes: `set_of` has made both.
         unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const kept, &raw mut before) };
-        // The command must wait for its children, even if the parent process left SIGCHLD ignored.
+        // The command must wait for its children, even if its parent process has left SIGCHLD ignored.
         let forgets_children = is_ignored(SIGCHLD);
         remember_children();
         Self { kept, before, forgets_children }
@@ -107,7 +107,7 @@ impl Signals {
         }
     }
 
-    /// Waits for a signal, for `time` at most.
+    /// Waits for a signal, at most for `time`.
     pub(crate) fn within(&self, time: Duration) -> Option<Arrived> {
         self.wait(Some(libc::timespec {
             tv_sec: libc::time_t::try_from(time.as_secs()).unwrap_or(libc::time_t::MAX),
@@ -124,21 +124,22 @@ impl Signals {
         // SAFETY: `assume_init` needs an initialised value: it was zeroed, which is a valid `siginfo_t`, even if the call fails.
         let info = unsafe { info.assume_init() };
         let by_kernel = info.si_code > 0;
-        // SAFETY: signals that processes send have this field, and here the kernel is not the sender.
+        // SAFETY: `si_pid` needs a signal with this field. Signals that processes send have it, and
+        // the kernel did not send this one.
         let sender = if by_kernel { 0 } else { unsafe { info.si_pid() } };
         let sender = u32::try_from(sender).ok().filter(|sender| *sender > 0);
         (number > 0).then_some(Arrived { number, by_kernel, sender })
     }
 
-    /// Stops this process and its job, as Ctrl-Z does, until another process continues it. In a session
-    /// without a shell the process does not stop, because no process could continue it.
+    /// Stops this process and its job, as Ctrl-Z does, until another process continues it. In a session without a shell, the
+    /// process does not stop, because no process could continue it.
     ///
-    /// Meanwhile blocked signals have their usual effect. A process that ends a stopped job also continues
-    /// it. If both signals come just before the stop, the kernel discards SIGCONT at the stop. The job would
-    /// then stay stopped, without having received the signal that ends it. So the signals are unblocked here.
+    /// Until the process continues, blocked signals have their usual effect. A process that ends a stopped job also continues it.
+    /// If both signals come just before the stop, the kernel discards SIGCONT at the stop. The job would then stay stopped, and
+    /// would never get the signal that ends it. So this function unblocks the signals.
     pub(crate) fn suspend(&self) {
-        // The first process of a container cannot be stopped. It would lose the signals that have their usual
-        // effect.
+        // The first process of a container cannot be stopped. If the signals were unblocked, it would lose
+        // those with their usual effect.
         if std::process::id() == 1 {
             return;
         }
@@ -153,7 +154,7 @@ impl Signals {
     }
 
     /// Returns a descriptor that is readable while a blocked signal is pending. [`within`](Self::within)
-    /// takes the signal away from it.
+    /// takes the pending signal away.
     pub(crate) fn descriptor(&self) -> io::Result<OwnedFd> {
         // SAFETY: `signalfd` needs an initialised set: `set_of` has made `kept`. For -1 the call makes a new descriptor.
         let number =
@@ -165,7 +166,7 @@ impl Signals {
         Ok(unsafe { OwnedFd::from_raw_fd(number) })
     }
 
-    /// Starts a program with the signal mask and dispositions with which this process was started.
+    /// Starts a program with the signal mask and the dispositions that this process had at its start.
     pub(crate) fn spawn(&self, command: &mut Command) -> io::Result<Child> {
         let (before, forgets_children) = (self.before, self.forgets_children);
         let ignores_pipes = PIPE.get() == Some(&true);
@@ -182,7 +183,7 @@ impl Signals {
                 unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, ptr::null_mut()) };
             if status == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(status)) }
         };
-        // SAFETY: `pre_exec` needs a closure that makes only async-signal-safe calls: `restore` makes no others.
+        // SAFETY: `pre_exec` needs a closure that makes only async-signal-safe calls: `restore` makes no other calls.
         unsafe { command.pre_exec(restore) };
         command.spawn()
     }
@@ -201,7 +202,7 @@ fn set_of(numbers: impl IntoIterator<Item = c_int>) -> sigset_t {
     set
 }
 
-/// Sends a signal to a child. The caller has not waited for the child yet, so its number is still its own.
+/// Sends a signal to a child. The caller has not waited for the child yet, so the number still belongs to it.
 pub(crate) fn send(child: &Child, signal: c_int) {
     if let Ok(number) = libc::pid_t::try_from(child.id()) {
         // SAFETY: the call takes no pointer. It fails if the process does not exist.
@@ -209,13 +210,13 @@ pub(crate) fn send(child: &Child, signal: c_int) {
     }
 }
 
-/// Lets this process wait for its children, even if the parent process left `SIGCHLD` ignored.
+/// Lets this process wait for its children, even if its parent process has left `SIGCHLD` ignored.
 pub(crate) fn remember_children() {
-    // SAFETY: `signal` needs a valid handler: the default disposition is one.
+    // SAFETY: `signal` needs a valid handler: the default disposition is valid.
     unsafe { libc::signal(SIGCHLD, libc::SIG_DFL) };
 }
 
-/// Waits until one of `descriptors` is readable or at its end, for `time` at most. Returns which ones are.
+/// Waits until a descriptor is readable or at its end, at most for `time`. Returns true for each such descriptor.
 pub(crate) fn readable<const N: usize>(
     descriptors: [BorrowedFd<'_>; N],
     time: Duration,
@@ -226,7 +227,7 @@ pub(crate) fn readable<const N: usize>(
         revents: 0,
     };
     let mut asked = descriptors.map(ask);
-    // The time is rounded up, because a wait that ends too early would be followed by others.
+    // The time is rounded up. If the wait ended too early, the caller would wait again and again.
     let millis = c_int::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(c_int::MAX);
     // SAFETY: `poll` needs as many entries, valid for reads and writes, as its second argument says: `asked` is an array of `N`.
     let count = unsafe { libc::poll(asked.as_mut_ptr(), N as libc::nfds_t, millis) };
@@ -236,8 +237,8 @@ pub(crate) fn readable<const N: usize>(
     }
 }
 
-/// Tells whether this process's group may use the terminal that is its standard input. Returns true also if
-/// standard input is no terminal, or one that is gone.
+/// Tells whether this process's group may use the terminal on standard input. Also returns true if standard input is no
+/// terminal, or if the terminal is gone.
 pub(crate) fn is_in_foreground() -> bool {
     // SAFETY: the call takes a number alone, and reads no memory of this process.
     let holder = unsafe { libc::tcgetpgrp(libc::STDIN_FILENO) };
@@ -246,19 +247,19 @@ pub(crate) fn is_in_foreground() -> bool {
     holder < 0 || holder == own
 }
 
-/// Change of a child's state.
+/// A change of a child's state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ChildEvent {
     /// The child was stopped.
     Stopped,
     /// The child continues.
     Continued,
-    /// The child has ended, and its number may be another process's.
+    /// The child has ended, and another process may get its number.
     Ended(ExitStatus),
 }
 
-/// Returns a change of some child's state since the last call. The child may be none of this command's,
-/// because process 1 of a container gets the orphans of all others.
+/// Returns a change of a child's state since the last call. The child may be another command's, because process 1 of a container
+/// inherits the orphans of all other processes.
 pub(crate) fn changed() -> Option<(u32, ChildEvent)> {
     let mut status = 0;
     let changes = libc::WNOHANG | libc::WUNTRACED | libc::WCONTINUED;
@@ -274,8 +275,8 @@ pub(crate) fn changed() -> Option<(u32, ChildEvent)> {
     Some((child, change))
 }
 
-/// Tells whether a child is in this process's group, so that it receives the signals of the terminal too. The
-/// caller has not waited for the child yet.
+/// Tells whether a child is in this process's group, so that it gets the signals of the terminal too. The caller
+/// has not waited for the child yet.
 pub(crate) fn is_of_our_group(child: &Child) -> bool {
     let group = |number| {
         // SAFETY: the call takes a number alone. It fails if there is no such process.
@@ -284,19 +285,18 @@ pub(crate) fn is_of_our_group(child: &Child) -> bool {
     libc::pid_t::try_from(child.id()).is_ok_and(|child| group(child) == group(0))
 }
 
-/// Tells whether this process is its session's leader. When a terminal hangs up, the kernel sends SIGHUP to
-/// the leader alone.
+/// Tells whether this process is the leader of its session. If a terminal hangs up, the kernel sends SIGHUP only to the leader.
 pub(crate) fn leads_session() -> bool {
     // SAFETY: the call takes a number alone, and cannot fail for the own process.
     let session = unsafe { libc::getsid(0) };
     u32::try_from(session).is_ok_and(|session| session == std::process::id())
 }
 
-/// Stops this process as a terminal stops it, until another process continues it. In a group that no shell
-/// controls the process does not stop, because no process would continue it.
+/// Stops this process as a terminal would, until another process continues it. In a group that no shell controls, the process
+/// does not stop, because no process would continue it.
 pub(crate) fn stop() {
     let (set, mut before) = (set_of([SIGTSTP]), set_of([]));
-    // SAFETY: the call sets the default disposition, which is to stop. So no handler must be valid.
+    // SAFETY: `signal` needs a valid handler: the default disposition, which stops the process, is valid.
     unsafe { libc::signal(SIGTSTP, libc::SIG_DFL) };
     // SAFETY: the call takes no pointer. The signal stays pending while it is blocked.
     unsafe { libc::raise(SIGTSTP) };
@@ -307,14 +307,13 @@ pub(crate) fn stop() {
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, ptr::null_mut()) };
 }
 
-/// Ends this process by `signal`, without a core dump of its own. Where that is not possible (process 1 of a
-/// container), returns the exit code that shells give for the signal.
+/// Ends this process by `signal`, without a core dump of its own. If that is not possible, as for process 1 of a container,
+/// returns the exit code that shells give for the signal.
 pub(crate) fn die_by(signal: c_int) -> u8 {
     let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: `setrlimit` needs a limit that can be read: `none` is on this stack.
     unsafe { libc::setrlimit(libc::RLIMIT_CORE, &raw const none) };
-    // SAFETY: the call sets the default disposition, so no handler must be valid. It fails for signals with
-    // no other.
+    // SAFETY: `signal` needs a valid handler: the default disposition is valid. The call fails for signals that have no other.
     unsafe { libc::signal(signal, libc::SIG_DFL) };
     let set = set_of([signal]);
     // SAFETY: `pthread_sigmask` needs an initialised set, and accepts no output: `set_of` has made `set`.

@@ -1,4 +1,4 @@
-//! Files that make parts of GPUs a slice of a container.
+//! The files that make parts of GPUs a slice of a container.
 
 use crate::objects::Part;
 use gpuslice_slices::cdi::CdiDevice;
@@ -8,11 +8,11 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
 
-/// Bytes of a mebibyte.
+/// Bytes in a mebibyte.
 pub(crate) const MIB: u64 = 1 << 20;
 
-/// Makes all files of a slice but its specification, and returns the device for the specification. `library`: the path that
-/// [`Places::install`] returned; `is_used`: the flag of [`Places::make`].
+/// Makes all files of a slice except for its specification, and returns the device for the specification. `library` is the path
+/// that [`Places::install`] returned. `is_used` is the flag of [`Places::make`].
 pub(crate) fn make(
     places: &Places,
     library: &Path,
@@ -28,12 +28,12 @@ pub(crate) fn make(
 pub(crate) fn device(places: &Places, library: &Path, name: &Name, parts: &[Part]) -> CdiDevice {
     let mut device = places.device(name, &settings(parts), library);
     let gpus: Vec<&str> = parts.iter().map(|part| part.uuid.as_str()).collect();
-    // NVIDIA's container runtime gives a container the GPUs of this variable; images of CUDA set it to all GPUs.
+    // NVIDIA's container runtime gives a container the GPUs in this variable. Images of CUDA set it to all GPUs.
     device.container_edits.env.push(format!("NVIDIA_VISIBLE_DEVICES={}", gpus.join(",")));
     device
 }
 
-/// Returns the settings of a slice, by UUID and in bytes.
+/// Returns the settings of a slice. They name GPUs by UUID, and sizes in bytes.
 pub(crate) fn settings(parts: &[Part]) -> Vec<(&'static str, String)> {
     let list = |value: &dyn Fn(&Part) -> Option<String>| {
         let items: Vec<String> =
@@ -54,7 +54,7 @@ pub(crate) fn names(places: &Places) -> BTreeSet<Name> {
     specs.chain(Name::all_in(&places.slots())).chain(Name::all_in(&places.regions)).collect()
 }
 
-/// Removes the specification of a slice: after that no container can start with it.
+/// Removes the specification of a slice. After that, no container can start with the slice.
 ///
 /// # Errors
 /// The specification exists and cannot be removed.
@@ -65,7 +65,7 @@ pub(crate) fn withdraw(places: &Places, name: &Name) -> Result<(), Problem> {
 /// Removes the files of a slice, its specification first and its folder last.
 ///
 /// # Errors
-/// A file exists and cannot be removed; the others are removed.
+/// A file exists and cannot be removed. The function removes the others all the same.
 pub(crate) fn remove(places: &Places, name: &Name) -> Result<(), Problem> {
     let region = places.region(name);
     let removed = [
@@ -76,7 +76,7 @@ pub(crate) fn remove(places: &Places, name: &Name) -> Result<(), Problem> {
     removed.into_iter().collect()
 }
 
-/// Removes a file. A missing one is no failure.
+/// Removes a file. A missing file is no failure.
 pub(crate) fn remove_file(path: &Path) -> Result<(), Problem> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != ErrorKind::NotFound => {

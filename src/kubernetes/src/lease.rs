@@ -1,11 +1,11 @@
-//! Leader election among processes by a Lease of the apiserver, with the rules of client-go.
+//! Elects a leader among processes by a Lease of the apiserver, with the rules of client-go.
 //!
-//! Example with the usual times: the holder A loses the apiserver at 0 s. A stops at 10 s, after [`LeaseConfig::renew_deadline`].
-//! Another process takes the Lease at 15 s at the earliest, after [`LeaseConfig::duration`]. So two processes never hold the
-//! Lease at the same time.
+//! Example with the usual times: the holder A loses its connection to the apiserver at 0 s. A stops acting at 10 s, after
+//! [`LeaseConfig::renew_deadline`]. Another process takes the Lease at 15 s at the earliest, after [`LeaseConfig::duration`].
+//! So two processes never hold the Lease at the same time.
 //!
-//! The times in the Lease are not compared, because clocks of machines differ. Each process measures by its own clock how long
-//! the Lease has not changed.
+//! No process compares the times that are written in the Lease, because the clocks of machines differ. Each process measures by
+//! its own clock how long the Lease has not changed.
 
 use crate::api::{Client, Failure, Metadata};
 use rustix::time::{ClockId, clock_gettime};
@@ -17,7 +17,7 @@ use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::{OwnedRwLockReadGuard, RwLock};
 use tracing::{info, warn};
 
-/// Returns the time since the machine started. It includes sleep, because a Lease runs out meanwhile.
+/// Returns the time since the machine started. The time includes sleep, because a Lease expires during sleep too.
 fn now() -> Duration {
     Duration::try_from(clock_gettime(ClockId::Boottime)).unwrap_or_default()
 }
@@ -29,11 +29,11 @@ pub struct LeaseConfig {
     pub namespace: String,
     /// Name of the Lease.
     pub name: String,
-    /// Name of this process, which no other process has.
+    /// Name of this process. No other process has this name.
     pub identity: String,
-    /// Time after which others may take a Lease that its holder has not renewed; whole seconds.
+    /// Time after which another process may take a Lease that its holder has not renewed, in whole seconds.
     pub duration: Duration,
-    /// A holder that cannot renew the Lease stops after this time. It is shorter than `duration`.
+    /// Time after which a holder that cannot renew the Lease stops acting. It is shorter than `duration`.
     pub renew_deadline: Duration,
     /// Time between two checks of the Lease.
     pub retry: Duration,
@@ -72,14 +72,14 @@ impl LeaseSpec {
     }
 }
 
-/// State of the Lease while this process has it.
+/// State of the Lease while this process holds it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct HeldLease {
-    /// Number of this holder, counted from the first one.
+    /// Number of this holder: the Lease counts the changes of its holder.
     transitions: u64,
     /// Instant at which this process got the Lease.
     begun: Instant,
-    /// Instant until which no other process can have the Lease.
+    /// Time until which no other process can hold the Lease.
     until: Duration,
 }
 
@@ -87,9 +87,9 @@ struct HeldLease {
 #[derive(Debug, Default)]
 struct ElectionState {
     held: Option<HeldLease>,
-    /// Version of the Lease, and the instant since which it has not changed.
+    /// Version of the Lease, and the time since which the version has not changed.
     seen: Option<(String, Duration)>,
-    /// Instant of the last request for the Lease.
+    /// Time at which a caller last wanted the Lease.
     wanted: Option<Duration>,
 }
 
@@ -100,7 +100,8 @@ pub struct Election {
     state: Mutex<ElectionState>,
     /// Serialises the requests for the Lease.
     asking: tokio::sync::Mutex<()>,
-    /// Each [`Term`] locks it for reading. [`Election::give_back`] locks it for writing, so it gives nothing back during a term.
+    /// Each [`Term`] holds it for reading. [`Election::give_back`] locks it for writing, so it never gives the Lease back
+    /// during a term.
     terms: Arc<RwLock<()>>,
 }
 
@@ -110,7 +111,7 @@ impl fmt::Debug for Election {
     }
 }
 
-/// Time in which this process has the Lease.
+/// A period in which this process holds the Lease.
 #[derive(Debug)]
 pub struct Term {
     election: Arc<Election>,
@@ -120,8 +121,8 @@ pub struct Term {
 }
 
 impl Term {
-    /// Returns the instant since which the process has the Lease. Before it, another holder may have changed objects that this
-    /// process had read.
+    /// Returns the instant at which the process got the Lease. Before it, another holder may have changed objects that this
+    /// process had already read.
     #[must_use]
     pub fn begun(&self) -> Instant {
         self.begun
@@ -130,7 +131,7 @@ impl Term {
     /// Checks that no other process has the Lease now.
     ///
     /// # Errors
-    /// The Lease was not renewed in time, or another process has had it since.
+    /// This process did not renew the Lease in time, or another process has held it since.
     pub fn check(&self) -> Result<(), String> {
         let held = self.election.with(|state| state.held);
         let holds = held.is_some_and(|held| held.transitions == self.transitions && now() < held.until);
@@ -155,8 +156,8 @@ impl Election {
         format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{name}")
     }
 
-    /// Takes the Lease if it is free, and returns a term. `keeps`: the Lease is kept beyond the term, because more work is
-    /// expected.
+    /// Takes the Lease if it is free, and returns a term. If `keeps` is true, the process keeps the Lease beyond the term,
+    /// because it expects more work.
     ///
     /// # Errors
     /// Another process has the Lease, or the apiserver does not answer.
@@ -173,11 +174,12 @@ impl Election {
         Ok(Term { election: Arc::clone(self), transitions, begun, _part: part })
     }
 
-    /// Renews the Lease while callers want it or a term exists. Gives it back if no caller has wanted it for its duration.
-    /// Without the Lease, reads it regularly, so that the process knows since when it has not changed. Runs until the future
-    /// is dropped.
+    /// Keeps the election going until the future is dropped.
     ///
-    /// Of several schedulers, the leading one asks only its own extender. So the Lease follows the leading scheduler.
+    /// Renews the Lease while callers want it or a term exists. Gives it back if no caller has wanted it for its duration.
+    /// Without the Lease, reads it regularly, so that the process knows how long the Lease has not changed.
+    ///
+    /// Of several schedulers, only the leader asks its extender. So the Lease follows the leading scheduler.
     pub async fn run(&self) {
         loop {
             let wanted = self.with(|state| state.wanted);
@@ -208,12 +210,12 @@ impl Election {
 
     /// Takes the Lease, or renews it.
     ///
-    /// Several tasks may call this at the same time. One of them sends the request. The others wait, and use its result if the
-    /// renewal began after their own call.
+    /// Several tasks may call this function at the same time. One of them sends the request. The others wait, and use its
+    /// result if the renewal began after their own call.
     ///
-    /// The new end is counted from the instant before the request. The apiserver handles the request later, so other processes
-    /// see the renewal later too, and this process stops before they may begin. After a failure, the Lease stays until its known
-    /// end, because no other process can have it before.
+    /// The new end counts from the instant before the request. The apiserver handles the request later, so other processes also
+    /// see the renewal later. So this process stops before another one may begin. After a failure, the process keeps the Lease
+    /// until the end that it already knows, because no other process can take it before that.
     async fn take(&self) -> Result<HeldLease, String> {
         let called = now();
         let _one_at_a_time = self.asking.lock().await;
@@ -266,7 +268,7 @@ impl Election {
         }
         let mut transitions = is.lease_transitions.unwrap_or(0);
         if holder == identity {
-            // The holder stays, so the time of the acquisition stays too.
+            // The holder is the same, so the time of the acquisition stays.
             if let Some((time, since)) = spec.get_mut("acquireTime").zip(is.acquire_time) {
                 *time = Value::String(since);
             }
@@ -280,7 +282,7 @@ impl Election {
         Ok(transitions)
     }
 
-    /// Writes the Lease if no other process has written it since it was read; otherwise fails.
+    /// Writes the Lease. Fails if another process has written it since this process read it.
     async fn write(&self, read: &Metadata, spec: &Value) -> Result<(), Failure> {
         let patch =
             json!({"metadata": {"uid": read.uid, "resourceVersion": read.resource_version}, "spec": spec});
@@ -289,11 +291,11 @@ impl Election {
 
     /// Gives the Lease back, so that another process can take it at once. Does nothing while a [`Term`] exists.
     ///
-    /// This process forgets the Lease before it writes. If the write fails, the process does not use the Lease, and others take
-    /// it after its duration. A new term waits meanwhile.
+    /// This process forgets the Lease before it writes. If the write fails, the process does not use the Lease, and another one
+    /// can take it after its duration. A new term waits until the write is done.
     ///
     /// # Errors
-    /// The apiserver does not answer: others can take the Lease when it runs out.
+    /// The apiserver does not answer. Other processes can take the Lease when it expires.
     pub async fn give_back(&self) -> Result<(), String> {
         let Ok(_no_term) = self.terms.try_write() else { return Ok(()) };
         let _one_at_a_time = self.asking.lock().await;

@@ -11,24 +11,25 @@ use std::fmt;
 use std::iter;
 use std::time::Duration;
 
-/// Type of a text of metrics. Prometheus refuses the text under another type.
+/// Content type of the metrics. Prometheus refuses the text under another type.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Buckets of durations: 1 ms, and twice the one before, up to 16 s. The scheduler's own histograms have the same.
+/// Buckets of durations. The first ends at 1 ms, the last at 16 s, and each is twice as long as the one before. The scheduler's
+/// own histograms have the same buckets.
 const SHORTEST: Duration = Duration::from_millis(1);
 const GROWTH: u32 = 2;
 const BUCKETS: usize = 15;
 
-/// One label with a value that the code names, so that tenants cannot make series.
+/// One label. The code lists all its values, so tenants cannot add series.
 type Label = [(&'static str, &'static str); 1];
 
 fn histogram() -> Histogram {
-    // A power of a float would need the C library's mathematics, which the portable agent does not load.
+    // The power function of floats would need the C library's mathematics, which the portable agent does not load.
     let bounds = iter::successors(Some(SHORTEST), |bound| bound.checked_mul(GROWTH));
     Histogram::new(bounds.take(BUCKETS).map(|bound| bound.as_secs_f64()))
 }
 
-/// Adds durations and failures to a registry, each with its name and its help.
+/// Adds durations and failures to a registry. Each comes with its name and its help text.
 fn register(
     registry: &mut Registry,
     (durations, failures): (impl Metric, impl Metric),
@@ -38,7 +39,7 @@ fn register(
     registry.register(failures_name, failures_help, failures);
 }
 
-/// Cause of a container's wait.
+/// The reason why a container has to wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Cause {
     /// The kubelet does not tell which container has the slot.
@@ -68,7 +69,7 @@ impl Cause {
     }
 }
 
-/// Figures of `PreStartContainer`. Clones share them.
+/// Figures of the call `PreStartContainer`. Clones share them.
 #[derive(Debug, Clone)]
 pub struct PreStartMetrics {
     durations: Histogram,
@@ -78,7 +79,7 @@ pub struct PreStartMetrics {
 impl Default for PreStartMetrics {
     fn default() -> Self {
         let failures = Family::default();
-        // A rate needs the series before its first failure.
+        // A query of the rate needs the series before the first failure.
         for cause in Cause::ALL {
             drop(failures.get_or_create(&cause.label()));
         }
@@ -128,16 +129,16 @@ impl Verb {
     }
 }
 
-/// Reason for which *filter* rejects a node.
+/// Reason why *filter* rejects a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rejection {
-    /// The pod's request makes no sense on any node.
+    /// The pod's request is invalid on every node.
     Request,
-    /// The GPUs of the node are not known.
+    /// The extender does not know the GPUs of the node.
     Node,
-    /// The node has no such GPUs, even without other pods.
+    /// The node does not have suitable GPUs, even without other pods.
     Unsuitable,
-    /// Other pods have the room.
+    /// Other pods use the room.
     Full,
 }
 
@@ -155,19 +156,19 @@ impl Rejection {
     }
 }
 
-/// Memory of the working GPUs of a node in the extender's ledger, in mebibytes.
+/// Memory of a node's working GPUs in the extender's ledger, in mebibytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeMemory {
     /// Name of the node.
     pub node: String,
-    /// All memory that slices can have.
+    /// All memory that slices can use.
     pub capacity: u64,
     /// Memory that pods have.
     pub allocated: u64,
 }
 
 impl NodeMemory {
-    /// Returns the figures by the value of their label.
+    /// Returns the figures, each with the value of its label.
     const fn kinds(&self) -> [(&'static str, u64); 2] {
         [("capacity", self.capacity), ("allocated", self.allocated)]
     }
@@ -265,7 +266,7 @@ mod tests {
         let metrics = PreStartMetrics::default();
         let mut registry = Registry::default();
         metrics.register(&mut registry);
-        // All causes have series from the start.
+        // The series of all causes exist from the start.
         for cause in ["kubelet", "apiserver", "unplaced", "refused", "files"] {
             has(
                 &lines(&registry),

@@ -1,4 +1,4 @@
-//! Places of the GPUs in the machine, from files of NVIDIA's kernel module and of the kernel.
+//! Reads the places of the GPUs in the machine from files of NVIDIA's kernel module and of the kernel.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,11 +11,12 @@ pub struct GpuLocation {
     pub bus: String,
     /// Number of the NUMA node; none if the machine has only one.
     pub numa: Option<u32>,
-    /// PCI root that it shares with devices near to it: `pci0000:00`.
+    /// PCI root of the GPU and of the devices near to it: `pci0000:00`.
     pub root: Option<String>,
 }
 
-/// Returns the places of all GPUs by UUID, below the root of a machine. GPUs that the kernel module does not list are left out.
+/// Returns the places of all GPUs by UUID. `machine` is the root folder of the machine. Leaves out GPUs that the kernel module
+/// does not list.
 #[must_use]
 pub fn gpu_locations(machine: &Path) -> BTreeMap<String, GpuLocation> {
     let entries = fs::read_dir(machine.join("proc/driver/nvidia/gpus")).into_iter().flatten().flatten();

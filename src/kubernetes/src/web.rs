@@ -1,7 +1,7 @@
-//! Serves HTTP on a port that every program of the network reaches, at a bounded cost.
+//! Serves HTTP on a port that every program of the network can reach, at a bounded cost.
 //!
-//! A program can open connections and send nothing. The server therefore accepts every connection, and closes an old one if there
-//! are too many. A supervisor, whose probe is a new connection, always gets its answer.
+//! A program can open connections and send nothing. So the server accepts every connection, and closes an old one if there are
+//! too many. The probe of a supervisor is a new connection, so it always gets its answer.
 
 use axum::Router;
 use hyper::server::conn::http1;
@@ -16,12 +16,12 @@ use tracing::warn;
 
 /// Most bytes of a request line with its headers.
 const MOST_HEADER_BYTES: usize = 16 << 10;
-/// Time in which a client must send the headers of its request.
+/// Longest time in which a client must send the headers of its request.
 const SENDING: Duration = Duration::from_secs(10);
-/// Longest time of a connection. A client may send further requests on it.
+/// Longest time of a connection. Until then, a client may send further requests on it.
 const CONNECTION: Duration = Duration::from_secs(120);
 
-/// Serves until the future is dropped. `most`: the number of connections at the same time.
+/// Serves until the future is dropped. `most` is the highest number of connections at the same time.
 pub async fn serve(listener: TcpListener, routes: Router, most: usize) {
     let mut server = http1::Builder::new();
     server
@@ -35,7 +35,7 @@ pub async fn serve(listener: TcpListener, routes: Router, most: usize) {
             Ok((stream, address)) => {
                 let service = TowerToHyperService::new(routes.clone());
                 let connection = server.serve_connection(TokioIo::new(stream), service);
-                // A failure of a client concerns that client alone.
+                // A failed connection concerns only its client.
                 let task = tasks.spawn(async move {
                     let _ended = tokio::time::timeout(CONNECTION, connection).await;
                 });
@@ -50,13 +50,13 @@ pub async fn serve(listener: TcpListener, routes: Router, most: usize) {
     }
 }
 
-/// Open connections, the oldest first.
+/// The open connections, with the oldest first.
 #[derive(Debug, Default)]
 struct Connections(Vec<(IpAddr, AbortHandle)>);
 
 impl Connections {
-    /// Adds a connection. If there are more than `most` then, closes the oldest of the address that has most of them. So an
-    /// address with many connections takes none from the others.
+    /// Adds a connection. If there are more than `most` then, closes the oldest connection of the address with the most
+    /// connections. So a client with many connections takes none from other clients.
     fn add(&mut self, address: IpAddr, task: AbortHandle, most: usize) {
         self.0.retain(|(_, task)| !task.is_finished());
         self.0.push((address, task));
@@ -114,7 +114,7 @@ mod tests {
         for _ in 0..4 {
             assert!(answers(&TcpStream::connect(address).unwrap()));
         }
-        // The server has closed the oldest ones.
+        // The server has closed the oldest connections.
         idle[0].set_read_timeout(Some(Duration::from_secs(5))).unwrap();
         assert_eq!((&idle[0]).read(&mut [0]).unwrap(), 0);
         assert!(answers(&idle[299]));

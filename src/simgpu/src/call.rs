@@ -13,17 +13,17 @@ use crate::status::{Outcome, statuses};
 
 /// A call of the driver API in progress.
 ///
-/// The code that makes one promises that every pointer of the call is null or valid for the driver API's accesses. So the
+/// The code that makes this value promises: every pointer of the call is null or valid for the accesses of the driver API. So the
 /// methods that follow such pointers are safe.
 #[derive(Debug)]
 pub struct DriverCall {
     address: fn(Symbol) -> *mut c_void,
 }
 
-/// Runs an exported function: first the faults, then `work`. No panic leaves it.
+/// Runs an exported function: applies the faults first, and then calls `work`. No panic leaves this function.
 ///
 /// # Safety
-/// Every pointer that `work` has from the caller is null or valid for the accesses that the driver API does with it.
+/// Every pointer that `work` has from the caller must be null or valid for the accesses that the driver API makes through it.
 pub unsafe fn enter(
     symbol: Symbol,
     address: fn(Symbol) -> *mut c_void,
@@ -54,7 +54,7 @@ impl DriverCall {
         let verdict = faults::before(symbol, simulation.map(|simulation| simulation.shared.faults()));
         let outcome = match verdict.status {
             Some(wanted) => Err(wanted),
-            // A host function may not use the driver. The real driver would deadlock.
+            // A host function may not call the driver. With the real driver, the call would deadlock.
             None if thread_state::in_callback() && !works_uninitialised(symbol) => Err(status::NOT_PERMITTED),
             None if simulation.is_none() && !works_uninitialised(symbol) => Err(status::NOT_INITIALIZED),
             None => {
@@ -71,7 +71,7 @@ impl DriverCall {
         outcome.err().unwrap_or(status::SUCCESS)
     }
 
-    /// Returns the simulation that this process takes part in.
+    /// Returns the simulation, if this process has joined it.
     pub(crate) fn simulation(&self) -> Result<&'static Simulation, Status> {
         simulation::get().ok_or(status::NOT_INITIALIZED)
     }

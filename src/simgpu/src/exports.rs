@@ -1,8 +1,8 @@
-//! Macros that make an exported function of each row of the table.
+//! Macros that export a function for each row of the table.
 
-/// Exports every declared function of the driver API. Defines `address`, which gives the address of each.
+/// Exports every declared function of the driver API. Defines `address`, which returns the address of each.
 ///
-/// It is for a library that nothing links. It needs the table's types, `Symbol` and the traits of `rows` in scope.
+/// It is for a library that no program links. It needs the table's types, `Symbol` and the traits of `rows` in scope.
 #[macro_export]
 macro_rules! export_cuda {
     ($( $family:ident: $reason:literal { $( $treatment:ident $name:ident $(@ $since:literal)?
@@ -17,7 +17,7 @@ macro_rules! export_cuda {
     };
 }
 
-/// Exports the functions of one family. A function that no header declares has no signature, so it is not exported.
+/// Exports the functions of one family. A function that no header declares has no signature, so the macro does not export it.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! export_rows {
@@ -25,7 +25,7 @@ macro_rules! export_rows {
     ($family:ident $( $name:ident ( $($arg:ident: $ty:ty),* ) )*) => { $(
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $name($($arg: $ty),*) -> Status {
-            // SAFETY: the callee needs valid pointers: the caller promises them by this function's contract.
+            // SAFETY: `enter` needs valid pointers: the caller promises them by this function's contract.
             unsafe { $crate::call::enter(Symbol::$name, address, |driver| driver.$name($($arg),*)) }
         }
     )* };

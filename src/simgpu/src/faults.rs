@@ -1,15 +1,15 @@
 //! Faults: calls that go wrong on request.
 //!
-//! A fault is `function=action@when`; semicolons separate several. Example: `cuMemAlloc_v2=2@3` fails the third
-//! allocation with status 2.
+//! A fault has the form `function=action@when`. Semicolons separate several faults. Example: `cuMemAlloc_v2=2@3` fails the
+//! third allocation with status 2.
 //!
-//! - Actions: a status number, `delay:500ms` (also `us`, `s`), `kill`, or `kill-after`. With `kill` the process dies
-//!   by SIGKILL before the call does anything. With `kill-after` it dies when the call has done its work. With `hold`
-//!   the call waits before its work until the faults of the state file are set anew.
-//! - When: `3` is the third call, `3+` the third and all later ones. Without `@when` it is every call.
+//! - Actions: a status number, `delay:500ms` (also `us`, `s`), `kill`, `kill-after`, or `hold`. With `kill`, the process
+//!   dies by SIGKILL before the call does anything. With `kill-after`, it dies when the call has done its work. With `hold`,
+//!   the call waits before its work, until the faults of the state file are set again.
+//! - When: `3` is the third call, `3+` the third and all later ones. Without `@when`, the fault affects every call.
 //!
-//! Faults of the environment (`SIMGPU_FAULTS`) count the calls of their process. Faults of the state file count the
-//! calls of all processes.
+//! Faults in the environment (`SIMGPU_FAULTS`) count the calls of their process. Faults in the state file
+//! count the calls of all processes.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::OnceLock;
@@ -29,11 +29,11 @@ pub enum Action {
     Fail(Status),
     /// The call takes this many nanoseconds longer.
     Delay(u64),
-    /// The call waits before its work until the faults of the state file are set anew.
+    /// The call waits before its work until the faults of the state file are set again.
     Hold,
-    /// The process dies before the call.
+    /// The process dies before the call does anything.
     Kill,
-    /// The process dies after the call.
+    /// The process dies after the call has done its work.
     KillAfter,
 }
 
@@ -44,17 +44,17 @@ pub struct Fault {
     pub symbol: Symbol,
     /// The effect.
     pub action: Action,
-    /// The first call that it affects, from 1.
+    /// The first call that the fault affects. Calls count from 1.
     pub from: u64,
-    /// True if it affects all later calls, too.
+    /// True if the fault affects all later calls too.
     pub stays: bool,
 }
 
-/// A fault and its number of calls, as atomics. Calls read it without a lock.
+/// A fault and its number of calls, as atomic words. Calls read them without a lock.
 #[repr(C)]
 #[derive(Debug, Default)]
 pub struct FaultEntry {
-    /// Number of the symbol plus one; 0 for no fault. It is written last.
+    /// Number of the symbol plus one; 0 for no fault. This word is written last.
     symbol: AtomicU32,
     action: AtomicU32,
     value: AtomicU64,
@@ -68,13 +68,13 @@ pub struct FaultEntry {
 #[derive(Debug)]
 pub struct FaultTable {
     entries: [FaultEntry; FAULTS],
-    /// Number of entries that may hold a fault.
+    /// Number of entries that may contain a fault.
     used: AtomicU64,
-    /// How often the faults were set. Calls that wait read it.
+    /// Number of times that the faults were set. Calls that wait read it.
     sets: AtomicU64,
 }
 
-/// A text that is not a fault.
+/// A text that describes no fault.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Malformed(pub String);
 
@@ -87,7 +87,7 @@ impl core::fmt::Display for Malformed {
 /// Reads faults separated by semicolons.
 ///
 /// # Errors
-/// The first part that is not a fault.
+/// The first part of the text that describes no fault.
 pub fn parse(text: &str) -> Result<Vec<Fault>, Malformed> {
     let parts = text.split(';').map(str::trim).filter(|part| !part.is_empty());
     parts.map(|part| fault(part).ok_or_else(|| Malformed(part.to_owned()))).collect()
@@ -165,7 +165,7 @@ impl FaultTable {
         self.sets.fetch_add(1, Ordering::Release);
     }
 
-    /// Waits until the faults are set anew.
+    /// Waits until the faults are set again.
     fn wait_for_others(&self) {
         let sets = self.sets.load(Ordering::Acquire);
         while self.sets.load(Ordering::Acquire) == sets {
@@ -173,7 +173,7 @@ impl FaultTable {
         }
     }
 
-    /// Counts a call, and passes the effects of its faults to `act`.
+    /// Counts a call, and passes the actions of its faults to `act`.
     fn apply(&self, symbol: Symbol, mut act: impl FnMut(Action)) {
         let used = self.used.load(Ordering::Acquire);
         let number = u32::try_from(symbol.index()).unwrap_or(0) + 1;
@@ -233,7 +233,7 @@ pub struct Verdict {
     pub last: bool,
 }
 
-/// Applies the faults that act before a call. Returns the rest.
+/// Applies the faults that act before a call. Returns the effects that remain.
 #[must_use]
 pub fn before(symbol: Symbol, shared: Option<&FaultTable>) -> Verdict {
     let mut verdict = Verdict::default();
@@ -244,8 +244,8 @@ pub fn before(symbol: Symbol, shared: Option<&FaultTable>) -> Verdict {
 }
 
 impl Verdict {
-    /// Applies the faults of one table that act before a call. A call that waits looks at `shared`, the faults of the state
-    /// file.
+    /// Applies the faults of one table that act before a call. A call that must wait watches
+    /// `shared`, the faults of the state file.
     pub(crate) fn with(self, symbol: Symbol, table: &FaultTable, shared: Option<&FaultTable>) -> Self {
         let mut verdict = self;
         table.apply(symbol, |action| match action {
@@ -259,11 +259,11 @@ impl Verdict {
     }
 }
 
-/// Kills the process at once, as the kernel would.
+/// Kills the process at once by SIGKILL.
 pub fn die() {
     // SAFETY: `getpid` takes no pointer and has no requirement.
     let own = unsafe { libc::getpid() };
-    // SAFETY: `kill` takes no pointer. It sends the signal to this process, which runs no further code.
+    // SAFETY: `kill` takes no pointer. It sends the signal to this process, which then runs no more code.
     unsafe { libc::kill(own, libc::SIGKILL) };
 }
 

@@ -2,12 +2,12 @@
 //!
 //! Programs that use the CUDA driver API run on it unmodified:
 //!
-//! - Memory is counted to the byte, and runs out.
+//! - Memory is counted to the byte, and can run out.
 //! - Streams and kernels take simulated time. Kernels compute nothing.
 //! - Several processes see the same devices through one mapped file ([`state`]).
-//! - The file holds the ground truth: the use of each process. A test reads it to check a limiter.
+//! - The file contains the ground truth: the use by each process. A test reads it to check a limiter.
 //!
-//! The model knows no program that uses it, and no limiter. It has none of NVIDIA's private tables.
+//! The model does not depend on any program that uses it, or on any limiter. It has none of NVIDIA's private tables.
 //!
 //! Folders, lowest first. A module imports from its own folder and from folders earlier in this list. No files import each other
 //! in a circle. `tests/repository/dependencies` checks both.
@@ -48,7 +48,7 @@ mod status;
 #[doc(hidden)]
 pub mod undocumented;
 
-/// The traits that the exporting libraries need to expand the table of functions.
+/// The traits with which the exporting libraries expand the table of functions.
 #[doc(hidden)]
 pub mod rows {
     pub use crate::api::{

@@ -1,25 +1,25 @@
-//! Functions that no header declares, and a private table.
+//! Functions that no header declares, and a private table of functions.
 //!
-//! A real driver hands out only exported functions, and its private tables are known by name alone. A limiter that
-//! relies on that must notice a driver that differs. `SIMGPU_PRIVATE_ENTRIES`, `SIMGPU_NEWER_NAMES` and
-//! `SIMGPU_PRIVATE_TABLE` make such a driver.
+//! Of a real driver, one knows only the exported functions, and only the names of the private tables. A limiter that relies
+//! on this must notice a driver that has more. `SIMGPU_PRIVATE_ENTRIES`, `SIMGPU_NEWER_NAMES` and `SIMGPU_PRIVATE_TABLE`
+//! turn simgpu into such a driver.
 
 use core::ffi::c_void;
 use std::sync::OnceLock;
 
 use gpuslice_driver::types::{Status, status};
 
-/// The base name of the exported function that no header declares.
+/// The name, without version suffix, of the exported function that no header declares.
 pub const UNHEARD_OF: &str = "cuLaunchUnheardOf";
 
-/// Stands for every private function. Its code differs from that of [`unheard_of`]: the compiler merges functions
-/// with equal code.
+/// Stands for every private function. Its code must differ from that of [`unheard_of`], because the compiler merges
+/// functions that have the same code.
 extern "C" fn private() -> Status {
     std::hint::black_box(&TABLE.size);
     status::NOT_SUPPORTED
 }
 
-/// Does nothing: it is the exported function that no header declares.
+/// The exported function that no header declares. It does nothing.
 #[must_use]
 pub extern "C" fn unheard_of() -> Status {
     status::NOT_SUPPORTED
@@ -30,7 +30,7 @@ const PRIVATE_WORDS: usize = 12;
 
 #[repr(C)]
 struct PrivateTable {
-    /// Bytes of the whole table.
+    /// Size of the whole table, in bytes.
     size: usize,
     functions: [extern "C" fn() -> Status; PRIVATE_WORDS - 1],
 }
@@ -47,7 +47,8 @@ fn is_set(variable: &str) -> bool {
     std::env::var(variable).is_ok_and(|value| !value.is_empty() && value != "0")
 }
 
-/// Returns the address that `cuGetProcAddress` gives for a name that is no exported function of the table.
+/// Returns the address that `cuGetProcAddress` returns for a name that is no exported function of the table.
+/// Returns `None` if there is none.
 pub(crate) fn address(name: &[u8], flags: u64) -> Option<*mut c_void> {
     static PRIVATE: OnceLock<Vec<String>> = OnceLock::new();
     let is_private = |known: &String| {
@@ -63,7 +64,7 @@ pub(crate) fn address(name: &[u8], flags: u64) -> Option<*mut c_void> {
     (name == UNHEARD_OF.as_bytes() && offers()).then_some(unheard_of as *mut c_void)
 }
 
-/// Returns the private table, if there is one.
+/// Returns the private table, if the environment asks for one.
 pub(crate) fn private_table() -> Option<*const c_void> {
     is_set("SIMGPU_PRIVATE_TABLE").then_some((&raw const TABLE).cast())
 }

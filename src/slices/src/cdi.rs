@@ -1,21 +1,21 @@
 //! Specifications of the Container Device Interface, by which a container engine gives a container a slice.
 //!
-//! The form is that of <https://github.com/cncf-tags/container-device-interface>. The specifications have only the
-//! fields that are used here, and version 0.5.0 has all of them.
+//! The format is that of <https://github.com/cncf-tags/container-device-interface>. The types here have only the fields that
+//! gpuslice uses. Version 0.5.0 of the format has all of them.
 
 use serde::Serialize;
 use std::path::PathBuf;
 
 /// Vendor and class of all devices: `--device gpuslice.dev/slice=NAME`.
 pub const KIND: &str = "gpuslice.dev/slice";
-/// The lowest version that has all fields used here, and that lets a device's name begin with a digit.
+/// The lowest version with all fields used here. Since this version, a device's name may begin with a digit.
 pub const VERSION: &str = "0.5.0";
 
 /// A specification: the content of a file in `/etc/cdi` or `/var/run/cdi`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Spec {
-    /// Version of the form: [`VERSION`].
+    /// Version of the format: [`VERSION`].
     pub cdi_version: &'static str,
     /// Vendor and class: [`KIND`].
     pub kind: &'static str,
@@ -29,7 +29,7 @@ pub struct Spec {
 pub struct CdiDevice {
     /// The word after [`KIND`] and `=`.
     pub name: String,
-    /// The edits of a container that asks for it.
+    /// The edits that the engine makes to a container that asks for the device.
     pub container_edits: Edits,
 }
 

@@ -4,10 +4,10 @@ use gpuslice_policy::units::Bytes;
 use std::time::UNIX_EPOCH;
 use unicode_properties::{GeneralCategory, UnicodeGeneralCategory as _};
 
-/// Units with two decimals, largest first.
+/// Units of sizes, largest first. Sizes have two decimals.
 const UNITS: [(u64, &str); 4] = [(1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
 
-/// Formats bytes as `3.62 GiB`. Rounds down, so that nothing looks like more than it is.
+/// Formats bytes as `3.62 GiB`. Rounds down, so that no size looks larger than it is.
 #[must_use]
 pub fn size(bytes: u64) -> String {
     let Some((unit, name)) = UNITS.into_iter().find(|(unit, _)| bytes >= *unit) else {
@@ -17,8 +17,8 @@ pub fn size(bytes: u64) -> String {
     format!("{}.{:02} {name}", hundredths / 100, hundredths % 100)
 }
 
-/// Formats a limit briefly. It is exact if that is short, as in `4GiB`, and else rounded down, as in `3.72 GiB`. Without a
-/// limit the text is `none`.
+/// Formats a limit in few characters. A short exact number stays exact, as `4GiB`; a long one is rounded down, as `3.72 GiB`.
+/// Without a limit, the text is `none`.
 #[must_use]
 pub fn limit(bytes: Option<u64>) -> String {
     let Some(bytes) = bytes else { return "none".to_owned() };
@@ -69,14 +69,14 @@ pub fn age(seconds: u64) -> String {
     format!("{} {name}", seconds / unit)
 }
 
-/// Formats the age of a moment, which `started` gives in seconds since 1970.
+/// Formats the time since `started`, which is in seconds since 1970.
 #[must_use]
 pub fn age_since(started: u64) -> String {
     let now = UNIX_EPOCH.elapsed().map_or(0, |age| age.as_secs());
     age(now.saturating_sub(started))
 }
 
-/// Makes one harmless line of a text that other programs have written. Replaces characters that control a terminal, are
+/// Makes one harmless line of a text that another program has written. Replaces characters that control a terminal, are
 /// invisible, or change the order of letters.
 #[must_use]
 pub fn printable(text: &str) -> String {
@@ -96,8 +96,7 @@ pub fn bar(part: u64, whole: u64, width: usize) -> String {
     format!("[{}{}]", "#".repeat(filled), ".".repeat(width - filled))
 }
 
-/// Formats rows under each other. Columns are as wide as they must be, and the columns `numbers` are aligned to the
-/// right.
+/// Formats rows below each other. A column is as wide as its longest cell. The columns in `numbers` are aligned to the right.
 pub fn table(rows: &[Vec<String>], numbers: &[usize]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| {

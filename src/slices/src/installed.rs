@@ -5,7 +5,7 @@ use std::path::PathBuf;
 /// Finds the preload library.
 ///
 /// # Errors
-/// The library is at none of its places. The text names them, and the remedy.
+/// No place has the library. The text names the places and the remedy.
 pub fn library() -> Result<PathBuf, String> {
     find(&WantedFile {
         what: "the preload library libgpuslice.so",
@@ -18,7 +18,7 @@ pub fn library() -> Result<PathBuf, String> {
 /// Finds the folder of the simulated driver's `libcuda.so.1`.
 ///
 /// # Errors
-/// The folder is at none of its places. The text names them, and the remedy.
+/// No place has the folder. The text names the places and the remedy.
 pub fn simulated_driver() -> Result<PathBuf, String> {
     find(&WantedFile {
         what: "the simulated driver's folder",
@@ -31,7 +31,7 @@ pub fn simulated_driver() -> Result<PathBuf, String> {
 /// Finds the program that prints the memory and the time that the simulated GPU really gave out.
 ///
 /// # Errors
-/// The program is at none of its places. The text names them, and the remedy.
+/// No place has the program. The text names the places and the remedy.
 pub fn truth_reader() -> Result<PathBuf, String> {
     find(&WantedFile {
         what: "simgpu-truth, which prints the memory and time that the simulated GPU really gave out",
@@ -44,7 +44,7 @@ pub fn truth_reader() -> Result<PathBuf, String> {
 /// A file, and the places where it may be.
 struct WantedFile {
     what: &'static str,
-    /// Variable that names the file's place and wins over the other places.
+    /// Variable that names the file's place. Its value wins over the other places.
     variable: &'static str,
     /// Places relative to the folder of this program. Links to the program are resolved first.
     places: &'static [&'static str],

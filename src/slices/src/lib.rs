@@ -1,6 +1,6 @@
 //! Figures of slices and of the GPUs that they share, for the command line and for the agent of a node.
 //!
-//! All modules look from outside: they read regions and `/proc`, and ask NVML in a child.
+//! No module is part of a slice. They read regions and `/proc`, and ask NVML in a child process.
 
 #![deny(unsafe_code)]
 

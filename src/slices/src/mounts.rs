@@ -1,7 +1,7 @@
-//! Finds out from `/proc/PID/mountinfo` whether a look at a path waits for another machine or program.
+//! Finds out from `/proc/PID/mountinfo` whether this process can look at a path without waiting for another machine or program.
 //!
-//! A folder of a container may lie on NFS or FUSE. The server may be dead, or it is the container's own program. A
-//! process that looks into the folder waits for its answer, possibly for ever.
+//! A folder of a container may lie on NFS or FUSE. The server of NFS may be dead. The server of FUSE may be a program of the
+//! container itself. A process that looks into the folder waits for the server's answer, possibly for ever.
 
 /// File systems for which this kernel alone answers.
 const LOCAL: [&str; 15] = [
@@ -9,8 +9,8 @@ const LOCAL: [&str; 15] = [
     "rootfs", "squashfs", "tmpfs", "xfs",
 ];
 
-/// Returns true if every mount on the way to an absolute path is of a local file system. Returns false if the way has
-/// no mount.
+/// Returns true if every mount on the way to an absolute path is of a local file system. Returns false if no mount is on the
+/// way.
 pub(crate) fn is_local(mountinfo: &str, path: &str) -> bool {
     let mut on_the_way = mountinfo.lines().filter_map(mount).filter(|(point, _)| leads_to(point, path));
     let mut is_any = false;

@@ -1,4 +1,4 @@
-//! Finds the number that a process of another namespace has on this machine.
+//! Translates the number of a process in another namespace to the number in this process's namespace.
 
 use crate::process::read;
 use std::cell::RefCell;
@@ -8,18 +8,18 @@ use std::collections::BTreeMap;
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Numbers {
     here: BTreeMap<u64, Vec<u32>>,
-    /// Processes by the number within their namespace, for namespaces that a caller has asked about. A region can
-    /// name any number of processes that do not exist. So each namespace is read once, and not once for each process.
+    /// Processes by the number within their namespace. A region can name any number of processes that do not exist. So the
+    /// first question about a namespace reads all its processes, and later questions read none.
     within: RefCell<BTreeMap<u64, BTreeMap<u32, u32>>>,
 }
 
 impl Numbers {
-    /// Adds a process of a namespace, by its number here.
+    /// Adds a process of a namespace, by its number in this process's namespace.
     pub(crate) fn add(&mut self, namespace: u64, pid: u32) {
         self.here.entry(namespace).or_default().push(pid);
     }
 
-    /// Returns the number here of a process that has `number` in its namespace.
+    /// Returns the number, in this process's namespace, of the process that has `number` in `namespace`.
     pub(crate) fn find(&self, namespace: u64, number: u32) -> Option<u32> {
         self.find_by(namespace, number, innermost_number)
     }

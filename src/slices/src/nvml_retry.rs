@@ -1,27 +1,27 @@
-//! Starts NVML again for a command that asks all the time, if NVML was silent.
+//! Starts NVML again after it was silent, for a command that asks it again and again.
 
 use crate::nvml::{Nvml, NvmlTimeout};
 use std::time::{Duration, Instant};
 
-/// Time from an attempt to start NVML to the next one. A reset of a GPU, or a reload of the driver, takes seconds.
+/// Time between two attempts to start NVML. A reset of a GPU, or a reload of the driver, takes seconds.
 pub const AGAIN: Duration = Duration::from_secs(30);
 
-/// NVML for a command that asks all the time. A driver that hangs delays the command once in 30 seconds.
+/// NVML for a command that asks it again and again. If the driver hangs, it delays the command only once in 30 seconds.
 #[derive(Debug)]
 pub struct NvmlRetry {
-    /// The function that gets one line if NVML does not answer.
+    /// The function that gets one line of text if NVML does not answer.
     note: fn(&str),
     kept: Kept<Nvml>,
 }
 
 impl NvmlRetry {
-    /// Starts nothing yet.
+    /// Returns the value without starting NVML.
     #[must_use]
     pub fn new(note: fn(&str)) -> Self {
         Self { note, kept: Kept::default() }
     }
 
-    /// Forgets the answers, and starts NVML if that is due. Returns NVML if it can be asked.
+    /// Forgets the answers. If NVML does not run, and the last attempt is 30 seconds old, starts it. Returns NVML if it runs.
     pub fn refresh(&mut self) -> Option<&Nvml> {
         let open = || Nvml::open(NvmlTimeout::Full, self.note);
         let nvml = self.kept.get(Instant::now(), Nvml::is_alive, open)?;
@@ -30,7 +30,7 @@ impl NvmlRetry {
     }
 }
 
-/// A thing that may end, and that can be made again.
+/// A value that may cease to work, and that the caller can make again.
 #[derive(Debug)]
 struct Kept<T> {
     thing: Option<T>,

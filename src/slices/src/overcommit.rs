@@ -1,7 +1,7 @@
 //! Finds limits of the slices on one GPU that sum to more than the GPU has.
 //!
-//! Only limits that an operator or user has set count. A slice without a quota or with the whole share reserves nothing.
-//! `equal` and `best-effort` slices divide the time that the others leave. So their percentage is a cap, and reserves
+//! Only limits that an operator or user has set count. A slice without a quota, or with the whole share, reserves nothing.
+//! `equal` and `best-effort` slices divide the time that other slices leave. Their percentage is only a cap, so it reserves
 //! nothing either.
 
 use crate::figures;
@@ -14,12 +14,12 @@ const WHOLE: u32 = 1000;
 /// Sums of the limits on one GPU.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Committed {
-    /// Bytes that the GPU has.
+    /// Bytes of memory that the GPU has.
     pub total: u64,
-    /// Sum of the quotas in bytes, and how many slices have one.
+    /// Sum of the quotas in bytes. `quotas` is the number of slices with a quota.
     pub memory: u64,
     quotas: usize,
-    /// Sum of the `fixed` shares below 100 % in thousandths, and how many slices have one.
+    /// Sum of the `fixed` shares below 100 %, in thousandths. `shares` is the number of slices with such a share.
     pub share_permille: u32,
     shares: usize,
 }
@@ -41,7 +41,7 @@ impl Committed {
     /// Returns `memory limits of 3 slices sum to 36GiB of 16GiB`, if the sum is more than the GPU has.
     #[must_use]
     pub fn memory_excess(&self) -> Option<String> {
-        // The sum is exact. If it were rounded down, a sum above the total could look equal to it.
+        // The sum is shown exactly. If it were rounded down, a sum above the total could look equal to the total.
         let (sum, total) = (figures::exact_limit(Some(self.memory)), figures::limit(Some(self.total)));
         let slices = self.quotas;
         (self.memory > self.total)
@@ -91,7 +91,7 @@ mod tests {
         assert_eq!(warnings.len(), 2);
         assert!(warnings[0].starts_with("GPU 0: memory limits of 3 slices sum to 36GiB of 16GiB;"));
         assert!(warnings[1].starts_with("GPU 0: shares of 3 slices sum to 180%;"));
-        // The limits are met to the last byte and the last thousandth.
+        // A sum equal to the whole gives no warning. One byte or one thousandth more gives one.
         for (memory, share, count) in
             [(8 * GIB, 500, 0), (8 * GIB + 1, 500, 1), (8 * GIB, 501, 1), (u64::MAX, 999, 2)]
         {
@@ -103,7 +103,7 @@ mod tests {
     #[test]
     fn slices_that_reserve_nothing_are_not_overcommitted() {
         let one = (Some(16 * GIB), 600, CorePolicy::Fixed);
-        // `free` has no quota and the whole share. The policies of the others make their percentage a cap.
+        // `free` has no quota and the whole share. The policies of `equal` and `rest` make their percentages caps.
         let free = (None, 1000, CorePolicy::Fixed);
         let equal = (None, 900, CorePolicy::Equal);
         let rest = (None, 900, CorePolicy::BestEffort);

@@ -7,14 +7,14 @@ use std::io::Read as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::str::FromStr;
 
-/// Returns true if a process's number means that process here as well.
+/// Returns true if the number of a slice's process means the same process in this process's namespace.
 #[must_use]
 pub fn is_near(process: &ProcessView) -> bool {
     let namespace = fs::metadata("/proc/self/ns/pid").map_or(0, |namespace| namespace.ino());
     process.pid_namespace == namespace && start_of(process.pid) == Some(process.start)
 }
 
-/// Returns the start of a process: the 22nd field of its `stat`.
+/// Returns the start time of a process: the 22nd field of its `stat`.
 pub(crate) fn start_of(pid: u32) -> Option<u64> {
     stat_field(pid, 19)
 }
@@ -24,22 +24,21 @@ pub(crate) fn parent_of(pid: u32) -> Option<u32> {
     stat_field(pid, 1)
 }
 
-/// Returns a field of a process's `stat`. The name of the process may hold anything, so fields are counted behind the
-/// name, from 0.
+/// Returns a field of a process's `stat`. Fields count from 0 after the process's name, because the name may contain spaces.
 fn stat_field<T: FromStr>(pid: u32, place: usize) -> Option<T> {
     let stat = read(&format!("/proc/{pid}/stat"))?;
     stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(place)?.parse().ok()
 }
 
-/// Returns the command of the process that has this number here.
+/// Returns the command of the process that has this number in this process's namespace.
 #[must_use]
 pub fn command_here(pid: u32) -> Option<String> {
     Some(figures::printable(&words_of(pid)?.join(" ")))
 }
 
-/// Returns the program and the arguments of the process that has this number here.
+/// Returns the program and the arguments of the process that has this number in this process's namespace.
 pub(crate) fn words_of(pid: u32) -> Option<Vec<String>> {
-    /// Most bytes of a command that are read.
+    /// Most bytes of a command that this function reads.
     const MOST: u64 = 64 << 10;
     let mut words = Vec::new();
     fs::File::open(format!("/proc/{pid}/cmdline")).ok()?.take(MOST).read_to_end(&mut words).ok()?;
@@ -47,8 +46,7 @@ pub(crate) fn words_of(pid: u32) -> Option<Vec<String>> {
     Some(text.trim_end_matches('\0').split('\0').map(str::to_owned).collect())
 }
 
-/// Returns a command with its program's name instead of its path, because processes differ in the words behind the
-/// path.
+/// Replaces the path of the program in a command by the program's name. The arguments after it tell processes apart.
 #[must_use]
 pub fn short_command(command: &str) -> String {
     let (program, rest) = command.split_at(command.find(' ').unwrap_or(command.len()));
@@ -56,9 +54,10 @@ pub fn short_command(command: &str) -> String {
     format!("{name}{rest}")
 }
 
-/// Reads a file of `/proc`, unless it is longer than any that is used here. The name of a process may have any bytes.
+/// Reads a file of `/proc`. Returns none if the file is longer than any of those that this crate needs. A process's name may
+/// contain any bytes.
 pub(crate) fn read(path: &str) -> Option<String> {
-    /// Most bytes that are read. The list of mounts is the longest file.
+    /// Most bytes that this function reads. The list of mounts is the longest file.
     const MOST: u64 = 1 << 20;
     let mut bytes = Vec::new();
     fs::File::open(path).ok()?.take(MOST).read_to_end(&mut bytes).ok()?;

@@ -1,4 +1,4 @@
-//! Reports a slice at one moment.
+//! Reads the state of a slice at one moment.
 
 use crate::discovery::{ContainerIdentity, FoundRegion, Machine};
 use crate::nvml::{self, Nvml};
@@ -12,34 +12,34 @@ use serde::Serialize;
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 
-/// A slice at one moment. Its form is that of `status --json`.
+/// The state of a slice at one moment. The fields are those of `status --json`.
 #[derive(Debug, Serialize)]
 pub struct Slice {
     /// The slice's name.
     pub name: String,
-    /// The container that has it, by its engine's number. Null if it is in no other container, or if no known engine made
-    /// the container.
+    /// The number that the engine gave to the slice's container. Null if the slice is in no other container, or if no known
+    /// engine made the container.
     pub container: Option<String>,
-    /// That container's name with its engine; null if the engine does not tell.
+    /// The name that the engine gave to that container; null if the engine does not tell.
     pub container_name: Option<String>,
-    /// The path of its region. For a slice that only a container has, the path as that container sees it.
+    /// The path of the slice's region. If only a container has the region, this is the path as that container sees it.
     pub region: String,
     /// Number of the user that owns the region.
     pub uid: Option<u32>,
-    /// That user's name; null if the machine knows none.
+    /// The name of that user; null if the machine knows no name.
     pub user: Option<String>,
-    /// Start of the oldest of its processes, in seconds since 1970; null if this process can see none of them.
+    /// Start of the slice's oldest process, in seconds since 1970; null if this process sees none of them.
     pub started: Option<u64>,
-    /// Number of processes that live in it.
+    /// Number of living processes of the slice.
     pub processes: usize,
     /// The slice's devices.
     pub devices: Vec<Device>,
-    /// The container that has it.
+    /// The container that has the slice.
     #[serde(skip)]
     identity: Option<ContainerIdentity>,
 }
 
-/// A GPU of the slices in a report, or an instance. Sums are over these slices, except for those without a process.
+/// A GPU, or an instance, that slices of a report use. The sums leave out slices without a process.
 #[derive(Debug, Serialize)]
 pub struct Gpu {
     /// The GPU's UUID, as NVML writes it.
@@ -50,7 +50,7 @@ pub struct Gpu {
     pub instance: Option<u32>,
     /// The product's name; none if NVML does not tell.
     pub product: Option<String>,
-    /// Bytes that it has.
+    /// Bytes of memory that the GPU has.
     pub total: u64,
     /// Bytes that all processes use, by NVML.
     pub used: Option<u64>,
@@ -60,9 +60,9 @@ pub struct Gpu {
     pub temperature_celsius: Option<u32>,
     /// Bytes that the slices hold.
     pub held: u64,
-    /// Sum of their quotas in bytes.
+    /// Sum of the slices' quotas in bytes.
     pub limit_sum: u64,
-    /// Sum of their `fixed` shares below 100 %, in thousandths.
+    /// Sum of the slices' `fixed` shares below 100 %, in thousandths.
     pub share_permille_sum: u32,
     /// The sums of the limits, from which warnings are made.
     #[serde(skip)]
@@ -82,7 +82,7 @@ pub struct Device {
     pub instance: Option<u32>,
     /// The product's name; null if NVML does not tell.
     pub product: Option<String>,
-    /// Bytes that it has.
+    /// Bytes of memory that the device has.
     pub total: u64,
     /// Bytes that the slice may hold; null if there is no limit.
     pub limit: Option<u64>,
@@ -90,31 +90,31 @@ pub struct Device {
     pub oversubscribe: bool,
     /// Bytes that the living processes of the slice hold.
     pub held: u64,
-    /// Bytes of those that contexts of living processes hold.
+    /// The part of `held` that contexts hold.
     pub held_by_contexts: u64,
-    /// Bytes of dead members that are not reaped, and count until then. A reader without the right to write cannot
-    /// reap them.
+    /// Bytes of dead members that no process has reaped. They count until a process does. A reader needs the right to write the
+    /// region to reap them.
     pub held_by_dead: u64,
-    /// Bytes of dead members that the device may not have back. No process is granted them yet.
+    /// Bytes of dead members that the device may not have back yet. The slice grants them to no process.
     pub leaving: u64,
-    /// True if the device's memory is the host's, so that contexts and code count by estimates.
+    /// True if the device shares the host's memory. Contexts and code then count by estimates.
     pub host_memory: bool,
-    /// The most bytes that it was granted at a time, since the region was made.
+    /// The most bytes that the slice was granted at a time, since the region was made.
     pub peak: u64,
-    /// Bytes beyond the limit that it was given in host memory.
+    /// Bytes beyond the limit that the slice holds in host memory.
     pub spilled: u64,
-    /// Allocations that it was refused because of the limit, since the region was made.
+    /// Allocations that the slice was refused because of the limit, since the region was made.
     pub refused: u64,
-    /// Allocations within the limit that the driver had no memory for, since the region was made.
+    /// Allocations within the limit for which the driver had no memory, since the region was made.
     pub unmet: u64,
     /// The most bytes that one context of the slice took; null if none has been measured.
     pub context_bytes: Option<u64>,
-    /// Bytes that NVML attributes to the slice's processes beyond those that the ledger has for them. Negative if
-    /// NVML attributes fewer; null if that is not known.
+    /// Bytes that NVML attributes to the slice's processes beyond the bytes of the ledger. Negative if NVML attributes fewer;
+    /// null if NVML does not tell, or if the report does not compare.
     pub unaccounted: Option<i64>,
     /// The device's time, and the slice's use of it.
     pub time: Time,
-    /// The part of each process.
+    /// The processes of the slice, and the use of the device by each.
     pub processes: Vec<Process>,
     /// The limits as the region has them.
     #[serde(skip)]
@@ -129,25 +129,25 @@ pub struct Device {
 pub struct Process {
     /// The process's number, in its own process-number namespace.
     pub pid: u32,
-    /// The process's number here; null if this process cannot see it.
+    /// The process's number in this process's namespace; null if this process does not see it.
     pub host_pid: Option<u32>,
-    /// The process's command; null if this process cannot see it.
+    /// The process's command; null if this process does not see it.
     pub command: Option<String>,
-    /// The process's start, in seconds since 1970; null if this process cannot see it.
+    /// The process's start, in seconds since 1970; null if this process does not see it.
     pub started: Option<u64>,
-    /// Bytes that it holds.
+    /// Bytes that the process holds.
     pub held: u64,
-    /// Bytes of those that its contexts hold.
+    /// The part of `held` that its contexts hold.
     pub held_by_contexts: u64,
-    /// Bytes beyond the limit that it was given in host memory.
+    /// Bytes beyond the limit that the process holds in host memory.
     pub spilled: u64,
-    /// Allocations that it was refused.
+    /// Allocations that the process was refused because of the limit.
     pub refused: u32,
     /// The process's use of the device's time.
     pub time: ProcessTime,
 }
 
-/// Sources beside the region for a report.
+/// The sources of a report, other than the region.
 #[derive(Debug, Clone, Copy)]
 pub struct Beside<'a> {
     /// The processes of this machine.
@@ -156,15 +156,15 @@ pub struct Beside<'a> {
     pub nvml: Option<&'a Nvml>,
     /// True if the report compares the ledger with NVML.
     pub compares: bool,
-    /// The use since an earlier moment.
+    /// The slice's use of GPU time since an earlier moment.
     pub look: Option<&'a UsageBetween>,
 }
 
 impl Slice {
-    /// Reads a slice that commands call `name`, and the sources in `beside`. `reader` has opened the region `found`.
+    /// Reads the slice in the region `found`, which `reader` has opened. `name` is the name that commands use for the slice.
     ///
     /// # Errors
-    /// The region is another one than `reader` has opened: see [`Reader::check`].
+    /// The region is not the one that `reader` has opened: see [`Reader::check`].
     pub fn of(
         name: &str,
         found: &FoundRegion,
@@ -192,13 +192,13 @@ impl Slice {
         })
     }
 
-    /// Returns true if no process lives in it.
+    /// Returns true if no process of the slice lives.
     #[must_use]
     pub fn is_unused(&self) -> bool {
         self.processes == 0
     }
 
-    /// Returns the number of its container as engines show it, and the container's name, if it is in one.
+    /// Returns the number and the name of the slice's container, as engines show them. None if the slice is in no container.
     #[must_use]
     pub fn container_words(&self) -> Option<String> {
         let identity = self.identity.as_ref()?;
@@ -212,7 +212,7 @@ pub fn unused_last(slices: &mut [Slice]) {
     slices.sort_by_key(Slice::is_unused);
 }
 
-/// Returns the GPUs of some slices in the order of their numbers. Those without a number come last.
+/// Returns the GPUs of these slices in the order of the GPUs' numbers. GPUs without a number come last.
 #[must_use]
 pub fn gpus(slices: &[Slice]) -> Vec<Gpu> {
     let mut gpus: Vec<Gpu> = Vec::new();
@@ -262,7 +262,7 @@ impl Gpu {
         (self.limit_sum, self.share_permille_sum) = (self.committed.memory, self.committed.share_permille);
     }
 
-    /// Returns its short name: `GPU 0`, or its UUID if it has no number.
+    /// Returns the GPU's short name: `GPU 0`, or its UUID if it has no number.
     #[must_use]
     pub fn name(&self) -> String {
         number(self.index, self.instance).map_or_else(|| self.uuid.clone(), |number| format!("GPU {number}"))
@@ -276,7 +276,7 @@ pub fn number(index: Option<u32>, instance: Option<u32>) -> Option<String> {
     Some(instance.map_or_else(|| index.to_string(), |instance| format!("{index}:{instance}")))
 }
 
-/// Returns the start of a UUID: `GPU-8932f937`. It tells the devices of a machine apart, and lists of `set` take it.
+/// Returns the start of a UUID: `GPU-8932f937`. The start identifies a device of a machine, and the lists of `set` accept it.
 #[must_use]
 pub fn short(uuid: &str) -> String {
     uuid.chars().take(12).collect()
@@ -341,11 +341,11 @@ impl Device {
     }
 }
 
-/// A process of a slice, with its number, command and start as this process sees them.
+/// A process of a slice, with the number, command and start that this process sees.
 #[derive(Debug)]
 struct Seen {
     process: ProcessView,
-    /// The process's number here.
+    /// The process's number in this process's namespace.
     number: Option<u32>,
     /// The process's command.
     command: Option<String>,
@@ -362,7 +362,7 @@ impl Seen {
     }
 }
 
-/// Returns the start of the machine, in seconds since 1970.
+/// Returns the time at which the machine booted, in seconds since 1970.
 fn booted() -> Option<u64> {
     let stat = fs::read_to_string("/proc/stat").ok()?;
     stat.lines().find_map(|line| line.strip_prefix("btime "))?.trim().parse().ok()

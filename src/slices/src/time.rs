@@ -1,6 +1,6 @@
-//! Reports the use of a device's time by a slice.
+//! Reports a slice's use of a device's time.
 //!
-//! The region counts the charges since it was made. The difference of two looks is the use between them.
+//! The region sums the charges since it was made. The use between two moments is the difference of the two sums.
 
 use crate::figures;
 use gpuslice_policy::compute::attribution::correction;
@@ -12,64 +12,64 @@ use gpuslice_region::{DeviceFigures, ProcessView, Reader, RegionError, TimeUsed}
 use serde::Serialize;
 use std::time::{Duration, Instant};
 
-/// A device's time, as a slice uses it. Its form is that of `status --json`; spans are nanoseconds.
+/// A slice's use of a device's time. The fields are those of `status --json`; spans are in nanoseconds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Time {
     /// The slice's share in thousandths; 1000 is no limit.
     pub share_permille: u32,
     /// Policy by which slices divide the device's time, as a value of `GPU_CORE_POLICY`.
     pub policy: String,
-    /// The slice's weight beside others.
+    /// The slice's weight beside other slices.
     pub weight: u32,
     /// The slice's priority, as a value of `GPU_PRIORITY`.
     pub priority: String,
-    /// GPU time that it may save up.
+    /// GPU time that the slice may save up.
     pub burst_ns: u64,
-    /// GPU time that it was charged since the region was made.
+    /// GPU time that the slice was charged since the region was made.
     pub used_ns: u64,
-    /// Thousandths of the device's time that it was charged over `used_over_ns`; null without a look, and if the time is not
-    /// measured.
+    /// The slice's charges over `used_over_ns`, in thousandths of that span. Null if the caller did not look twice, or if the
+    /// time is not measured.
     pub used_permille: Option<u64>,
-    /// Span of that look.
+    /// The span between the two looks.
     pub used_over_ns: Option<u64>,
     /// The slice's charges over the last 1, 10 and 60 seconds.
     pub lately: [Lately; 3],
-    /// Wall time that its launches waited for the share, summed over threads.
+    /// Wall time for which the slice's launches waited for the share, summed over threads.
     pub throttled_ns: u64,
-    /// GPU time of its copies on the device and fills.
+    /// GPU time of the slice's copies on the device and fills.
     pub copied_ns: u64,
-    /// Predicted GPU time of its work that was launched and has not ended.
+    /// Predicted GPU time of the slice's launched work that has not ended.
     pub queued_ns: u64,
-    /// GPU time that it owes: launches wait until the share has paid for it.
+    /// GPU time that the slice owes. Launches wait until the share has paid for it.
     pub owed_ns: u64,
-    /// Number of its launches that were counted.
+    /// Number of the slice's launches that were counted.
     pub launches: u64,
-    /// The source of its time.
+    /// The source of the slice's time.
     pub meter: Meter,
     /// The reason why NVML does not help to measure the time. Null if NVML helps, or if the slice has not asked it.
     pub meter_why: Option<String>,
-    /// The part of the time between events that was its own, in millionths; 1000000 if nothing is taken off.
+    /// The part of the time between events that belongs to the slice itself, in millionths; 1000000 if it is the whole.
     pub own_millionths: u32,
-    /// `meter` and `meter_why`, as the region has them.
+    /// `meter` and `meter_why`, as the region stores them.
     #[serde(skip)]
     measured: Measured,
-    /// True if launches are paid for.
+    /// True if the slice's launches are paid for.
     #[serde(skip)]
     is_paced: bool,
 }
 
-/// The charges of a slice over the last seconds.
+/// The charges of a slice in the last seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Lately {
     /// Seconds that the caller asked for.
     pub seconds: u64,
-    /// Span of the figures: up to a second more, because the region keeps sums from the beginnings of seconds.
+    /// Span of the figures. It may be a second longer than `seconds`, because the region's sums begin with whole seconds.
     pub span_ns: u64,
     /// GPU time that was charged.
     pub used_ns: u64,
     /// The charged GPU time in thousandths of the span.
     pub used_permille: u64,
-    /// Wall time that launches waited for the share, summed over threads.
+    /// Wall time for which launches waited for the share, summed over threads.
     pub throttled_ns: u64,
 }
 
@@ -91,25 +91,25 @@ pub fn permille(time: impl Nanos, span: WallTime) -> u64 {
     WallTime::from_nanos(time.nanos()).scaled(1000, span.nanos().max(1)).unwrap_or(WallTime::MAX).nanos()
 }
 
-/// Returns the use of a device's time over a span, or `None` if it was not measured. Nothing is measured while launches are not
-/// paid for. If that has changed within the span, the use of a part of it is known.
+/// Returns the use of a device's time over a span, or `None` if the limiter did not measure it. The limiter measures nothing
+/// while launches are not paid for. If that has changed within the span, `used` covers only a part of it.
 #[must_use]
 pub fn measured(is_paced: bool, used: u64) -> Option<u64> {
     (is_paced || used > 0).then_some(used)
 }
 
-/// A device's time, as one process of the slice uses it.
+/// The use of a device's time by one process of the slice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct ProcessTime {
-    /// GPU time that it was charged.
+    /// GPU time that the process was charged.
     pub used_ns: u64,
-    /// Thousandths of the device's time over the span that the device tells; null without a look.
+    /// The process's charges in thousandths of the span `used_over_ns` of the device. Null if the caller did not look twice.
     pub used_permille: Option<u64>,
-    /// Wall time that its launches waited for the share.
+    /// Wall time for which the process's launches waited for the share.
     pub throttled_ns: u64,
-    /// Predicted GPU time of its work that was launched and has not ended.
+    /// Predicted GPU time of the process's launched work that has not ended.
     pub queued_ns: u64,
-    /// Number of its launches.
+    /// Number of the process's launches.
     pub launches: u64,
 }
 
@@ -120,28 +120,28 @@ pub enum Meter {
     /// Nothing has been measured yet.
     #[default]
     None,
-    /// Timing events; no neighbour's time is taken off.
+    /// Timing events. All of the measured time counts as the slice's own.
     Events,
-    /// Timing events, beside programs that publish nothing.
+    /// Timing events. Programs that publish no intervals use the GPU too.
     EventsAndOthers,
-    /// Timing events, less the time that belongs to neighbours by the intervals that the slices publish.
+    /// Timing events, less the neighbours' time. The intervals that slices publish tell that time.
     EventsAndSlices,
-    /// The same, beside programs that publish nothing.
+    /// As `EventsAndSlices`, while programs that publish no intervals use the GPU too.
     EventsAndSlicesAndOthers,
     /// NVML's samples.
     Nvml,
-    /// Events fail: estimates only.
+    /// The events fail, so only estimates are left.
     Estimates,
 }
 
 impl Meter {
-    /// Returns the source that a region's word means.
+    /// Returns the source that a word of the region stands for.
     #[must_use]
     pub fn of_word(word: u32) -> Self {
         Self::of(Measured::of_word(word).source)
     }
 
-    /// Returns its name in the JSON.
+    /// Returns the source's name in the JSON.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -168,7 +168,7 @@ impl Meter {
     }
 }
 
-/// The use up to one moment, by process and in all.
+/// The use of GPU time up to one moment, by each process and by each device.
 #[derive(Debug)]
 struct Moment {
     at: Instant,
@@ -193,7 +193,7 @@ impl Moment {
     }
 }
 
-/// The use between two moments.
+/// The use of GPU time between two moments.
 #[derive(Debug)]
 pub struct UsageBetween {
     before: Moment,
@@ -201,14 +201,14 @@ pub struct UsageBetween {
 }
 
 impl UsageBetween {
-    /// Returns the thousandths of a device's time that the slice used, or `None` if it got the device between the two
+    /// Returns the slice's use in thousandths of a device's time. Returns `None` if the slice got the device between the two
     /// moments.
     fn at(&self, device: usize) -> Option<u64> {
         let [before, after] = [&self.before, &self.after].map(|moment| moment.devices.get(device));
         Some(self.permille(after?.used.saturating_sub(before?.used)))
     }
 
-    /// Returns the thousandths of a device's time that one process of the slice used.
+    /// Returns the use by one process of the slice, in thousandths of a device's time.
     fn at_by(&self, process: &ProcessView, device: usize) -> u64 {
         self.permille(self.after.by(process, device).saturating_sub(self.before.by(process, device)))
     }
@@ -227,8 +227,8 @@ impl UsageBetween {
     }
 }
 
-/// Looks at the GPU time of slices over the time `long`, which `wait` lets pass. It does not look if no slice is
-/// limited or launches anything. A slice that ends meanwhile gets no look.
+/// Reads the GPU time of slices twice. `wait` lets the time `long` pass in between. If no slice is limited or has launched
+/// anything, the function does not read or wait. A slice that ends meanwhile has no result.
 pub fn looks(readers: &[&Reader], long: Duration, wait: impl FnOnce(Duration)) -> Vec<Option<UsageBetween>> {
     let is_counted = |reader: &&Reader| {
         let devices = reader.devices().unwrap_or_default();
@@ -249,10 +249,10 @@ fn used_by(process: &ProcessView, device: usize) -> TimeUsed {
 }
 
 impl Time {
-    /// Returns a device's time now, and over a look.
+    /// Returns a slice's use of a device now, and over the span of `look`.
     ///
     /// # Errors
-    /// The region is another one than `reader` has opened: see [`Reader::check`].
+    /// The region is not the one that `reader` has opened: see [`Reader::check`].
     pub fn of(
         reader: &Reader,
         read: &DeviceFigures,
@@ -284,26 +284,27 @@ impl Time {
         })
     }
 
-    /// Returns true if the time is worth a line in the output.
+    /// Returns true if the time deserves a line in the output.
     #[must_use]
     pub fn is_of_interest(&self) -> bool {
         self.is_paced || self.launches > 0
     }
 
-    /// Returns the part of the device's time that was used in one of the last seconds, like `30%`; `-` if it is not measured.
+    /// Returns the slice's charges `lately` as a part of the device's time, like `30%`. Returns `-` if the time is not
+    /// measured.
     #[must_use]
     pub fn used(&self, lately: &Lately) -> String {
         measured(self.is_paced, lately.used_permille).map_or_else(|| "-".to_owned(), figures::percent)
     }
 
-    /// Returns the share, like `30%`, and with it the policy unless that is `fixed`.
+    /// Returns the share, like `30%`. The policy follows unless it is `fixed`.
     #[must_use]
     pub fn share(&self) -> String {
         let share = figures::percent(self.share_permille.into());
         if self.policy == CorePolicy::Fixed.setting() { share } else { format!("{share} {}", self.policy) }
     }
 
-    /// Describes how the time is measured, and which part of it counts as the slice's own.
+    /// Describes the way in which the time is measured, and the part of it that counts as the slice's own.
     #[must_use]
     pub fn measurement(&self) -> String {
         if self.measured.source == Source::Unknown {
@@ -319,7 +320,7 @@ impl Time {
 }
 
 impl ProcessTime {
-    /// Returns a process's time on a device now, and over a look.
+    /// Returns a process's use of a device now, and over the span of `look`.
     #[must_use]
     pub fn of(process: &ProcessView, device: usize, look: Option<&UsageBetween>) -> Self {
         let used = used_by(process, device);

@@ -10,15 +10,15 @@ const TRIES: u32 = 50;
 /// Time between two tries.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// Returns the bytes that NVML attributes to the processes of a slice, less those that the ledger has for them. The
-/// difference is negative if more is charged than is used. Returns `None` if NVML does not name all processes that
-/// hold memory, or if the ledger changes at each try.
+/// Returns the bytes that NVML attributes to the processes of a slice, less the bytes that the ledger has for them. The
+/// difference is negative if the ledger has more. Returns `None` if NVML does not name all processes that hold memory, or if
+/// the ledger changes at each try.
 ///
-/// Example: a process allocates memory after the read of the ledger and before the answer of NVML. The difference then has
-/// bytes that are charged correctly. Ledger and NVML cannot be read at one instant. So the function reads both twice, by
-/// turns, and takes the result only if neither has changed. An error can remain: memory that is charged while the driver
-/// does not have it. Either the driver has not taken it yet, or the driver has it back and the process still waits to release
-/// the charge.
+/// Example: a process allocates memory after the read of the ledger and before the answer of NVML. The difference then contains
+/// bytes that are charged correctly. No call reads ledger and NVML at one instant. So the function reads both twice, by turns,
+/// and accepts the result only if neither has changed. An error can remain: memory that is charged while the driver does not
+/// have it. Either the driver has not allocated it yet, or the driver has freed it and the process still waits to release the
+/// charge.
 pub(crate) fn unaccounted(
     nvml: &Nvml,
     device: &NvmlDevice,
@@ -43,13 +43,13 @@ pub(crate) fn unaccounted(
     None
 }
 
-/// The memory that the processes of a slice hold of a device, by the ledger.
+/// The memory of a device that the processes of a slice hold, by the ledger.
 #[derive(Debug, PartialEq, Eq)]
 struct Ledger(Vec<Entry>);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Entry {
-    /// The process's number here, if this process sees it.
+    /// The process's number in this process's namespace, if this process sees it.
     pid: Option<u32>,
     held: u64,
 }
@@ -66,7 +66,7 @@ impl Ledger {
     fn compared_with(&self, named: &[Use]) -> Option<i64> {
         let mut difference = 0_i64;
         for entry in &self.0 {
-            // NVML has an entry of a process for each of its instances.
+            // NVML has one entry for each instance that a process uses.
             let own: Vec<_> = named.iter().filter(|process| entry.pid == Some(process.pid)).collect();
             if own.is_empty() && entry.held > 0 {
                 return None;
@@ -110,7 +110,7 @@ mod tests {
     #[test]
     fn the_difference_is_unknown_if_nvml_does_not_name_a_holder() {
         assert_eq!(ledger(&[(1, true, 100), (2, true, 1)]).compared_with(&named(&[(1, 100)])), None);
-        // A number of another namespace means another process here.
+        // The ledger's process is in another namespace. The same number means another process here.
         assert_eq!(ledger(&[(1, false, 100)]).compared_with(&named(&[(1, 100)])), None);
         assert_eq!(ledger(&[(1, true, 100)]).compared_with(&[Use { pid: 1, bytes: None }]), None);
     }

@@ -1,6 +1,7 @@
-//! Finds processes that use a GPU without the preload library, so that no limit holds for them.
+//! Finds processes that use a GPU without the preload library, so that no limit applies to them.
 //!
-//! Such a process is linked statically, or its loader does not read `/etc/ld.so.preload`, as that of musl, or its
+//! Examples: a statically linked process; a process whose loader does not read `/etc/ld.so.preload`, like the loader of musl; a
+//! process whose environment does not name the library.
 //! environment lacks the library.
 
 use crate::discovery::{Container, ContainerIdentity, mounts_of};
@@ -14,13 +15,13 @@ const LIBRARY_FILE: &str = "/libgpuslice.so";
 /// A process without the library.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct UnlimitedProcess {
-    /// The container in which it is. None: it is in none of those that were looked at.
+    /// The process's container. None if no container in the given list has it.
     pub container: Option<ContainerIdentity>,
-    /// The process's number here.
+    /// The process's number in this process's namespace.
     pub pid: u32,
 }
 
-/// Returns those of the processes that have not mapped the library. Leaves out processes that end meanwhile, and those at
+/// Returns the processes of `pids` that have not mapped the library. Leaves out processes that end meanwhile, and those at
 /// which this process may not look.
 #[must_use]
 pub fn unlimited(pids: &BTreeSet<u32>, containers: &[Container]) -> Vec<UnlimitedProcess> {
@@ -33,10 +34,10 @@ pub fn unlimited(pids: &BTreeSet<u32>, containers: &[Container]) -> Vec<Unlimite
     pids.iter().filter_map(look).collect()
 }
 
-/// Returns true if no mapping of `/proc/PID/maps` is one of the library. Returns none if that is not known. A process that
-/// has ended has no mapping at all, and the function does not read a very long list to its end.
+/// Returns false if a mapping in `/proc/PID/maps` is one of the library, and true if none is. Returns none if there is no
+/// mapping, because then the process has ended. Also returns none if the list is too long to read to its end.
 fn lacks_library(maps: impl BufRead) -> Option<bool> {
-    /// Most bytes of the list that are read. A process has 65530 mappings at most by default.
+    /// Most bytes of the list that this function reads. By default a process has at most 65530 mappings.
     const MOST: u64 = 16 << 20;
     let mut bytes: u64 = 0;
     for line in maps.take(MOST).split(b'\n') {

@@ -8,12 +8,12 @@ use gpuslice_kubernetes::plugin::SLOTS_PER_GPU;
 use std::path::{Path, PathBuf};
 use toml::Spanned;
 
-/// The variable that has the node's name, if the configuration has none. In a pod the downward API can set it.
+/// The variable with the node's name, which counts if the configuration has no name. In a pod the downward API can set it.
 const NODE: &str = "NODE_NAME";
-/// Most slots of each GPU.
+/// Most slots of one GPU.
 const MOST_SLOTS: u32 = 256;
 
-/// The interface by which the kubelet gets GPUs. A node has only one, because each of them gives away whole GPUs.
+/// The interface by which the kubelet gets GPUs. A node has only one of the two, because each of them gives away whole GPUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Mode {
     /// Device plugin, with the extender of a scheduler.
@@ -26,24 +26,24 @@ pub(crate) enum Mode {
 /// The settings of the device plugin, or of the driver of dynamic resources.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Cluster {
-    /// The interface.
+    /// The interface by which the kubelet gets GPUs.
     pub(crate) mode: Mode,
     /// The node's name in the apiserver.
     pub(crate) node: String,
-    /// The address of the apiserver; `None` for that of the cluster in which the agent is a pod.
+    /// The address of the apiserver. `None`: the apiserver of the cluster in which the agent runs as a pod.
     pub(crate) apiserver: Option<String>,
     /// The kubelet's folder.
     pub(crate) kubelet: PathBuf,
-    /// Slots of each GPU.
+    /// Number of slots of each GPU.
     pub(crate) slots_per_gpu: u32,
     /// True if the agent places containers that no extender has placed.
     pub(crate) auto_alloc: bool,
-    /// True if running containers get the amounts of later annotations.
+    /// True if changed annotations of a pod change the limits of its running containers.
     pub(crate) resize: bool,
 }
 
-/// Reads the settings of the cluster. Returns `None` if the node has no name; `reading` has that and all other
-/// mistakes.
+/// Reads the settings of the cluster. `reading` gathers the mistakes. Returns `None` if the node has no name, which is a
+/// mistake too.
 pub(super) fn cluster(reading: &mut Reading<'_>, said: &Kubernetes, root: &Path) -> Option<Cluster> {
     let mode = reading.value("kubernetes.mode", said.mode.as_ref(), |text| match text {
         "device-plugin" => Ok(Mode::DevicePlugin),
@@ -88,7 +88,8 @@ pub(super) fn cluster(reading: &mut Reading<'_>, said: &Kubernetes, root: &Path)
     })
 }
 
-/// Adds a mistake for each slice with a name like the kubelet's slices: the agent removes those that no pod has.
+/// Adds a mistake for each slice whose name looks like that of a kubelet's slice. The agent would remove the slice, because no
+/// pod has it.
 pub(super) fn refuse_slots(reading: &mut Reading<'_>, said: &[Spanned<Entry>], slices: &[SliceConfig]) {
     let is_one =
         |name: &str| slices.iter().any(|slice| slice.name.as_str() == name && slice.name.is_of_kubelet());

@@ -5,7 +5,7 @@ use std::fmt;
 use std::path::PathBuf;
 use toml::Spanned;
 
-/// The file as it is written.
+/// The contents of the file, key by key.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct File {

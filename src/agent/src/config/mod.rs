@@ -1,7 +1,7 @@
 //! Reads the configuration, and names its mistakes.
 //!
-//! A message names the file, the line, the key, the value, and a right value. A file that is no TOML, an unknown key or
-//! a value of another kind ends the reading at once. All other mistakes are reported together.
+//! A message names the file, the line, the key, the value, and a right value. Three mistakes end the reading at once: a file
+//! that is no TOML, an unknown key, and a value of another kind. All other mistakes are reported together.
 
 mod cluster;
 mod file;
@@ -24,29 +24,29 @@ pub(crate) use slices::SliceConfig;
 
 /// Most bytes of a configuration.
 const MOST_CONFIG_BYTES: u64 = 1 << 20;
-/// Address of the figures unless the file has another.
+/// Address at which the agent serves figures, unless the file has another one.
 const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9454);
 
 /// A configuration without mistakes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Config {
-    /// Address of the figures.
+    /// Address at which the agent serves figures.
     pub(crate) listen: SocketAddr,
     /// Most requests of all clients together that the agent answers in a second.
     pub(crate) rate: u32,
-    /// Most connections at a time.
+    /// Most connections that are open at a time.
     pub(crate) connections: usize,
     /// True if the agent shows the arguments of commands.
     pub(crate) arguments: bool,
-    /// The preload library that slices get; `None` for the one beside this program.
+    /// The preload library that slices get. `None`: the library that was installed beside this program.
     pub(crate) library: Option<PathBuf>,
-    /// The folders of slices.
+    /// The folders in which the agent makes slices.
     pub(crate) places: Places,
     /// The folder of the control socket and of the lock.
     pub(crate) run: PathBuf,
-    /// The group whose members may change limits beside root.
+    /// The group whose members may change limits. Root may change them too.
     pub(crate) group: Option<String>,
-    /// Most slices of others that the agent shows. If it is 0, the agent looks for none.
+    /// Most slices of other programs that the agent shows. If the value is 0, the agent does not look for them.
     pub(crate) discover: usize,
     /// The level of the log.
     pub(crate) log: tracing::Level,
@@ -57,10 +57,10 @@ pub(crate) struct Config {
 }
 
 impl Config {
-    /// Reads the configuration of a place.
+    /// Reads the configuration at a place.
     ///
     /// # Errors
-    /// All mistakes; at least one.
+    /// All mistakes. There is at least one.
     pub(crate) fn read(place: &ConfigPlace) -> Result<Self, Vec<Mistake>> {
         let file = place.config();
         let unreadable = |what: String| vec![Mistake::of(&file, what)];
@@ -102,7 +102,7 @@ impl Config {
         }
     }
 
-    /// Returns the configuration of a file. The caller must not use it if `reading` has mistakes afterwards.
+    /// Returns the configuration of a file. The caller must not use it if `reading` has mistakes after the call.
     fn of(reading: &mut Reading<'_>, said: &File, root: &Path) -> Self {
         let log = reading.value("log", said.log.as_ref(), |text| {
             text.parse().map_err(|_| "write error, warn, info, debug or trace".to_owned())
@@ -186,7 +186,7 @@ mod tests {
         let text = include_str!("../../../../examples/agent/agent.toml");
         let config = parse(text).unwrap();
         assert_eq!(config.slices.len(), 2);
-        // A comment `# key = value` counts as well.
+        // The commented keys `# key = value` of the example count too.
         for key in [
             "log",
             "library",

@@ -1,4 +1,4 @@
-//! Parses values of the configuration, and gathers the mistakes.
+//! Parses values of the configuration, and gathers the mistakes in them.
 
 use super::file::File;
 use std::fmt;
@@ -15,7 +15,7 @@ pub(crate) struct Mistake {
 }
 
 impl Mistake {
-    /// Returns a mistake of the whole file.
+    /// Returns a mistake that concerns the whole file.
     pub(super) fn of(file: &Path, what: String) -> Self {
         Self { file: file.to_owned(), line: None, what }
     }
@@ -31,7 +31,7 @@ impl fmt::Display for Mistake {
     }
 }
 
-/// Reader of values, which gathers their mistakes.
+/// Parses values, and gathers their mistakes.
 pub(super) struct Reading<'a> {
     file: &'a Path,
     text: &'a str,
@@ -43,7 +43,7 @@ impl<'a> Reading<'a> {
         Self { file, text, mistakes: Vec::new() }
     }
 
-    /// Parses the file. A mistake of the form ends the reading: the function records it and returns `None`.
+    /// Parses the file. If it is no TOML, or has an unknown key, the function records the mistake and returns `None`.
     pub(super) fn file(&mut self) -> Option<File> {
         match toml::from_str(self.text) {
             Ok(said) => Some(said),
@@ -55,7 +55,7 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// Returns the line of a byte of the file, from 1.
+    /// Returns the number of the line that contains a byte of the file. Lines count from 1.
     pub(super) fn line(&self, byte: usize) -> usize {
         self.text.bytes().take(byte).filter(|byte| *byte == b'\n').count().saturating_add(1)
     }
@@ -65,7 +65,7 @@ impl<'a> Reading<'a> {
         self.mistakes.push(Mistake { file: self.file.to_owned(), line, what });
     }
 
-    /// Returns the value of a key, if `parse` takes it.
+    /// Returns the value of a key, if `parse` accepts it.
     pub(super) fn value<S: ToString, T>(
         &mut self,
         key: &str,
@@ -83,7 +83,7 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// Returns the value of a key, parsed like the setting of type `T`.
+    /// Returns the value of a key. The value is parsed like the setting of type `T`.
     pub(super) fn setting<S: ToString, T: FromStr<Err: fmt::Display>>(
         &mut self,
         key: &str,
@@ -100,7 +100,8 @@ impl<'a> Reading<'a> {
         })
     }
 
-    /// Returns the value of a key that is a path. A path that depends on the agent's working directory is a mistake.
+    /// Returns the value of a key that is a path. A relative path is a mistake, because it depends on the agent's working
+    /// directory.
     pub(super) fn path(&mut self, key: &str, said: Option<&Spanned<PathBuf>>) -> Option<PathBuf> {
         let said = said?;
         let path = said.get_ref().clone();
@@ -114,7 +115,7 @@ impl<'a> Reading<'a> {
     }
 }
 
-/// Returns the message of the TOML reader, with the key of its line.
+/// Returns the message of the TOML reader, preceded by the key in the line of the mistake.
 fn told_of_key(text: &str, at: usize, what: &str) -> String {
     let begin = text.get(..at).and_then(|before| before.rfind('\n')).map_or(0, |end| end.saturating_add(1));
     let line = text.get(begin..).and_then(|rest| rest.lines().next()).unwrap_or_default();

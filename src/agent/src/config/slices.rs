@@ -15,23 +15,23 @@ const MOST_SLICES: usize = 512;
 pub(crate) struct SliceConfig {
     /// The slice's name.
     pub(crate) name: Name,
-    /// The slice's GPU: a number, or a UUID, of which the beginning is enough.
+    /// The slice's GPU: its number, its UUID, or the beginning of its UUID.
     pub(crate) gpu: DeviceName,
-    /// Device memory that it may hold; `None` for all of it.
+    /// Bytes of device memory that the slice may hold; `None` for all of the GPU's.
     pub(crate) memory: Option<Quota>,
     /// The slice's share of the GPU's time.
     pub(crate) cores: Permille,
-    /// Way in which it divides that time with others.
+    /// The policy by which the slice and others divide that time.
     pub(crate) policy: CorePolicy,
-    /// The slice's weight beside others.
+    /// The slice's weight beside other slices.
     pub(crate) weight: Weight,
     /// The slice's priority among the slices on its GPU.
     pub(crate) priority: Priority,
-    /// The slice's line of the file, for messages.
+    /// The line of the file where the slice begins, for messages.
     pub(crate) line: usize,
 }
 
-/// Returns the slices without mistakes. Two slices of one name are a mistake.
+/// Returns the entries that have no mistake. Two slices with the same name are a mistake.
 pub(super) fn slices(reading: &mut Reading<'_>, said: &[Spanned<Entry>]) -> Vec<SliceConfig> {
     let mut slices: Vec<SliceConfig> = Vec::new();
     for (number, entry) in said.iter().enumerate() {

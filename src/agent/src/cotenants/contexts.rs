@@ -1,23 +1,23 @@
-//! Numbers of the contexts of all slices, for the slices that get their intervals from the agent.
+//! Gives numbers to the contexts of all slices that get each other's intervals from the agent.
 
 use gpuslice_policy::time::Monotonic;
 
-/// Numbers for the contexts of a slice. A replay follows 64 contexts of a GPU, so a slice with any number of contexts
-/// must not take all places.
+/// Numbers for the contexts of one slice. A replay follows 64 contexts of a GPU, so a slice with many contexts must not take
+/// all of them.
 const CONTEXTS: u16 = 16;
 /// Most slices that have numbers at a time.
 pub(super) const SLICES: u16 = u16::MAX / CONTEXTS;
 
-/// The contexts of a slice that were last to publish an interval.
+/// The contexts of a slice that published an interval last.
 #[derive(Debug, Default)]
 pub(super) struct Contexts {
-    /// Each context with the instant of its last interval.
+    /// Each context with the time of its last interval.
     known: Vec<(u16, Monotonic)>,
 }
 
 impl Contexts {
-    /// Returns the number of a context of the slice with the number `slice`. If all numbers are taken, a new context
-    /// gets the number of the context that has published nothing for the longest time.
+    /// Returns the number of a context. `slice` is the number of its slice. If the slice's numbers are all taken, the context
+    /// takes over a number: that of the context which has published nothing for the longest time.
     pub(super) fn number(&mut self, slice: u16, context: u16, now: Monotonic) -> u16 {
         let known = self.known.iter().position(|(known, _)| *known == context);
         let place = known.unwrap_or_else(|| self.place_for_another());
@@ -56,7 +56,7 @@ mod tests {
         let numbers: Vec<u16> =
             (0..100).map(|context| contexts.number(2, context, ns(context.into()))).collect();
         assert!(numbers.iter().all(|number| (32..48).contains(number)), "{numbers:?}");
-        // The contexts that published last have numbers of their own.
+        // The contexts that published last all have different numbers.
         let last: std::collections::BTreeSet<u16> =
             (84..100).map(|context| contexts.number(2, context, ns(100))).collect();
         assert_eq!(last.len(), 16);

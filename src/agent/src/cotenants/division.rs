@@ -1,8 +1,8 @@
-//! Divides GPUs among slices of several folders, as their arbiter.
+//! Divides GPUs among slices of several folders. The agent is the arbiter of these slices.
 //!
-//! The elected process of a folder divides a GPU among the slices of that folder, and cannot see others. So the agent
-//! divides each GPU that has slices of two folders and a slice with a policy or a priority. It notes this in each
-//! region. The processes leave the division to the agent until the agent has not looked for a tenth of a second.
+//! The elected process of a folder divides a GPU among the slices of that folder, and does not see the slices of other folders.
+//! So the agent divides a GPU that has slices of two folders, if one of them has a policy or a priority. The agent notes this
+//! in each region. The processes then leave the division to the agent, until its last note is a tenth of a second old.
 
 use super::slices::{CotenantSlice, CotenantSlices};
 use gpuslice_policy::arbiter::{ARBITER_STEP, Arbiter, MOST_SLICES, STEP_BESIDE_HIGH};
@@ -18,7 +18,7 @@ pub(super) struct Division {
     arbiters: HashMap<Uuid, Arbiter>,
 }
 
-/// The slices of a GPU that an arbiter has to know before it divides the GPU.
+/// Facts about the slices of a GPU. They tell whether the agent divides the GPU, and how often.
 #[derive(Debug, Clone, Copy)]
 struct OnGpu {
     folder: FileId,
@@ -28,8 +28,11 @@ struct OnGpu {
 }
 
 impl Division {
-    /// Divides the GPUs for which that is due. Returns the time until the next look, or `None` if no slice has work to
-    /// divide.
+    /// Divides the GPUs among their slices, where a division is due. Returns the time until the next call, or `None` if no
+    /// slice has work.
+    ///
+    /// For each GPU the function first removes dead members of the slices, and notes in each region that the agent divides. It
+    /// renews the note at each call, also while no division is due. Otherwise the processes would divide the GPU themselves.
     pub(super) fn look(
         &mut self,
         slices: &mut CotenantSlices,
@@ -61,7 +64,7 @@ impl Division {
     }
 }
 
-/// Returns the GPUs that have slices of two folders, and a slice that divides.
+/// Returns the GPUs that have slices of two folders, and at least one slice with a policy or a priority.
 fn gpus(slices: &mut CotenantSlices) -> HashMap<Uuid, OnGpu> {
     let mut gpus: HashMap<Uuid, OnGpu> = HashMap::new();
     for CotenantSlice { folder, cotenant, devices, .. } in slices.ready() {
@@ -144,7 +147,7 @@ mod tests {
         assert!(is_divided(&high) && is_divided(&b));
         b.member.set_queued(b.device, GpuTime::from_millis(1));
         assert_eq!(division.look(&mut slices, now), Some(STEP_BESIDE_HIGH));
-        // A slice whose last process has gone takes no part.
+        // A slice takes no part in the division after its last process has left.
         high.member.leave();
         assert_eq!(division.look(&mut slices, now), None);
     }
@@ -158,7 +161,7 @@ mod tests {
             place
         };
         let mut places: Vec<_> = (0..MOST_SLICES).map(left).collect();
-        // Made after the others, so that the agent finds them last.
+        // These two are made last, so the agent finds them last.
         let [b, c] = ["b", "c"].map(|folder| join(root.path(), folder, "1", EQUAL));
         places.extend([&b, &c].map(|puppet| puppet.place.clone()));
         let mut slices = CotenantSlices::default();

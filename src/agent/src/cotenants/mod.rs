@@ -1,17 +1,17 @@
-//! Gives the slices of a GPU sight of each other where their regions lie in different folders.
+//! Gives the slices of a GPU sight of each other, even if their regions lie in different folders.
 //!
-//! Example: two containers have private folders, and each runs 10 ms of kernels at once. The GPU gives each 5 ms, but
-//! the processes of each measure 10 ms. A slice finds its own part by the intervals of the others, and only the agent
-//! can read those. So the agent does three things that slices of one folder do for each other:
+//! Example: two containers have private folders, and both run kernels of 10 ms at the same time. The GPU gives each container
+//! half of its time, but the processes of each measure the whole. A slice finds its own part by the intervals of the other
+//! slices, and only the agent can read all of them. So the agent does three things that slices of one folder do themselves:
 //!
 //! - it [relays](mod@relay): it copies new busy intervals into the region of each slice of another folder;
 //! - it [divides](division) GPUs among slices with a policy or a priority, as their arbiter;
-//! - it [tells](programs) them of programs that use the GPU and publish nothing.
+//! - it [tells](programs) slices of programs that use the GPU and publish no intervals.
 //!
-//! No slice writes into the region of another: the agent writes times, grants, and numbers of contexts that it chooses
-//! itself. A slice that publishes false times makes its neighbours count less time, as it can do in a common folder.
-//! Without the agent the slices go on and keep their own limits. Those that have a library of the driver in common see
-//! each other by its locks. The others count each other's time slices as their own.
+//! No slice writes into the region of another slice. The agent writes only times, grants, and numbers of contexts that it
+//! chooses itself. A slice that publishes false times can make its neighbours count less time, as in a common folder. Without
+//! the agent, the slices keep their own limits. Slices that share a library file of the driver see each other by its locks.
+//! Other slices count each other's time slices as their own.
 
 mod contexts;
 mod division;
@@ -33,17 +33,17 @@ use relay::relay;
 use slices::CotenantSlices;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 
-/// Time between two rounds while the slices have no work, and between two attempts to open regions that were not there.
+/// Time between two rounds while the slices have no work. Also the time between two attempts to open missing regions.
 const IDLE: WallTime = WallTime::from_millis(50);
 /// Time without work after which the agent makes rounds less often.
 const IDLE_AFTER: WallTime = WallTime::from_millis(1_000);
 
 /// Relays and divides until the sender of the lists of regions is gone.
 ///
-/// While all regions are in one folder, the thread sleeps until the next list: those slices see each other without it.
-/// Otherwise the thread makes rounds. Each round divides. It opens regions, tells of programs and relays only if that is
-/// due, because the division may need shorter pauses. If the thread is late, the slices keep their own limits. After a
-/// tenth of a second without the agent, the processes divide the GPU themselves again.
+/// While all regions are in one folder, their slices see each other without the agent, so the thread sleeps until the next
+/// list. Otherwise the thread makes rounds. Each round divides. A round opens regions, tells of programs and relays only when
+/// these steps are due, because a division may need shorter pauses. If the thread is late, the slices keep their own limits.
+/// After a tenth of a second without the agent, their processes divide the GPU themselves.
 pub(crate) fn serve(places: &Receiver<Vec<RegionPlace>>, gpus: &Gpus) {
     let (mut slices, mut division) = (CotenantSlices::default(), Division::default());
     let mut programs = Programs::default();
@@ -74,7 +74,7 @@ pub(crate) fn serve(places: &Receiver<Vec<RegionPlace>>, gpus: &Gpus) {
     }
 }
 
-/// Returns true once `interval` has passed since `last`, and then sets `last` to the present.
+/// If `interval` has passed since `last`, sets `last` to `now` and returns true.
 fn reset_if_due(last: &mut Monotonic, interval: WallTime, now: Monotonic) -> bool {
     let is_due = now.since(*last) >= interval;
     *last = if is_due { now } else { *last };

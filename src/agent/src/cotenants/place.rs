@@ -4,14 +4,14 @@ use gpuslice_slices::discovery::{FileId, FoundRegion};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-/// A region that takes part.
+/// The place of a region whose slice gets sight of other slices.
 #[derive(Debug, Clone)]
 pub(crate) struct RegionPlace {
     /// The region's folder. Slices of one folder see each other without the agent.
     pub(crate) folder: FileId,
-    /// The path of the region, which need not be there yet.
+    /// The path of the region. The file may not exist yet.
     pub(crate) path: PathBuf,
-    /// Keeps the path valid, if the region was found only in a container.
+    /// Keeps `path` valid, if only a container has the region.
     pub(crate) _kept: Option<FoundRegion>,
 }
 

@@ -1,9 +1,9 @@
 //! Tells slices of programs that use their GPU and publish nothing.
 //!
 //! Example: a container without the library runs beside two slices in private folders. The driver gives it time slices, and the
-//! slices count them as their own. Slices of one folder [ask NVML](gpuslice_policy::compute::attribution::unknown_processes)
-//! themselves. For slices that the agent relays to, the agent asks, once for the node, and writes the time of its finding into
-//! their regions.
+//! slices count these as their own. Slices of one folder [ask NVML](gpuslice_policy::compute::attribution::unknown_processes)
+//! themselves. For slices in different folders, the agent asks once for the whole node. If it finds such a program, it writes
+//! the time of the finding into their regions.
 
 use super::slices::{CotenantSlice, CotenantSlices};
 use crate::gpus::Gpus;
@@ -13,7 +13,7 @@ use gpuslice_region::Uuid;
 use std::collections::HashMap;
 use std::time::Instant;
 
-/// The processes that publish nothing, by GPU.
+/// The processes that publish no intervals, by GPU.
 #[derive(Debug, Default)]
 pub(super) struct Programs {
     by_gpu: HashMap<Uuid, UnknownProcesses>,
@@ -22,7 +22,8 @@ pub(super) struct Programs {
 }
 
 impl Programs {
-    /// Looks at NVML's answer, if there is a new one, and records findings in the regions of the slices.
+    /// Reads NVML's answer, if there is a new one. Records in the regions of a GPU's slices that such programs use the GPU, if
+    /// any do.
     pub(super) fn look(&mut self, gpus: &Gpus, slices: &mut CotenantSlices, now: Monotonic) {
         let Some(answer) = gpus.newer_uses(&mut self.answered_at) else { return };
         self.by_gpu.retain(|gpu, _| answer.contains_key(gpu));
@@ -46,7 +47,8 @@ impl Programs {
     }
 }
 
-/// Returns the processes of a slice, each with a number that no process of another slice has.
+/// Returns the processes of a slice as pairs of a namespace's number and a process's number. The first number also contains the
+/// slice's number, so no process of another slice has the same pair.
 fn members(slice: &CotenantSlice) -> Vec<(u64, u32)> {
     let number = |namespace: u64| u64::from(slice.number) << 32 | namespace & u64::from(u32::MAX);
     let processes = slice.cotenant.region().processes();
@@ -76,7 +78,7 @@ mod tests {
             let uses = pids.iter().map(|pid| Use { pid: *pid, stamp: 1, percent: 50 }).collect();
             gpus.answer(&GPU.0, uses);
             programs.look(&gpus, &mut slices, at);
-            // The same answer counts once.
+            // The answer has not changed, so it does not count again.
             programs.look(&gpus, &mut slices, at);
             [&a, &b, &elsewhere].map(|puppet| puppet.member.has_programs(puppet.device, at))
         };

@@ -10,7 +10,7 @@ use std::path::Path;
 
 pub(super) const GPU: Uuid = Uuid([7; 16]);
 
-/// A process of a slice that has one GPU.
+/// A member of a slice with one GPU, which a test plays.
 pub(super) struct Puppet {
     pub(super) member: Member,
     pub(super) device: Device,
@@ -45,7 +45,7 @@ impl Puppet {
         interval
     }
 
-    /// Returns the intervals that the agent has relayed to the slice.
+    /// Returns the intervals that the agent has written into the slice's region.
     pub(super) fn relayed(&self) -> Vec<Interval> {
         let head = self.member.interval_head(self.device, Origin::Relayed);
         let at = |place| self.member.interval_at(self.device, Origin::Relayed, place).told_at(place, now());

@@ -7,14 +7,14 @@ use gpuslice_region::{Origin, Uuid};
 use gpuslice_slices::discovery::FileId;
 use std::collections::HashMap;
 
-/// Time without a published interval after which a slice gets no intervals: it measures nothing then.
+/// Time after which a slice without new intervals of its own gets none of other slices. It measures nothing then.
 const ABSENT_AFTER: WallTime = WallTime::from_millis(2_000);
 
 /// New intervals by GPU, each with the folder of its slice.
 type Published = HashMap<Uuid, Vec<(FileId, Interval)>>;
 
-/// Relays the intervals that were published since the last call. Returns true if there were any. `now` is the present
-/// instant.
+/// Relays the intervals that slices have published since the last call. Returns true if there were any. `now` is the present
+/// time.
 pub(super) fn relay(slices: &mut CotenantSlices, now: Monotonic) -> bool {
     let mut published = Published::new();
     slices.ready().for_each(|slice| read(slice, now, &mut published));
@@ -43,7 +43,7 @@ fn read(slice: &mut CotenantSlice, now: Monotonic, published: &mut Published) {
     }
 }
 
-/// Writes the intervals of slices of other folders into the region of a slice, if the slice uses them.
+/// Writes the intervals of slices of other folders into the region of a slice, if that slice has published lately.
 fn write(slice: &CotenantSlice, now: Monotonic, published: &Published) {
     for known in &slice.devices {
         let is_absent = now.since(known.published_at) >= ABSENT_AFTER;
@@ -79,7 +79,7 @@ mod tests {
         };
         assert_eq!(spans(&a), [(told[1].start, told[1].end)]);
         assert_eq!(spans(&b), [(told[0].start, told[0].end)]);
-        // `beside_a` does not work, so it measures nothing.
+        // `beside_a` has published nothing, so it gets no intervals.
         assert_eq!((spans(&beside_a), spans(&elsewhere)), (vec![], vec![]));
         assert!(!relay(&mut slices, now()));
         assert_eq!(a.relayed().len(), 1);

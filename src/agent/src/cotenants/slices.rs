@@ -1,4 +1,4 @@
-//! The slices of the node, with their regions open.
+//! Keeps the regions of the node's slices open.
 
 use super::contexts::{Contexts, SLICES};
 use super::place::RegionPlace;
@@ -8,29 +8,29 @@ use gpuslice_slices::discovery::FileId;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 
-/// A region's folder and its name there.
+/// A region's folder, and the region's name in that folder.
 type RegionKey = (FileId, OsString);
 
-/// All slices that take part.
+/// The slices that get sight of each other from the agent.
 #[derive(Debug, Default)]
 pub(super) struct CotenantSlices {
     open: BTreeMap<RegionKey, CotenantSlice>,
-    /// Regions that could not be opened yet, for example because no process has made them.
+    /// Regions that the agent could not open yet, for example because no process has made them.
     missing: BTreeMap<RegionKey, RegionPlace>,
 }
 
 /// A slice, and the GPUs that it has.
 #[derive(Debug)]
 pub(super) struct CotenantSlice {
-    /// Slices of one folder see each other without the agent.
+    /// The region's folder. Slices of one folder see each other without the agent.
     pub(super) folder: FileId,
     /// The region's file.
     file: FileId,
-    /// Number that tells its contexts from those of other slices.
+    /// The slice's number. It makes the numbers of its contexts different from those of other slices.
     pub(super) number: u16,
     pub(super) contexts: Contexts,
     pub(super) cotenant: Cotenant,
-    /// The region's epoch and its number of devices when they were read.
+    /// The region's epoch and number of devices at the time when the agent read the devices.
     state: (u64, usize),
     pub(super) devices: Vec<DeviceState>,
 }
@@ -40,21 +40,21 @@ pub(super) struct CotenantSlice {
 pub(super) struct DeviceState {
     pub(super) gpu: Uuid,
     pub(super) device: Device,
-    /// Place in its ring up to which the agent has read.
+    /// Place in the ring of the slice's intervals up to which the agent has read.
     pub(super) read: u64,
-    /// Time at which it last published an interval.
+    /// Time at which the slice last published an interval.
     pub(super) published_at: Monotonic,
 }
 
 impl CotenantSlices {
-    /// Returns true if the regions lie in two folders or more, so that slices may not see each other.
+    /// Returns true if the regions lie in at least two folders, so that their slices may not see each other.
     pub(super) fn are_apart(&self) -> bool {
         let mut folders = self.open.keys().chain(self.missing.keys()).map(|(folder, _)| folder);
         let first = folders.next();
         folders.any(|folder| Some(folder) != first)
     }
 
-    /// Takes `places` for all regions, and opens the new ones.
+    /// Takes `places` as the list of all regions. Closes regions that are not in the list, and opens new ones.
     pub(super) fn follow(&mut self, places: Vec<RegionPlace>) {
         self.missing = places.into_iter().map(|place| ((place.folder, place.name()), place)).collect();
         self.open.retain(|key, slice| {
@@ -68,7 +68,7 @@ impl CotenantSlices {
         self.open();
     }
 
-    /// Opens regions that are not open yet. It skips files that are no regions: the search for slices reports them.
+    /// Opens regions that are not open yet. Skips files that are not regions: the search for slices reports them.
     pub(super) fn open(&mut self) {
         let taken: BTreeSet<u16> = self.open.values().map(|slice| slice.number).collect();
         let mut free = (0..SLICES).filter(|number| !taken.contains(number));
@@ -81,7 +81,7 @@ impl CotenantSlices {
         });
     }
 
-    /// Returns the slices whose regions are in use, with the GPUs that they have now.
+    /// Returns the slices whose regions are initialised, with the GPUs that they have at this moment.
     pub(super) fn ready(&mut self) -> impl Iterator<Item = &mut CotenantSlice> {
         self.open.values_mut().filter_map(|slice| {
             slice.find_devices();
@@ -97,12 +97,12 @@ impl CotenantSlice {
         Self { folder, file, number, contexts, cotenant, state: (0, 0), devices: Vec::new() }
     }
 
-    /// Returns its state on a GPU. None: it does not have the GPU.
+    /// Returns the slice's state on a GPU, or none if it does not have the GPU.
     pub(super) fn on(&self, gpu: Uuid) -> Option<&DeviceState> {
         self.devices.iter().find(|known| known.gpu == gpu)
     }
 
-    /// Finds the devices of the region, if another process has made it anew or added one.
+    /// Reads the devices of the region again, if a process has made the region anew or added a device.
     fn find_devices(&mut self) {
         let region = self.cotenant.region();
         let state = (region.epoch(), region.device_count());

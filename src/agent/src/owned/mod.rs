@@ -1,7 +1,7 @@
-//! Makes the slices of the configuration, and keeps them as they were made.
+//! Makes the slices of the configuration, and restores files that differ.
 //!
-//! The agent writes the limits of a slice beside its operator's file. A limit that was changed while the agent ran
-//! therefore holds after a restart, until the configuration of the slice changes.
+//! The agent writes a record of the limits beside the operator's file of a slice. So limits that a client changed while the
+//! agent ran survive its restart. They hold until the slice's entry in the configuration changes.
 
 mod slice_record;
 mod terms;
@@ -24,36 +24,36 @@ pub(crate) use slice_record::left_behind;
 /// A slice of the configuration.
 #[derive(Debug)]
 pub(crate) struct Owned {
-    /// The slice's entry of the configuration.
+    /// The slice's entry in the configuration.
     pub(crate) wanted: SliceConfig,
     kept: Option<SliceRecord>,
-    /// The reason why it was not made, or is not as it should be.
+    /// The reason why the slice is not made, or differs from its entry.
     pub(crate) problem: Option<String>,
 }
 
 impl Owned {
-    /// Returns a slice that is not made yet.
+    /// Returns a slice whose files are not made yet.
     pub(crate) fn new(wanted: SliceConfig) -> Self {
         Self { wanted, kept: None, problem: None }
     }
 
-    /// Returns its name.
+    /// Returns the slice's name.
     pub(crate) fn name(&self) -> &Name {
         &self.wanted.name
     }
 
-    /// Returns its terms, or none if it is not made.
+    /// Returns the slice's terms, or none if it is not made.
     pub(crate) fn terms(&self) -> Option<&Terms> {
         self.kept.as_ref().map(|kept| &kept.holds)
     }
 
-    /// Returns the count of its changes, or none if it is not made.
+    /// Returns the number of changes of the slice, or none if it is not made.
     pub(crate) fn generation(&self) -> Option<u64> {
         self.kept.as_ref().map(|kept| kept.generation)
     }
 
-    /// Makes the slice, or repairs files that differ from its terms. `is_used` is true if a container has its region's
-    /// folder. A failure is stored in [`problem`](Self::problem), and the caller calls again later.
+    /// Makes the slice, or restores files that differ from its terms. `is_used` is true if a container has the folder of its
+    /// region. If this fails, the function stores the reason in [`problem`](Self::problem), and the caller calls again later.
     pub(crate) fn make(
         &mut self,
         places: &Places,
@@ -94,8 +94,8 @@ impl Owned {
         self.catch_up(places)
     }
 
-    /// Returns the terms of a slice that this agent has not made yet. Terms that were changed hold until the
-    /// configuration changes.
+    /// Returns the terms of a slice that this agent has not made yet. Terms that a client has changed hold until the slice's
+    /// entry in the configuration changes.
     fn begin(&mut self, places: &Places, gpus: &[Gpu]) -> Result<SliceRecord, String> {
         let configured = Terms::of(&self.wanted, gpus)?;
         let before = read(&places.owner_file(self.name()));
@@ -111,8 +111,8 @@ impl Owned {
 
     /// Writes changed terms into the region that the processes share, and then records in the file that this is done.
     ///
-    /// The agent may end between the change and this call. Then the file has a `generation` that is newer than `applied`,
-    /// and the next agent writes the region. If the region cannot be written, the next [`make`](Self::make) tries again.
+    /// The agent may end between the change and this call. Then the file has a `generation` that is newer than `applied`, and
+    /// the next agent writes the region. If the agent cannot write the region, the next [`make`](Self::make) tries again.
     fn catch_up(&mut self, places: &Places) -> Result<(), String> {
         let Some(kept) = self.kept.clone().filter(|kept| kept.applied != kept.generation) else {
             return Ok(());
@@ -124,10 +124,10 @@ impl Owned {
         Ok(())
     }
 
-    /// Changes the limits of the slice, and returns the count of its changes.
+    /// Changes the limits of the slice, and returns the number of its changes so far.
     ///
-    /// The operator's file and the record come first, and the region that running processes share comes last. So a new
-    /// process never starts with the old limits after the change is recorded. If the region fails, the change still
+    /// The agent writes the operator's file and the record first, and the region of the running processes last. So a new
+    /// process never starts with the old limits after the change is recorded. If the region cannot be written, the change still
     /// holds for new processes, and the error says so.
     pub(crate) fn change(&mut self, places: &Places, gpus: &[Gpu], change: Change) -> Result<u64, String> {
         let name = self.wanted.name.clone();
@@ -158,19 +158,19 @@ impl Owned {
         Ok(generation)
     }
 
-    /// Returns true if its region grants more than its terms.
+    /// Returns true if the slice's region grants more than its terms.
     pub(crate) fn is_exceeded_by(&self, told: &SliceSnapshot) -> bool {
         let Some(terms) = self.terms() else { return false };
         let on_it = told.devices.iter().filter(|device| device.uuid == terms.gpu);
         on_it.filter_map(|device| device.limits).any(|limits| terms.lowered(limits).is_some())
     }
 
-    /// Lowers limits that a tenant has raised in the region. Returns true if there were any.
+    /// Lowers limits that a tenant has raised in the region. Returns true if a limit was too high.
     pub(crate) fn hold(&self, places: &Places) -> Result<bool, String> {
         self.apply(places, Terms::lowered)
     }
 
-    /// Writes limits of its GPU into the region, if the region has the GPU already. Returns true if a limit changed.
+    /// Writes limits of the slice's GPU into the region, if the region already has the GPU. Returns true if a limit changed.
     fn apply(
         &self,
         places: &Places,
@@ -189,7 +189,7 @@ impl Owned {
         Ok(!changes.map_err(|error| error.to_string())?.is_empty())
     }
 
-    /// Returns the folder of its region. In containers that have the folder its identity is the same.
+    /// Returns the identity of the region's folder. The folder has the same identity in containers that have it.
     pub(crate) fn folder(&self, places: &Places) -> Option<FileId> {
         FileId::of(places.region(self.name()).parent()?).ok()
     }
@@ -332,7 +332,7 @@ mod tests {
         assert_eq!(refused, Err("memMiB = 163840 is more than the GPU has: 16384 MiB".to_owned()));
         assert_eq!((place.config(), owned.generation()), (before, Some(1)));
         assert_eq!(owned.change(&place.places, &gpus(), more(16 * GIB)), Ok(2));
-        // Without NVML the agent does not know the size.
+        // Without NVML, the agent does not know the GPU's size, so it accepts more.
         assert_eq!(owned.change(&place.places, &[], more(160 * GIB)), Ok(3));
     }
 
@@ -347,7 +347,7 @@ mod tests {
             (owned, memory)
         };
         assert_eq!(make(&[]).1, 20 * GIB);
-        // The GPU has 16 GiB.
+        // NVML tells that the GPU has 16 GiB, so the slice gets no more.
         let (mut owned, memory) = make(&gpus());
         assert_eq!((memory, owned.generation()), (16 * GIB, Some(1)));
         let change = Change { memory: Some(GIB), share: None };
@@ -389,7 +389,7 @@ mod tests {
         let device = member.devices()[0].device;
         place.make(wanted("0", Some("8GiB")));
         assert_eq!(member.limits(device).memory, Some(8 * GIB));
-        // If the configuration has not changed, the limits stay as the tenant has lowered them.
+        // The configuration is the same, so the limits stay as the tenant has lowered them.
         member.set_limits(device, Limits { memory: Some(5), ..limits });
         place.make(wanted("0", Some("8GiB")));
         assert_eq!(member.limits(device).memory, Some(5));

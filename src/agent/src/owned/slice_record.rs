@@ -1,4 +1,4 @@
-//! The file beside the operator's file of a slice. It has the limits that were changed while the agent ran.
+//! The file beside the operator's file of a slice. It has the limits that clients changed while the agent ran.
 
 use super::terms::Terms;
 use gpuslice_policy::config::{CorePolicy, Priority, Weight};
@@ -13,17 +13,17 @@ use std::path::Path;
 /// Most bytes that the agent reads of the file.
 const MOST_RECORD_BYTES: u64 = 64 << 10;
 
-/// Contents of the file of a slice.
+/// The contents of the file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct SliceRecord {
-    /// The terms of the configuration.
+    /// The terms of the slice's entry in the configuration.
     pub(super) configured: Terms,
-    /// The terms that hold.
+    /// The terms that apply to the slice.
     pub(super) holds: Terms,
-    /// Number of changes.
+    /// Number of changes of the slice.
     pub(super) generation: u64,
-    /// The generation that an agent has written into the region for the processes that run. The file of an older agent
-    /// lacks this field.
+    /// The generation whose terms an agent has written into the region of the running processes. A file of an older agent lacks
+    /// this field.
     #[serde(default)]
     pub(super) applied: u64,
 }
@@ -47,9 +47,9 @@ pub(super) fn write(places: &Places, name: &Name, kept: &SliceRecord) -> Result<
         .map_err(|problem| problem.to_string())
 }
 
-/// Returns the names of slices that an agent has made and the configuration does not have.
+/// Returns the names of slices that an agent has made and that are not in the configuration.
 pub(crate) fn left_behind(places: &Places, configured: &BTreeSet<Name>) -> Vec<Name> {
-    // The agent's file marks the folder of a slice that an agent made. Other programs may have put folders beside it.
+    // The agent's file marks the folder of a slice that an agent made. The other folders belong to other programs.
     Name::all_in(&places.slots())
         .filter(|name| !configured.contains(name) && places.owner_file(name).exists())
         .collect()

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 pub(crate) struct Terms {
     /// The GPU's UUID.
     pub(crate) gpu: String,
-    /// Bytes of memory, or none for all.
+    /// Bytes of memory, or none for all of the GPU's.
     pub(crate) memory: Option<u64>,
     /// Thousandths of the GPU's time.
     pub(crate) share_permille: u16,
@@ -27,8 +27,8 @@ pub(crate) struct Terms {
 }
 
 impl Terms {
-    /// Returns the terms of an entry of the configuration, on the GPUs of the node. A size is as it is written, so the terms are
-    /// the same while NVML does not tell how much the GPU has.
+    /// Returns the terms of an entry of the configuration, on the GPUs of the node. A size in bytes is not cut to the GPU's
+    /// memory. So the terms are the same while NVML does not tell that memory.
     pub(super) fn of(wanted: &SliceConfig, gpus: &[Gpu]) -> Result<Self, String> {
         let (gpu, total) = gpu_of(&wanted.gpu, gpus)?;
         let memory = match (wanted.memory, total) {
@@ -49,20 +49,20 @@ impl Terms {
         })
     }
 
-    /// Returns the terms with at most the memory that their GPU has, as far as NVML tells it.
+    /// Returns the terms with at most the memory of their GPU, if NVML tells it.
     pub(super) fn within(self, gpus: &[Gpu]) -> Self {
         let total = gpus.iter().find(|gpu| gpu.uuid == self.gpu).and_then(|gpu| gpu.memory_total);
         let memory = self.memory.map(|bytes| total.map_or(bytes, |total| bytes.min(total)));
         Self { memory, ..self }
     }
 
-    /// Returns the terms as settings of the operator's file. They name the GPU by its UUID, because a number means
-    /// another GPU in each container.
+    /// Returns the terms as settings of the operator's file. They name the GPU by its UUID, because the same number means
+    /// different GPUs in different containers.
     pub(crate) fn settings(&self) -> Vec<(&'static str, String)> {
         let gpu = &self.gpu;
         let memory = self.memory.map(|bytes| ("GPU_MEM_LIMIT", format!("{gpu}={bytes}")));
         let share = Permille::new(self.share_permille).unwrap_or(Permille::FULL);
-        // The share is always written, because even a share of everything makes the program a member of the slice.
+        // The share is always written. Even a full share makes a program a member of the slice.
         let mut settings: Vec<_> = memory.into_iter().collect();
         settings.push(("GPU_CORE_PERCENT", format!("{gpu}={}", share.setting())));
         settings.push(("GPU_CORE_POLICY", self.policy.clone()));
@@ -74,7 +74,7 @@ impl Terms {
         settings
     }
 
-    /// Returns the terms as limits of a region. The fields that only a region has come from `limits`.
+    /// Returns the terms as limits of a region. Fields that terms do not have keep their values in `limits`.
     pub(crate) fn limits(&self, limits: Limits) -> Limits {
         Limits {
             memory: self.memory,
@@ -88,8 +88,8 @@ impl Terms {
         }
     }
 
-    /// Returns `limits` lowered to these terms, or none if they grant no more. A tenant may have lowered its own
-    /// limits.
+    /// Returns `limits` lowered to these terms. Returns none if `limits` grants no more than the terms, for example because the
+    /// tenant has lowered its own limits.
     pub(super) fn lowered(&self, limits: Limits) -> Option<Limits> {
         let ceiling = Ceiling {
             memory: self.memory.map(Bytes::new),
@@ -104,7 +104,7 @@ impl Terms {
     }
 }
 
-/// Returns the UUID of the GPU that a name means, and its bytes of memory as far as NVML tells them.
+/// Returns the UUID of the GPU with this name, and its bytes of memory if NVML tells them.
 fn gpu_of(name: &DeviceName, gpus: &[Gpu]) -> Result<(String, Option<u64>), String> {
     let is_meant = |gpu: &&Gpu| {
         let (ordinal, total) = (Some(gpu.index), Bytes::new(gpu.memory_total.unwrap_or(0)));
@@ -122,7 +122,7 @@ fn gpu_of(name: &DeviceName, gpus: &[Gpu]) -> Result<(String, Option<u64>), Stri
     };
     match (meant.as_slice(), parse_uuid_text(&name.to_string())) {
         ([gpu], _) => Ok((gpu.uuid.clone(), gpu.memory_total)),
-        // Without NVML a whole UUID is enough. An instance (MIG) is in no list of GPUs.
+        // While NVML lists no GPU, a whole UUID is enough. An instance (MIG) is never in the list of GPUs.
         ([], Some(_)) if gpus.is_empty() || name.to_string().starts_with("MIG-") => {
             Ok((name.to_string(), None))
         }
@@ -131,7 +131,7 @@ fn gpu_of(name: &DeviceName, gpus: &[Gpu]) -> Result<(String, Option<u64>), Stri
     }
 }
 
-/// Converts a quota to bytes, at most those that the GPU has.
+/// Converts a quota to bytes, at most the bytes of the GPU.
 fn bytes_of(quota: Quota, total: u64) -> Option<u64> {
     let mut config = Config::default();
     config.memory = PerDevice::everywhere(quota);

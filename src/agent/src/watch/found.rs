@@ -1,4 +1,4 @@
-//! Finds and reads the slices that others made, on the host and in containers.
+//! Finds and reads the slices that other programs made, on the host and in containers.
 
 use super::regions::{LookUp, devices, processes};
 use super::slots::OwnedSlots;
@@ -14,18 +14,18 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use tracing::warn;
 
-/// Most files of the host that one search looks at. Any user can put files under a region's name there.
+/// Most files of the host at which one search looks. Any user can make files with the names of regions.
 const MOST_FILES: usize = 4096;
-/// Most unknown files that one search opens. The next searches open the others.
+/// Most unknown files that one search opens. The next search continues after them.
 const MOST_OPENED: usize = 256;
 
 /// A file that may be a region, with the names of its slice.
 #[derive(Debug)]
 struct CandidateFile {
     region: FoundRegion,
-    /// The slice's name by the path of the region.
+    /// The slice's name, which follows from the path of the region.
     name: String,
-    /// The pod's container that has the file, if the file is in a slot of the kubelet.
+    /// The pod's container that has the slot, if the file lies in a slot of the kubelet.
     pod: Option<Pod>,
 }
 
@@ -42,23 +42,23 @@ pub(super) struct FoundSlices {
     open: BTreeMap<FileId, Open>,
     /// The slots that pods have.
     pub(super) slots: OwnedSlots,
-    /// Messages about files that cannot be read. Each is logged once.
+    /// Messages about files that cannot be read. The agent logs each message once.
     complaints: BTreeMap<FileId, String>,
     /// The file with which the next search begins.
     next: FileId,
-    /// True if the limit keeps slices out.
+    /// True if the limit on open regions leaves slices out.
     is_full: bool,
 }
 
 impl FoundSlices {
-    /// Forgets all slices, but keeps the slots of pods: the metrics have their number in any case.
+    /// Forgets all slices, but keeps the slots of pods. The metrics show the number of slots in any case.
     pub(super) fn clear(&mut self) {
         self.open.clear();
         self.complaints.clear();
     }
 
-    /// Looks for regions, and opens new ones. At most `limit` regions are open. Those in which no process lives stay open only
-    /// while there is room: a container that has ended may leave its region in `/dev/shm` of the host.
+    /// Looks for regions, and opens new ones. At most `limit` regions are open. A region without a process stays open only
+    /// while there is room. Example: a container that has ended may leave its region in `/dev/shm` of the host.
     pub(super) fn search(
         &mut self,
         containers: &[Container],
@@ -81,7 +81,8 @@ impl FoundSlices {
         self.open_some(there, limit);
     }
 
-    /// Opens new files, as many as one search may.
+    /// Opens new files, as many as one search may. If the limit is reached, a region with a process replaces a region without
+    /// one. The search begins at `next`, so a tenant that makes many files cannot keep other files from ever being opened.
     fn open_some(&mut self, mut new: BTreeMap<FileId, CandidateFile>, limit: usize) {
         let from_next = new.split_off(&self.next);
         let (was_full, mut opened) = (std::mem::take(&mut self.is_full), 0_usize);
@@ -108,7 +109,7 @@ impl FoundSlices {
         }
     }
 
-    /// Closes a region in which no process lives. Returns false if there is none.
+    /// Closes a region without a living process. Returns false if there is no such region.
     fn close_one_without_a_process(&mut self) -> bool {
         let without = self.open.iter().find(|(_, open)| !open.is_inhabited()).map(|(file, _)| *file);
         without.and_then(|file| self.open.remove(&file)).is_some()
@@ -122,8 +123,8 @@ impl FoundSlices {
                 Some(Open { reader: reader?, there })
             }
             Err(error) => {
-                // The text lacks the path, because the path of a file in a container has the number of a descriptor,
-                // which changes.
+                // The text lacks the path. The path of a file in a container contains the number of a descriptor, which
+                // changes.
                 let text = printable(&Problem::from(error).what);
                 if self.complaints.get(&file) != Some(&text) {
                     warn!(region = %there.inside(), "not read: {text}");
@@ -147,7 +148,7 @@ impl FoundSlices {
         self.open.retain(|_, open| open.there.region.container.as_ref().is_none_or(lives));
     }
 
-    /// Returns the slices in which processes live, and those of pods. No slice gets a name that is `taken` in its container.
+    /// Returns the slices with living processes, and those of pods. No slice gets a name that is `taken` in its container.
     pub(super) fn look(
         &mut self,
         gpus: &[Gpu],
@@ -169,8 +170,7 @@ impl FoundSlices {
     }
 }
 
-/// Returns paths of the host: those in the usual folders, and those of `gpuslice cdi` beside the slices of the
-/// configuration.
+/// Returns paths on the host: the regions in the usual folders, and those of `gpuslice cdi` beside the configuration's slices.
 fn on_the_host(places: &Places) -> impl Iterator<Item = PathBuf> {
     let of_cdi = Name::all_in(&places.regions).map(|name| places.region(&name));
     of_cdi.chain(names::all().unwrap_or_default()).take(MOST_FILES)
@@ -183,7 +183,7 @@ impl CandidateFile {
         Self { region, name, pod: slot.and_then(|name| slots.pod(&name)) }
     }
 
-    /// Returns the region's path, as its container sees it.
+    /// Returns the region's path as its container sees it.
     fn inside(&self) -> String {
         printable(&self.region.inside().display().to_string())
     }
@@ -202,12 +202,12 @@ impl CandidateFile {
 }
 
 impl Open {
-    /// Returns true if a process lives in the region.
+    /// Returns true if the region has a living process.
     fn is_inhabited(&self) -> bool {
         self.reader.process_count().is_ok_and(|count| count > 0)
     }
 
-    /// Returns the slice at this moment, or none while no process lives in it.
+    /// Returns the slice at this moment, or none if it has no living process.
     fn look(&self, gpus: &[Gpu], look_up: Option<LookUp<'_>>) -> Result<Option<SliceSnapshot>, RegionError> {
         let process_count = self.reader.process_count()?;
         if process_count == 0 {
@@ -302,7 +302,7 @@ mod tests {
         let left = ["a", "b", "c"].map(|name| region(&places, name));
         left.iter().for_each(|region| join(region).leave());
         let mut found = FoundSlices::default();
-        // Not by `search`, which finds the regions of the host as well.
+        // The test does not call `search`, because `search` finds the regions of the host too.
         let mut offer = |paths: &[PathBuf]| {
             let candidate = |path: &PathBuf| {
                 let (region, name) = (FoundRegion::here(path.clone()), String::new());
@@ -311,7 +311,7 @@ mod tests {
             found.open_some(paths.iter().map(candidate).collect(), 2);
             (found.open.len(), found.look(&[], None, BTreeSet::new()).len(), found.is_full)
         };
-        // A process may join any of them, so they stay open while there is room.
+        // A process may join any of these regions, so they stay open while there is room.
         assert_eq!(offer(&left), (2, 0, false));
         let inhabited = ["d", "e", "f"].map(|name| region(&places, name));
         let _members = inhabited.each_ref().map(|region| join(region));

@@ -10,12 +10,12 @@ use gpuslice_slices::figures::printable;
 use gpuslice_slices::slot::{Name, Places};
 use std::collections::BTreeMap;
 
-/// The regions of the configuration's slices, and the containers that have them.
+/// The regions of the configuration's slices, and the containers that use them.
 #[derive(Debug, Default)]
 pub(super) struct ConfiguredSlices {
-    /// Regions that are open.
+    /// The open regions.
     readers: BTreeMap<Name, Reader>,
-    /// Containers by the folder of the region that they have.
+    /// The containers that have the folder of a region mounted, by that folder.
     holders: BTreeMap<FileId, Vec<Container>>,
 }
 
@@ -25,7 +25,7 @@ impl ConfiguredSlices {
         self.readers.clear();
     }
 
-    /// Records the containers that have the slices of the configuration.
+    /// Records which containers have slices of the configuration.
     pub(super) fn hold(&mut self, containers: &[Container]) {
         self.holders.clear();
         for container in containers {
@@ -35,12 +35,12 @@ impl ConfiguredSlices {
         }
     }
 
-    /// Returns true if a container has the folder of a region.
+    /// Returns true if a container has the folder of a region mounted.
     pub(super) fn is_held(&self, folder: Option<FileId>) -> bool {
         folder.is_some_and(|folder| self.holders.contains_key(&folder))
     }
 
-    /// Returns a slice at this moment.
+    /// Returns a slice at this moment. The slice also has the GPU of its terms if no process has used the GPU yet.
     pub(super) fn look(
         &mut self,
         slice: &Owned,
@@ -65,7 +65,7 @@ impl ConfiguredSlices {
         if let Err(error) = self.read(slice.name(), places, gpus, look_up, &mut told) {
             told.problem = told.problem.or_else(|| Some(printable(&error.to_string())));
         }
-        // The limits of a slice are known before its first process has come.
+        // The limits of a slice are shown even before its first process.
         if let Some(terms) = slice.terms()
             && !told.devices.iter().any(|device| device.uuid == terms.gpu)
         {
@@ -75,7 +75,7 @@ impl ConfiguredSlices {
         told
     }
 
-    /// Counts the slices that no container has and in which no process lives.
+    /// Counts the slices without a container and without a living process.
     pub(super) fn free<'a>(
         &self,
         slices: impl Iterator<Item = (&'a Owned, &'a SliceSnapshot)>,
@@ -84,7 +84,7 @@ impl ConfiguredSlices {
         slices.filter(|(slice, told)| told.process_count == 0 && !self.is_held(slice.folder(places))).count()
     }
 
-    /// Returns the container that has a slice. Returns none if none or several have it.
+    /// Returns the container that has a slice. Returns none if no container or several have it.
     fn container_of(&self, slice: &Owned, places: &Places) -> Option<&ContainerIdentity> {
         match self.holders.get(&slice.folder(places)?)?.as_slice() {
             [container] => Some(&container.identity),
@@ -92,7 +92,7 @@ impl ConfiguredSlices {
         }
     }
 
-    /// Reads the region into `told`, if a process lives in it.
+    /// Reads the region into `told`, if the region has a living process.
     fn read(
         &mut self,
         name: &Name,
@@ -101,7 +101,7 @@ impl ConfiguredSlices {
         look_up: Option<LookUp<'_>>,
         told: &mut SliceSnapshot,
     ) -> Result<(), RegionError> {
-        // The region belongs to another slice by now, or another file is in its place.
+        // The file that the reader has open is not the slice's region any more: another file may be in its place.
         if self.readers.get(name).is_some_and(|reader| reader.check().is_err()) {
             self.readers.remove(name);
         }

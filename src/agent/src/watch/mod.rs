@@ -1,7 +1,7 @@
 //! Finds the slices of the node, and reads their regions.
 //!
-//! The agent opens a region once, and reads it for each request. It looks for new regions every few seconds. It also
-//! looks when a container has ended, so that it does not show regions that are gone.
+//! The agent opens a region once, and reads it for each request. It looks for new regions every few seconds. It also looks when
+//! a container has ended, so that it does not show the container's regions after its end.
 
 mod found;
 mod made;
@@ -31,11 +31,11 @@ use std::time::{Duration, Instant};
 use tracing::{info, warn};
 use unlimited::UnlimitedProcesses;
 
-/// Time between two scans, for new slices and for slices that differ from the configuration.
+/// Time between two scans. A scan looks for new slices, and for slices that differ from the configuration.
 const SCAN: Duration = Duration::from_secs(5);
-/// Shortest time between two scans, however often containers end and clients ask.
+/// Shortest time between two scans, even if containers end all the time and clients ask for processes.
 const PAUSE: Duration = Duration::from_millis(200);
-/// Age at which the agent looks up the numbers of processes again, if a client asks for them.
+/// Age at which the agent reads the numbers of processes again, if a client asks for processes.
 const NUMBERS: Duration = Duration::from_secs(1);
 
 /// The slices of the node.
@@ -55,13 +55,13 @@ pub(crate) struct Watch {
     scanned: Option<Instant>,
     /// True if all known processes of a container have ended since the last scan.
     has_one_ended: bool,
-    /// History of the last ten minutes.
+    /// The use in the last ten minutes.
     pub(crate) history: History,
 }
 
 impl Watch {
-    /// Makes the slices of a configuration, and looks for others. `cotenants` gets the regions of all slices
-    /// after each search.
+    /// Makes the slices of a configuration, and looks for other slices. After each scan, `cotenants` gets the regions of all
+    /// slices.
     pub(crate) fn begin(config: Config, gpus: Gpus, cotenants: Sender<Vec<RegionPlace>>) -> Self {
         let owned = config.slices.iter().cloned().map(Owned::new).collect();
         let library = Ok(PathBuf::new());
@@ -86,8 +86,8 @@ impl Watch {
         watch
     }
 
-    /// Applies another configuration. Its paths, ports and log apply at the next start. Until then, running containers
-    /// use files at the old paths, and clients are connected to the old ports.
+    /// Applies a new configuration. Its paths, ports and log level apply only at the agent's next start, because running
+    /// containers use files at the old paths, and clients are connected to the old ports.
     pub(crate) fn configure(&mut self, config: Config) {
         self.owned = config.slices.iter().cloned().map(Owned::new).collect();
         self.made.forget();
@@ -100,7 +100,7 @@ impl Watch {
         self.scan();
     }
 
-    /// Installs the library that new containers get.
+    /// Installs the library for new containers.
     fn install(&mut self) {
         let source = match &self.config.library {
             Some(named) => Ok(named.clone()),
@@ -120,7 +120,7 @@ impl Watch {
         if problems.is_empty() { Ok(()) } else { Err(problems.join("\n")) }
     }
 
-    /// Changes the limits of a slice of the configuration. Returns the count of its changes.
+    /// Changes the limits of a slice of the configuration. Returns the number of its changes so far.
     pub(crate) fn change(&mut self, name: &str, change: Change) -> Result<u64, String> {
         let names: Vec<String> = self.owned.iter().map(|slice| slice.name().to_string()).collect();
         let Some(slice) = self.owned.iter_mut().find(|slice| slice.name().as_str() == name) else {
@@ -130,17 +130,17 @@ impl Watch {
             ));
         };
         let generation = slice.change(&self.config.places, &self.gpus.all(), change)?;
-        // The next look writes its specification anew.
+        // The next look makes a scan, which writes the slice's specification.
         self.scanned = None;
         Ok(generation)
     }
 
-    /// Adds a point to the history, and lowers limits that tenants have raised in regions. The caller calls it once an
-    /// interval of the history.
+    /// Adds a point to the history, and lowers limits that tenants have raised in regions. The caller calls this function once
+    /// in each period of the history.
     pub(crate) fn tick(&mut self) {
         let now = self.look(false);
         self.history.take(&now);
-        // The slices of the configuration come first, in its order.
+        // `now.slices` begins with the slices of the configuration, in the same order.
         for (slice, told) in self.owned.iter().zip(&now.slices) {
             if told.process_count == 0 || !slice.is_exceeded_by(told) {
                 continue;
@@ -155,7 +155,10 @@ impl Watch {
         }
     }
 
-    /// Returns everything at this moment. The processes of each slice are in it if `with_processes` is set.
+    /// Returns the slices and GPUs at this moment, with the processes of each slice if `with_processes` is set.
+    ///
+    /// The function scans first if the last scan is too old. If a container has ended and no scan is due yet, the function only
+    /// forgets the container and its regions. So containers that end all the time cause a bounded number of scans.
     pub(crate) fn look(&mut self, with_processes: bool) -> Snapshot {
         self.has_one_ended |= self.containers.iter().any(|container| !container.lives());
         if is_due(self.scanned.map(|at| at.elapsed()), with_processes, self.has_one_ended) {
@@ -185,8 +188,8 @@ impl Watch {
 
     /// Looks for containers and slices, and makes or repairs the slices of the configuration.
     ///
-    /// The containers come first. Only then do the later steps know which regions containers have: they never replace or
-    /// remove such a region. Otherwise processes would go on in the removed file, and the slice would have its limits twice.
+    /// The containers come first. The later steps must know which regions containers have, because they must not replace or
+    /// remove those regions. Otherwise processes would go on in the removed file, and the slice would have its limits twice.
     fn scan(&mut self) {
         self.scanned = Some(Instant::now());
         self.has_one_ended = false;
@@ -217,8 +220,8 @@ impl Watch {
         made.chain(self.found.places()).collect()
     }
 
-    /// Removes the files of slices that the configuration does not have, once no process lives in them. Their
-    /// specifications go at once, so that no new container gets them.
+    /// Removes the files of slices that are not in the configuration, once no process of them lives. Their specifications are
+    /// removed at once, so that no new container gets them.
     fn clear_away(&mut self) {
         let places = &self.config.places;
         let configured: BTreeSet<Name> = self.owned.iter().map(|slice| slice.name().clone()).collect();
@@ -235,7 +238,7 @@ impl Watch {
         });
     }
 
-    /// Opens regions that this agent has not made.
+    /// Finds the slots of pods, and opens the regions that this agent has not made.
     fn find(&mut self) {
         let places = &self.config.places;
         if self.config.cluster.is_some() {
@@ -257,15 +260,15 @@ fn is_due(age: Option<Duration>, with_processes: bool, has_one_ended: bool) -> b
     age >= if with_processes { NUMBERS } else { SCAN } || (age >= PAUSE && has_one_ended)
 }
 
-/// Removes the files of a slice in which no process lives. Returns true if they are gone.
+/// Removes the files of a slice without a living process. Returns true if they are gone.
 fn remove(places: &Places, name: &Name, folder: &Path) -> bool {
     match remove_for_good(&places.region(name), Trust::AnyOwner) {
         Ok(Removal::Gone) => {}
-        // A tenant has put something else there, in which no process can live.
+        // A tenant has put another file there. No process can be a member of it.
         Err(RegionError::NotAFile { .. } | RegionError::Magic { .. } | RegionError::Size { .. }) => {}
         Ok(_) | Err(_) => return false,
     }
-    // The next scan finds the slice by its folder that goes last, and tries again.
+    // The folder by which a scan finds the slice goes last. If the removal fails, the next scan tries again.
     let kept = &places.slot(name);
     remove_folder(folder, &places.regions).is_ok() && remove_folder(kept, &places.slots()).is_ok()
 }
@@ -280,7 +283,7 @@ mod tests {
         assert!(is_due(None, false, false));
         assert!(!is_due(after(4999), false, false) && is_due(after(5000), false, false));
         assert!(!is_due(after(999), true, false) && is_due(after(1000), true, false));
-        // Containers that end all the time cost a bounded number of scans.
+        // Containers that end again and again cause a bounded number of scans.
         assert!(!is_due(after(199), false, true) && is_due(after(200), false, true));
     }
 
@@ -300,7 +303,7 @@ mod tests {
             fs::create_dir_all(places.slot(&name)).unwrap();
             fs::create_dir_all(&folder).unwrap();
             spoil(&places.region(&name));
-            // While a file has the name of the folder for folders that are being removed, the region's folder stays.
+            // A file blocks the name of the queue for removals, so the region's folder stays.
             let obstacle = places.regions.join(".removed");
             fs::write(&obstacle, "").unwrap();
             assert!(!remove(&places, &name, &folder) && places.slot(&name).exists());

@@ -1,4 +1,4 @@
-//! Reads open regions: devices and processes.
+//! Reads the devices and processes of open regions.
 
 use crate::gpus::{Gpu, bare};
 use crate::snapshot::{Device, Process};
@@ -6,11 +6,10 @@ use gpuslice_region::{ProcessView, Reader, RegionError};
 use gpuslice_slices::discovery::Machine;
 use gpuslice_slices::process::{command_here, short_command};
 
-/// Most processes of a slice that the agent lists. A tenant can enter any number of them, and each costs reads of
-/// `/proc`.
+/// Most processes of a slice that the agent lists. A tenant can enter any number of processes, and each costs reads of `/proc`.
 const MOST_PROCESSES: usize = 64;
 
-/// Look-up of processes on the machine.
+/// The sources of facts about processes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LookUp<'a> {
     pub(super) machine: &'a Machine,
@@ -53,7 +52,7 @@ impl LookUp<'_> {
     }
 }
 
-/// Returns the program of a command, without its arguments, which may be secret.
+/// Returns the program of a command without its arguments, because arguments may be secret.
 pub(super) fn program_of(command: &str) -> String {
     let command = short_command(command);
     command.split(' ').next().unwrap_or_default().to_owned()

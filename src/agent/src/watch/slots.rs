@@ -1,4 +1,4 @@
-//! Slots of the kubelet that pods have. They are shown before their first process.
+//! The kubelet's slots that pods have. The agent shows a slot even before its first process.
 
 use crate::gpus::Gpu;
 use crate::snapshot::{Device, KubeletSlots, Pod, SliceSnapshot};
@@ -9,7 +9,7 @@ use gpuslice_slices::figures::printable;
 use gpuslice_slices::slot::{Name, Places};
 use std::collections::BTreeMap;
 
-/// A slot that a container of a pod has, with the container's other slots.
+/// The slots of one container of a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct OwnedSlot {
     owner: Owner,
@@ -22,7 +22,7 @@ struct OwnedSlot {
 pub(super) struct OwnedSlots(BTreeMap<Name, OwnedSlot>);
 
 impl OwnedSlots {
-    /// Reads the owners that the device plugin has written.
+    /// Reads the owners of slots from the files of the device plugin.
     pub(super) fn search(&mut self, places: &Places) {
         let read = |name: Name| {
             let owner = owner_of(places, &name)?;
@@ -37,7 +37,7 @@ impl OwnedSlots {
         self.0.get(name).map(|slot| pod(&slot.owner))
     }
 
-    /// Counts the slots with and without an owner. `of_each`: slots of a GPU.
+    /// Counts the slots with and without an owner. `of_each` is the number of slots of one GPU.
     pub(super) fn count(&self, gpus: &[Gpu], of_each: u32) -> KubeletSlots {
         let owned = self.0.values().map(|slot| slot.owner.slots.len()).fold(0, usize::saturating_add);
         let of_each = usize::try_from(of_each).unwrap_or(usize::MAX);
@@ -45,8 +45,8 @@ impl OwnedSlots {
         KubeletSlots { owned, free: all.saturating_sub(owned) }
     }
 
-    /// Completes the slices that processes have: adds the slots without a process, and the GPUs on which a slot has none. `name`
-    /// returns the name of a slice that is added.
+    /// Completes the list of slices. Adds the slices of pods that have no process yet. Adds to each slice the GPUs that its
+    /// processes have not used yet. `name` returns the name of an added slice.
     pub(super) fn complete(
         &self,
         slices: &mut Vec<SliceSnapshot>,
@@ -79,7 +79,7 @@ impl OwnedSlots {
 }
 
 impl SliceSnapshot {
-    /// Adds the GPUs of `parts` that no process has used yet, with the limits there.
+    /// Adds the GPUs of `parts` that no process has used yet, with the slice's limits on them.
     fn add_missing(&mut self, parts: &[Part]) {
         for part in parts {
             if !self.devices.iter().any(|device| device.uuid == part.uuid) {
@@ -104,7 +104,7 @@ mod tests {
         Part { uuid: uuid.to_owned(), mem_mib: 1024, core }
     }
 
-    /// Makes the files of slots as the device plugin does: one container has one slot, and another one has two.
+    /// Makes the files of slots as the device plugin does. One container has one slot, and another container has two.
     fn slots(places: &Places) -> OwnedSlots {
         let write = |pod: &str, slots: &[&str], parts: Vec<Part>| {
             let owner = Owner {
@@ -140,7 +140,7 @@ mod tests {
         let device = &one.devices[0];
         assert_eq!((device.memory_limit, device.share_permille, device.memory_used), (Some(1 << 30), 300, 0));
         assert_eq!(two.devices.iter().map(|device| device.share_permille).collect::<Vec<_>>(), [1000, 1000]);
-        // A process has joined on one of the two GPUs.
+        // A process uses only one of the two GPUs.
         let mut used = two.clone();
         used.process_count = 1;
         used.devices.remove(0);

@@ -1,4 +1,4 @@
-//! Finds processes that use the node's GPUs without the library, and logs each of those in containers once.
+//! Finds processes that use the node's GPUs without the library. Logs each such process of a container once.
 
 use super::regions::program_of;
 use crate::gpus::Gpu;
@@ -13,7 +13,7 @@ use tracing::warn;
 pub(super) struct UnlimitedProcesses(Vec<UnlimitedProcess>);
 
 impl UnlimitedProcesses {
-    /// Checks the processes that NVML lists, and logs the new ones without the library.
+    /// Checks the processes that NVML lists. Logs those without the library that were not known before.
     pub(super) fn search(&mut self, gpus: &[Gpu], containers: &[Container]) {
         let pids: BTreeSet<u32> =
             gpus.iter().filter_map(|gpu| gpu.users.as_ref()).flatten().copied().collect();
@@ -28,7 +28,7 @@ impl UnlimitedProcesses {
     }
 }
 
-/// Logs a process of a container. Programs of the host are not logged: their user runs them without limits on purpose.
+/// Logs a process of a container. Programs of the host are not logged, because their user runs them without limits on purpose.
 fn tell(process: &UnlimitedProcess) {
     let Some(container) = &process.container else { return };
     let program = command_here(process.pid).map(|command| program_of(&command)).unwrap_or_default();

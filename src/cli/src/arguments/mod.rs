@@ -129,7 +129,7 @@ pub(crate) struct Run {
     #[arg(long)]
     pub(crate) allow_unlimited: bool,
     /// The program and its arguments
-    // Not `allow_hyphen_values`: it would take a mistyped option for the program.
+    // `allow_hyphen_values` is not set, because clap would take a mistyped option for the program.
     #[arg(value_name = "CMD", required = true, trailing_var_arg = true)]
     #[arg(value_hint = clap::ValueHint::CommandWithArguments)]
     pub(crate) command: Vec<OsString>,

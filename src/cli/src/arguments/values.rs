@@ -15,12 +15,12 @@ pub(super) fn whole(range: RangeInclusive<u64>) -> impl Fn(&str) -> Result<u64, 
     }
 }
 
-/// Returns a value that the shell can offer, with its meaning.
+/// Returns a value with its meaning. Shells show both in their completions.
 fn explained((value, meaning): (&'static str, &'static str)) -> PossibleValue {
     PossibleValue::new(value).help(meaning)
 }
 
-/// Returns a parser of policies that lists them, so that shells can offer them.
+/// Returns a parser of policies. It lists them, so that shells can offer them.
 pub(super) fn policies() -> impl TypedValueParser<Value = CorePolicy> {
     let policies = [
         ("fixed", "the share is a cap"),
@@ -30,7 +30,7 @@ pub(super) fn policies() -> impl TypedValueParser<Value = CorePolicy> {
     PossibleValuesParser::new(policies.map(explained)).try_map(|text| text.parse::<CorePolicy>())
 }
 
-/// Returns a parser of priorities that lists them, so that shells can offer them.
+/// Returns a parser of priorities. It lists them, so that shells can offer them.
 pub(super) fn priorities() -> impl TypedValueParser<Value = Priority> {
     let priorities = [
         ("high", "before all others, which also queue less while it has work"),
@@ -40,7 +40,7 @@ pub(super) fn priorities() -> impl TypedValueParser<Value = Priority> {
     PossibleValuesParser::new(priorities.map(explained)).try_map(|text| text.parse::<Priority>())
 }
 
-/// A quota as `GPU_MEM_LIMIT` takes it.
+/// A quota in the form of `GPU_MEM_LIMIT`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Memory {
     /// The text as the user typed it.
@@ -59,8 +59,8 @@ impl FromStr for Memory {
     }
 }
 
-/// Parses a quota for a slice that runs. `set` without `--mem` keeps the old quota, so its message for a quota of nothing differs
-/// from that of `run`. The message of `set` names 100%; that of `run` says to omit the option.
+/// Parses a quota for a running slice. `set` without `--mem` keeps the old quota, so its message for an empty quota differs from
+/// that of `run`. `set` proposes 100%, and `run` proposes to leave out the option.
 pub(super) fn quota_to_set(text: &str) -> Result<Memory, String> {
     text.parse().map_err(|error: ValueError| match (&error.part, &error.fault) {
         (part, Fault::ZeroSize) => {
@@ -73,7 +73,7 @@ pub(super) fn quota_to_set(text: &str) -> Result<Memory, String> {
     })
 }
 
-/// A share of GPU time as `GPU_CORE_PERCENT` takes it.
+/// A share of GPU time in the form of `GPU_CORE_PERCENT`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Cores {
     /// The text as the user typed it.
@@ -90,7 +90,7 @@ impl FromStr for Cores {
     }
 }
 
-/// A burst as `GPU_CORE_BURST` takes it.
+/// A burst in the form of `GPU_CORE_BURST`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Burst {
     /// The text as the user typed it.
@@ -122,8 +122,8 @@ impl FromStr for Interval {
     }
 }
 
-/// Parses the interval of `--watch`. The message for a bad value names the order, since people may put the slice behind
-/// `--watch`.
+/// Parses the interval of `--watch`. The message for a bad value names the order of arguments, because people may
+/// write the slice after `--watch`.
 pub(super) fn watching(text: &str) -> Result<Interval, String> {
     text.parse().map_err(|error| format!("{error}; name the slice before --watch"))
 }
@@ -147,7 +147,7 @@ fn seconds(text: &str) -> Option<Duration> {
     text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
 }
 
-/// Tells whether `span` is long enough to measure something, and short enough to wait for.
+/// Tells whether `span` is long enough to measure the use, and short enough to wait for.
 fn is_a_look(span: &Duration) -> bool {
     (Duration::from_millis(100)..=Duration::from_secs(60)).contains(span)
 }
@@ -155,7 +155,7 @@ fn is_a_look(span: &Duration) -> bool {
 /// Longest name of a slice, in characters.
 const NAME_LENGTH: usize = 64;
 
-/// A name that can stand in a file's name and on a command line.
+/// A name that is valid as a part of a file's name, and on a command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SliceName(pub(crate) String);
 

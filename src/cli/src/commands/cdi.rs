@@ -1,4 +1,4 @@
-//! `gpuslice cdi`: makes a slice that containers are given as a device.
+//! `gpuslice cdi`: makes a slice that containers get as a device.
 
 use crate::arguments::Cdi;
 use crate::output::ending::Ending;
@@ -8,7 +8,7 @@ use gpuslice_slices::cdi::{KIND, Spec};
 use gpuslice_slices::installed;
 use gpuslice_slices::slot::{self, Places};
 
-/// Makes a slice that containers are given as a device: `gpuslice cdi`.
+/// Makes a slice that containers get as a device: `gpuslice cdi`.
 pub(crate) fn cdi(wish: &Cdi) -> Result<Ending, Failure> {
     let mut places = Places::usual(&wish.root);
     if let Some(folder) = &wish.dir {
@@ -38,8 +38,8 @@ pub(crate) fn cdi(wish: &Cdi) -> Result<Ending, Failure> {
     let _lock = places.lock(name)?;
     let before = places.settings(name)?;
     let settings = slot::changed(&before, TypedLimits::from(wish).settings());
-    // This command cannot know whether a container has the region. So it reports a file that is no region in the
-    // region's place, and leaves it.
+    // This command cannot know whether a container has the region. So if a file that is no region has the region's place, the
+    // command reports the file, and leaves it.
     places.make(name, &settings, true)?;
     places.announce(name, places.device(name, &settings, &library))?;
     wish.mem.iter().for_each(failure::remark);

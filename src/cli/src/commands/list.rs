@@ -1,4 +1,4 @@
-//! `gpuslice list`: one table of slices, a row for each GPU of each.
+//! `gpuslice list`: a table of slices. It has a row for each GPU of each slice.
 
 use crate::arguments::List;
 use crate::commands::status::STATUS_VERSION;
@@ -77,7 +77,7 @@ pub(crate) fn list(wish: &List) -> Result<Ending, Failure> {
             Listing { version: STATUS_VERSION, slices: slices.iter().map(Listed::of).collect(), gpus };
         failure::print_json(&listing)?;
     } else {
-        // A program that reads the JSON can tell unused slices apart. A person sees them only on request.
+        // A program that reads the JSON can leave out unused slices itself. A person sees them only on request.
         let shows = |slice: &&Slice| wish.all || !wish.slices.is_empty() || !slice.is_unused();
         failure::print(&table(&slices.iter().filter(shows).collect::<Vec<_>>()))?;
     }
@@ -115,8 +115,8 @@ impl<'a> Listed<'a> {
     }
 }
 
-/// Columns of the table. Those of [`NUMBERS`] are aligned to the right. [`CONTAINER`] is left out if no slice is in a
-/// container.
+/// Columns of the table. The columns in [`NUMBERS`] are aligned to the right. The column [`CONTAINER`] is left out
+/// if no slice is in a container.
 const TABLE_COLUMNS: [&str; 12] =
     ["NAME", "GPU", "UUID", "USED", "LIMIT", "TIME", "SHARE", "PROCS", "USER", "AGE", "CONTAINER", "PRODUCT"];
 const NUMBERS: [usize; 5] = [3, 4, 5, 6, 7];
@@ -155,7 +155,7 @@ fn table(slices: &[&Slice]) -> String {
     figures::table(&rows, &NUMBERS)
 }
 
-/// Returns the memory, its limit, the used part of the last second, and the share.
+/// Returns the used memory, its limit, the use of time in the last second, and the share.
 fn used(device: &Device) -> [String; 4] {
     let [lately, _, _] = &device.time.lately;
     let time = device.time.used(lately);

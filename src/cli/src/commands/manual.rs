@@ -1,4 +1,4 @@
-//! Completion scripts and manual pages, made from the declarations of `arguments`.
+//! Makes completion scripts and manual pages from the declarations in `arguments`.
 
 use crate::arguments::Arguments;
 use crate::output::ending::Ending;
@@ -11,10 +11,10 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::Path;
 
-/// First line of the examples in the help of a command.
+/// First line of the examples in a command's help.
 const EXAMPLES_HEADING: &str = "Examples:\n";
 
-/// Returns the commands that people type: all but the hidden ones.
+/// Returns the commands that people type. Hidden commands are left out.
 fn typed() -> clap::Command {
     let all = Arguments::command();
     let typed: Vec<_> = all.get_subcommands().filter(|command| !command.is_hide_set()).cloned().collect();
@@ -24,8 +24,8 @@ fn typed() -> clap::Command {
     shown.about(about).after_help(examples).args(all.get_arguments().cloned()).subcommands(typed)
 }
 
-/// Prints a completion script: `gpuslice completions`. clap makes the script. The names of slices are added, because
-/// clap cannot know them.
+/// Prints a completion script: `gpuslice completions`. clap makes the script, and this function adds the names of
+/// slices, which clap cannot know.
 pub(crate) fn complete(shell: Shell) -> Result<Ending, Failure> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut typed(), "gpuslice", &mut script);
@@ -39,7 +39,7 @@ pub(crate) fn complete(shell: Shell) -> Result<Ending, Failure> {
     Ok(Ending::Code(0))
 }
 
-/// Returns the names of the commands that take a slice, aliases included.
+/// Returns the names of the commands that take a slice, with their aliases.
 fn with_slices() -> Vec<String> {
     let takes = |command: &&clap::Command| {
         command.get_positionals().any(|argument| matches!(argument.get_id().as_str(), "slice" | "slices"))
@@ -51,7 +51,7 @@ fn with_slices() -> Vec<String> {
     typed().get_subcommands().filter(takes).flat_map(names).collect()
 }
 
-/// Returns the options of all commands that take a value.
+/// Returns the options, of all commands, that take a value.
 fn with_values() -> Vec<String> {
     let all = typed();
     let options = all.get_subcommands().flat_map(clap::Command::get_opts);
@@ -60,7 +60,7 @@ fn with_values() -> Vec<String> {
     names.into_iter().collect()
 }
 
-/// Adds a function that calls clap's function, and then adds the names of slices where one may stand.
+/// Adds a function that calls clap's function, and then adds the names of slices where a slice may be typed.
 fn in_bash(script: &str) -> String {
     let script = script.replace("_gpuslice() {", "_gpuslice_words() {");
     let own = r#"
@@ -138,7 +138,7 @@ fn write_all(command: &clap::Command, folder: &Path) -> io::Result<()> {
     command.get_subcommands().try_for_each(|below| write_all(below, folder))
 }
 
-/// Returns the page of a command. Examples have a section of their own, in which lines stay lines.
+/// Returns the page of a command. The examples have a section of their own, which keeps their line breaks.
 fn page(command: &clap::Command) -> io::Result<Vec<u8>> {
     let (man, mut page) = (Man::new(command.clone()), Vec::new());
     man.render_title(&mut page)?;
@@ -193,7 +193,7 @@ fn synopsis(command: &clap::Command) -> String {
     words.join(" ")
 }
 
-/// Returns the options without a value.
+/// Returns the options that take no value.
 fn flags(command: &clap::Command) -> impl Iterator<Item = &clap::Arg> {
     command.get_arguments().filter(|option| !option.is_positional() && !option.get_action().takes_values())
 }
@@ -203,7 +203,7 @@ fn escaped(text: &str) -> String {
     text.replace('\\', "\\e").replace('-', "\\-")
 }
 
-/// Escapes paragraphs for `man`, so that no line in them is a request.
+/// Escapes paragraphs for `man`, so that `man` takes no line for a request.
 fn roff(paragraphs: &[&str], between: &str) -> String {
     let line = |line: &str| format!("\\&{}", escaped(line));
     let paragraph = |text: &&str| text.lines().map(line).collect::<Vec<_>>().join("\n");

@@ -1,4 +1,4 @@
-//! `gpuslice remove`: deletes the regions of slices in which no process lives.
+//! `gpuslice remove`: deletes the regions of slices without a living process.
 
 use crate::arguments::Remove;
 use crate::output::ending::Ending;
@@ -10,10 +10,10 @@ use gpuslice_slices::figures;
 use std::ffi::OsString;
 use std::fs;
 
-/// Most process numbers that a refusal names.
+/// Most process numbers in one refusal.
 const MOST_PIDS_TOLD: usize = 10;
 
-/// Removes slices in which no process lives: `gpuslice remove`.
+/// Removes slices without a living process: `gpuslice remove`.
 pub(crate) fn remove(wish: &Remove) -> Result<Ending, Failure> {
     if !wish.all_unused {
         let survey = Survey::now()?;
@@ -23,7 +23,7 @@ pub(crate) fn remove(wish: &Remove) -> Result<Ending, Failure> {
         };
         return report_each(wish.slices.iter().map(of));
     }
-    // Every unused slice that `gpuslice list --all` shows, except for those that containers need.
+    // These are the unused slices that `gpuslice list --all` shows, except for those that containers need.
     let (survey, mut unused) = slices::look_at_all()?;
     unused.retain(|open| open.reader.process_count().is_ok_and(|count| count == 0));
     unused.retain(|open| bounds::kept(&open.region).is_none());
@@ -34,7 +34,7 @@ pub(crate) fn remove(wish: &Remove) -> Result<Ending, Failure> {
     report_each(unused.iter().map(remove))
 }
 
-/// Prints the outcome of each removal. A removal that fails does not keep the command from the next one.
+/// Prints the outcome of each removal. If one fails, the command still does the next ones.
 fn report_each(removals: impl Iterator<Item = Result<String, Failure>>) -> Result<Ending, Failure> {
     let mut code = 0;
     for removal in removals {
@@ -50,8 +50,8 @@ fn report_each(removals: impl Iterator<Item = Result<String, Failure>>) -> Resul
     Ok(Ending::Code(code))
 }
 
-/// Removes the region of a slice, and returns the line that says so. Fails while a process lives in the slice, and for
-/// a slice of this host that containers are given. Unless `force` is set, it also fails while the slice owes GPU time.
+/// Removes the region of a slice, and returns a line of text about it. Fails while a process lives in the slice, and for a slice
+/// of this host that containers use. Without `force`, it also fails while the slice owes GPU time.
 pub(crate) fn take_away(
     survey: &Survey,
     region: &FoundRegion,
@@ -65,7 +65,7 @@ pub(crate) fn take_away(
     if let Some(refusal) = bounds::kept(region) {
         return Err(refusal);
     }
-    // Only names the processes: the removal reports a region that cannot be read.
+    // The reader is only for the names of the processes. The removal itself reports a region that cannot be read.
     let reader = Reader::open(path, trust).ok().flatten();
     let remove = if force { remove_for_good } else { remove_if_unused };
     match remove(path, trust).map_err(|error| survey::failed(region, &error))? {
@@ -79,7 +79,7 @@ pub(crate) fn take_away(
     }
 }
 
-/// Returns the refusal, which names the processes that keep a slice.
+/// Returns the refusal to remove a slice. It names the living processes of the slice.
 fn in_use(name: &str, machine: &Machine, reader: Option<&Reader>, living: usize) -> Failure {
     let processes = reader.and_then(|reader| reader.processes().ok()).unwrap_or_default();
     let numbers = processes.iter().filter_map(|process| machine.number_of(process));

@@ -1,8 +1,8 @@
 //! `gpuslice run`: starts a program in a slice.
 //!
-//! `run` stays beside the program: it passes signals on, and stops and ends as the program does. It removes the region
-//! that the program's library made, once no process uses it. The program is in the same process group and job, so that
-//! a terminal and a shell treat the two as one.
+//! `run` stays beside the program: it passes signals on to it, and stops and ends as the program does. The program's library
+//! makes the region. `run` removes it once no process uses it. Both are in the same process group and job, so that a terminal
+//! and a shell treat them as one.
 
 use crate::arguments::Run;
 use crate::commands::doctor;
@@ -24,11 +24,11 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf, absolute};
 use std::process::{Child, Command, ExitStatus};
 
-/// Exit code of a failure of `run` itself, as `env` and `timeout` have it.
+/// Exit code if `run` itself fails. `env` and `timeout` use the same code.
 const OWN_FAILURE: u8 = 125;
-/// Exit code for a program that exists and cannot be executed.
+/// Exit code if the program exists and cannot be executed.
 const NOT_EXECUTABLE: u8 = 126;
-/// Exit code for a program that does not exist.
+/// Exit code if the program does not exist.
 const NOT_FOUND: u8 = 127;
 
 /// Runs a program in a slice: `gpuslice run`.
@@ -60,20 +60,20 @@ fn start(wish: &Run) -> Result<Ending, Failure> {
     }
     let mut command = prepare(wish, &library, &region)?;
     slices::sweep();
-    // `run` does not remove a region that was already at the path of --region, nor the operator's.
+    // `run` does not remove a region that was already at the path of --region, nor the region of the operator.
     let is_ours = operators.is_none() && (wish.region.is_none() || region.symlink_metadata().is_err());
     let signals = Signals::keep(system::signals().chain([system::SIGCHLD]));
     let child = signals.spawn(&mut command).map_err(|error| not_started(&command, &error))?;
     let status = Supervision { child: &child, signals: &signals, is_stopped: false }.keep();
     if is_ours {
-        // No command starts a slice without a name again.
+        // No other command can start this slice again, because it has no name.
         let is_used_once = wish.name.is_none() && wish.region.is_none();
         tidy(&region, if is_used_once { remove_for_good } else { remove_if_unused });
     }
     Ok(ending(status))
 }
 
-/// Returns the region of the slice that the user asks for. The library takes `operators` whatever the user asks for.
+/// Returns the region of the slice for which the user asks. If `operators` has a region, the library uses that one in any case.
 fn region_of(wish: &Run, operators: Option<&Path>) -> Result<PathBuf, Failure> {
     let asked = match (&wish.region, &wish.name) {
         (Some(path), _) => in_a_folder(path)?,
@@ -92,13 +92,13 @@ fn region_of(wish: &Run, operators: Option<&Path>) -> Result<PathBuf, Failure> {
     }
 }
 
-/// Returns the region of the slice in which this command was started.
+/// Returns the region of the slice in which this command itself was started.
 fn outer_region() -> Option<PathBuf> {
     std::env::var_os("GPUSLICE_REGION").map(PathBuf::from).filter(|outer| outer.exists())
 }
 
-/// Makes the path of a region absolute. Fails if its folder does not exist, or if the library would not read the path
-/// as it is written.
+/// Makes the path of a region absolute. Fails if its folder does not exist, or if the library would not
+/// read the path as it is written.
 fn in_a_folder(path: &Path) -> Result<PathBuf, Failure> {
     let path = absolute(path).map_err(|error| Failure::new(format!("{}: {error}", path.display())))?;
     if path.to_str().is_none_or(|text| text.trim_ascii() != text) {
@@ -113,7 +113,7 @@ fn in_a_folder(path: &Path) -> Result<PathBuf, Failure> {
     }
 }
 
-/// Returns the program's command, with the variables that make it a member of the slice.
+/// Returns the program's command, with the variables that make the program a member of the slice.
 fn prepare(wish: &Run, library: &Path, region: &Path) -> Result<Command, Failure> {
     let [program, arguments @ ..] = wish.command.as_slice() else {
         return Err(Failure::new("no program is named; write it behind --"));
@@ -139,14 +139,14 @@ fn prepare(wish: &Run, library: &Path, region: &Path) -> Result<Command, Failure
         command.env("GPU_PRIORITY", priority.setting());
     }
     if !limits_share(&command) {
-        // The program joins the slice even without a limit, because one can be set later.
+        // The program joins the slice even without a limit, because a user can set a limit later.
         command.env("GPU_CORE_PERCENT", "100");
     }
     Ok(command)
 }
 
-/// Tells whether the environment of a program limits its share of GPU time, under any name of the setting. A value that cannot be
-/// read counts: the library reports it.
+/// Tells whether the environment of a program limits its share of GPU time, under any name of the setting. An unreadable value
+/// counts too, because the library reports it.
 fn limits_share(command: &Command) -> bool {
     let variable = |name: &str| {
         let own = command.get_envs().find(|(own, _)| *own == name);
@@ -178,7 +178,7 @@ fn not_started(command: &Command, error: &io::Error) -> Failure {
     }
 }
 
-/// The wait beside the program until it ends.
+/// State of the wait for the program's end.
 struct Supervision<'a> {
     child: &'a Child,
     signals: &'a Signals,
@@ -186,7 +186,10 @@ struct Supervision<'a> {
 }
 
 impl Supervision<'_> {
-    /// Passes signals on until the program ends.
+    /// Passes signals on to the program until it ends.
+    ///
+    /// The command sleeps until a signal arrives, and SIGCHLD is one. So it first handles all changes of its children, and then
+    /// waits. If the program was stopped, the command stops itself. If the program has ended, the wait is over.
     fn keep(mut self) -> ExitStatus {
         loop {
             while let Some((child, change)) = system::changed() {
@@ -206,35 +209,34 @@ impl Supervision<'_> {
         }
     }
 
-    /// Stops this process after the program was stopped, for the shell that looks at this process alone.
+    /// Stops this process after the program was stopped. A shell watches only this process.
     fn stop(&mut self) {
         self.is_stopped = true;
         system::stop();
     }
 
-    /// Returns true if the program must get the signal from this process.
+    /// Returns true if this process must pass the signal on to the program.
     fn is_meant_for_it(&self, arrived: Arrived) -> bool {
         match arrived.number {
             system::SIGCHLD => false,
-            // The sender of SIGCONT sends it to the whole job. A program that already runs does not need it.
+            // The sender of SIGCONT sends it to the whole job. A program that is already running does not need it.
             system::SIGCONT => self.is_stopped,
-            // If a terminal is gone, the kernel tells only the leader of its session.
+            // If a terminal is gone, the kernel sends SIGHUP only to the leader of the session.
             system::SIGHUP if arrived.by_kernel && system::leads_session() => true,
-            // The kernel has sent a terminal's signal to the whole job. Only a program that left the job has not got
-            // it.
+            // The kernel has sent the terminal's signal to the whole job. Only a program that has left the job did not get it.
             number if arrived.by_kernel && system::is_of_terminals(number) => {
                 !system::is_of_our_group(self.child)
             }
-            // A signal that the program or this process sent to the whole group has reached the program.
+            // The program or this process has sent this signal to the whole group, so it has already reached the program.
             _ => arrived.sender != Some(self.child.id()) && arrived.sender != Some(std::process::id()),
         }
     }
 }
 
-/// Removes the region, or says why it stays.
+/// Removes the region, or prints the reason why it stays.
 fn tidy(region: &Path, remove: fn(&Path, Trust) -> Result<Removal, RegionError>) {
     match remove(region, Trust::AnyOwner) {
-        // The passing of time pays the debt. The next `list`, `status` or `run` removes the region then.
+        // The debt shrinks with time. A later `list`, `status` or `run` removes the region.
         Ok(Removal::Gone | Removal::Owing(_)) => {}
         Ok(Removal::InUse(living)) => {
             let who =

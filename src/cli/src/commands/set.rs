@@ -1,4 +1,4 @@
-//! Changes the limits of a running slice: `gpuslice set`.
+//! `gpuslice set`: changes the limits of a running slice.
 
 use crate::arguments::Set;
 use crate::output::ending::Ending;
@@ -15,12 +15,12 @@ use gpuslice_slices::discovery::FoundRegion;
 use gpuslice_slices::figures;
 use gpuslice_slices::slot::Name;
 
-/// Report about a change of limits.
+/// Report of a change of limits.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct ChangeReport {
-    /// Remarks about the values that the user asked for.
+    /// Remarks about the values that the user typed.
     pub(crate) warnings: Vec<String>,
-    /// One line for each difference from before.
+    /// One line of text for each changed limit.
     pub(crate) changes: Vec<String>,
 }
 
@@ -34,7 +34,10 @@ pub(crate) fn set(wish: &Set) -> Result<Ending, Failure> {
     Ok(Ending::Code(0))
 }
 
-/// Changes the limits of the slice with this region, unless one of the values in `wish` is wrong.
+/// Changes the limits of the slice with this region, unless a value in `wish` is wrong.
+///
+/// If gpuslice-agent has made the slice, the agent changes the limits. Otherwise the operator's file bounds them. The slice's
+/// processes set back limits above the file, so the file is written before the region.
 pub(crate) fn apply(region: &FoundRegion, monitor: &Monitor, wish: &Set) -> Result<ChangeReport, Failure> {
     let failed = |error: RegionError| survey::failed(region, &error);
     monitor.reap().map_err(failed)?;
@@ -80,8 +83,8 @@ pub(crate) fn apply(region: &FoundRegion, monitor: &Monitor, wish: &Set) -> Resu
     Ok(told)
 }
 
-/// Lets gpuslice-agent change one of its slices: then the limits also hold after a restart, and may be raised. Returns none if
-/// the agent cannot change it: it does not run, this user may not ask it, or its protocol has no words for the wish.
+/// Asks gpuslice-agent to change one of its slices. Then the limits also hold after a restart, and may be raised. Returns none if
+/// the agent cannot change it: the agent does not run, this user may not ask it, or its protocol cannot express the wish.
 fn by_agent(
     slice: &Name,
     monitor: &Monitor,
@@ -89,7 +92,7 @@ fn by_agent(
     config: &Config,
     devices: &[DeviceView],
 ) -> Result<Option<ChangeReport>, Failure> {
-    // A slice of the agent has limits on one GPU.
+    // A slice of the agent has limits on only one GPU.
     let [device] = devices else { return Ok(None) };
     let asked = WantedLimits::of(wish, device, config);
     let WantedLimits { memory, burst: None, policy: None, weight: None, priority: None, .. } = asked else {
@@ -107,7 +110,7 @@ fn by_agent(
     }
 }
 
-/// Returns the typed values as a configuration.
+/// Converts the typed values to a configuration.
 fn config_of(wish: &Set) -> Config {
     let mut config = Config::default();
     if let Some(memory) = &wish.mem {
@@ -119,7 +122,7 @@ fn config_of(wish: &Set) -> Config {
     config
 }
 
-/// Checks that each list names devices of the slice, and that each name fits one device only.
+/// Checks that each list names devices of the slice, and that each name fits only one device.
 fn check(wish: &Set, config: &Config, devices: &[DeviceView]) -> Result<(), Failure> {
     let uuids: Vec<[u8; 16]> = devices.iter().map(|device| device.uuid.0).collect();
     let typed = [wish.mem.as_ref().map(|memory| &memory.text), wish.cores.as_ref().map(|cores| &cores.text)];
@@ -145,13 +148,12 @@ fn check(wish: &Set, config: &Config, devices: &[DeviceView]) -> Result<(), Fail
     Ok(())
 }
 
-/// Returns the refusal of limits above those of the operator's file. Each process of the slice would set such
-/// limits back.
+/// Returns the refusal of limits above those of the operator's file. The processes of the slice would set such limits back.
 fn above_bounds(wish: &Set, config: &Config, devices: &[DeviceView], bounds: &Bounds) -> Option<Failure> {
     let ceilings = bounds.ceilings()?;
     devices.iter().find_map(|device| {
         let ceiling = ceilings.of(identity(device));
-        // Limits that a tenant has raised are no part of the wish.
+        // A limit that a tenant has raised itself does not count as a part of the wish.
         let wanted = WantedLimits::of(wish, device, config).on(device.limits.within(&ceiling));
         if wanted.within(&ceiling) == wanted {
             return None;
@@ -178,7 +180,7 @@ fn warnings(device: &DeviceView, config: &Config) -> Vec<String> {
     said.map(|warning| warning.strip_prefix("gpuslice: ").map(str::to_owned).unwrap_or(warning)).collect()
 }
 
-/// Values that the user asks for on one device. `None` keeps the value that holds.
+/// The values that the user typed for one device. `None` keeps the present value.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct WantedLimits {
     memory: Option<u64>,
@@ -216,7 +218,7 @@ impl WantedLimits {
     }
 }
 
-/// Returns the remarks about values that were written and have no effect now on any device.
+/// Returns remarks about typed values that have no effect on any device at present.
 fn without_effect(wish: &Set, changes: &[LimitsChange]) -> impl Iterator<Item = &'static str> {
     let never = |has_effect: fn(&Limits) -> bool| !changes.iter().any(|change| has_effect(&change.after));
     let is_divided = |limits: &Limits| limits.sharing.policy != CorePolicy::Fixed;

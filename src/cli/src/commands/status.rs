@@ -23,8 +23,7 @@ const WIDTH: usize = 80;
 /// Output of `--json`. `docs/reference/status-json.md` describes it.
 #[derive(Debug, Serialize)]
 struct StatusReport {
-    /// Version of the document. A new field keeps the version. A field that goes or changes its meaning
-    /// counts it up.
+    /// Version of the document. A new field keeps the version. A removed field, or one with another meaning, increases it.
     version: u32,
     slices: Vec<Slice>,
     gpus: Vec<Gpu>,
@@ -33,7 +32,7 @@ struct StatusReport {
 /// Version of the printed document.
 pub(crate) const STATUS_VERSION: u32 = 2;
 
-/// Sent to a terminal before the next report: moves the cursor home and erases the screen.
+/// Escape sequence that is sent to a terminal before the next report. It moves the cursor home and erases the screen.
 const CLEAR_SCREEN: &str = "\x1b[H\x1b[2J";
 
 /// Prints the use of slices: `gpuslice status`.
@@ -50,7 +49,7 @@ pub(crate) fn status(wish: &Status) -> Result<Ending, Failure> {
     }
 }
 
-/// Prints one report, with `before` in front of it.
+/// Prints one report, after the text `before`.
 fn show(wish: &Status, nvml: &mut NvmlRetry, before: &str) -> Result<Ending, Failure> {
     let (survey, open) = match &wish.slice {
         Some(slice) => {
@@ -135,7 +134,7 @@ fn processes(device: &Device) -> String {
     if device.processes.is_empty() { String::new() } else { figures::table(&rows, numbers) }
 }
 
-/// Returns lines of parts behind a word. Each line takes as many parts as fit, at least one.
+/// Returns the lines of parts after a word. Each line takes as many parts as fit, but at least one.
 fn block(name: &str, lines: &[Vec<String>]) -> String {
     let mut text = String::new();
     for parts in lines {
@@ -215,7 +214,7 @@ fn describe_contexts(device: &Device) -> Option<Vec<String>> {
     }
 }
 
-/// Returns the lines about the device's time that the slice may use and uses.
+/// Returns the lines about the device's time: the part that the slice may use, and the part that it uses.
 fn describe_time(time: &Time) -> Vec<Vec<String>> {
     let share = match time.share_permille {
         1000 => "no limit".to_owned(),

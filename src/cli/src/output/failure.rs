@@ -8,10 +8,10 @@ use gpuslice_slices::slot::Problem;
 use serde::Serialize;
 use std::io::{self, IsTerminal as _, Write as _};
 
-/// Reason for which a command failed.
+/// Reason why a command failed.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// A message for standard error, which names the remedy, and the exit code.
+    /// A message for standard error, and the exit code. The message names the remedy.
     Message {
         /// One line, without the program's name.
         text: String,
@@ -62,7 +62,7 @@ impl From<Problem> for Failure {
     }
 }
 
-/// Takes the text of a library's failure as it is.
+/// Uses the text of a library's failure without a change.
 impl From<String> for Failure {
     fn from(text: String) -> Self {
         Self::new(text)
@@ -79,18 +79,18 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
     }
 }
 
-/// Writes a document for programs to standard output.
+/// Writes a JSON document to standard output.
 pub(crate) fn print_json(document: &impl Serialize) -> Result<(), Failure> {
     let text = serde_json::to_string_pretty(document);
     print(&format!("{}\n", text.map_err(|error| Failure::new(error.to_string()))?))
 }
 
-/// Prints a line on standard error that ends nothing.
+/// Prints a line on standard error. The command goes on.
 pub(crate) fn note(text: &str) {
     complain(&format!("gpuslice: {}\n", printable(text)));
 }
 
-/// Tells a person at a terminal the meaning of a quota in powers of 1000.
+/// If standard error is a terminal, explains a quota that is written in powers of 1000.
 pub(crate) fn remark(memory: &Memory) {
     let meaning = in_powers_of_1000(&memory.text).filter(|_| io::stderr().is_terminal());
     if let Some(meaning) = meaning {
@@ -98,7 +98,7 @@ pub(crate) fn remark(memory: &Memory) {
     }
 }
 
-/// Writes a text to standard error as it is. If the write fails, only the exit code tells of the failure.
+/// Writes a text to standard error without a change. If the write fails, only the exit code tells of the failure.
 pub(crate) fn complain(text: &str) {
     let _nobody_listens = io::stderr().write_all(text.as_bytes());
 }

@@ -1,4 +1,4 @@
-//! Output of all commands: messages, progress, and how a command ends.
+//! Output of all commands: messages, progress, and the exit status.
 
 pub(crate) mod ending;
 pub(crate) mod failure;

@@ -1,20 +1,20 @@
-//! Progress line of a command that takes its time.
+//! Progress line of a command that takes some time.
 //!
-//! The line is on standard error, is written over, and appears only on a terminal.
+//! The line is on standard error, and only if that is a terminal. Each text replaces the one before.
 
 use std::io::{self, IsTerminal as _, Write as _};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Longest wait without a progress line.
+/// Longest wait that shows no progress line.
 pub(crate) const SHORT: Duration = Duration::from_secs(1);
 /// Time between two updates of the line.
 const UPDATE_PERIOD: Duration = Duration::from_secs(1);
 
-/// The line. Dropping it erases the line.
+/// The progress line. Dropping this value erases the line.
 #[derive(Debug, Default)]
 pub(crate) struct ProgressLine {
-    /// The text that stands on the terminal.
+    /// The text that is on the terminal at present.
     shown: Option<String>,
 }
 
@@ -38,7 +38,7 @@ impl Drop for ProgressLine {
     }
 }
 
-/// Waits for the time `long`, and shows `what` with the time that is left.
+/// Waits for the time `long`. Shows `what` with the remaining time.
 pub(crate) fn wait(what: &str, long: Duration) {
     if long <= SHORT {
         return thread::sleep(long);

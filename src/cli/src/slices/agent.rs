@@ -1,4 +1,4 @@
-//! Requests to the gpuslice-agent of this host, by its control socket.
+//! Sends requests to the gpuslice-agent of this host by its control socket.
 
 use gpuslice_policy::units::{Permille, Setting as _};
 use gpuslice_slices::slot::Name;
@@ -15,7 +15,7 @@ const LONGEST_ANSWER: Duration = Duration::from_secs(10);
 const MOST_BYTES: u64 = 16 << 10;
 const MIB: u64 = 1 << 20;
 
-/// New limits of a slice of the agent. None keeps a limit.
+/// New limits for a slice of the agent. None keeps the present limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct AgentChange {
     mebibytes: Option<u64>,
@@ -27,28 +27,28 @@ pub(crate) struct AgentChange {
 pub(crate) enum AgentAnswer {
     /// The slice has the new limits.
     Done,
-    /// The agent refuses them, or could not write all of them; its reason.
+    /// The agent refuses the limits, or could not write all of them. The text is the agent's reason.
     Refused(String),
-    /// This user cannot reach an agent.
+    /// This user cannot connect to an agent.
     Unreachable,
 }
 
 impl AgentChange {
-    /// Makes a change. None if the protocol cannot express it: it counts memory in whole mebibytes.
+    /// Makes a change. Returns none if the protocol cannot express it, because it counts memory in whole mebibytes.
     pub(crate) fn new(memory: Option<u64>, share: Option<Permille>) -> Option<Self> {
         let is_whole = memory.is_none_or(|bytes| bytes.is_multiple_of(MIB));
         let mebibytes = memory.map(|bytes| bytes / MIB);
         (is_whole && (mebibytes.is_some() || share.is_some())).then_some(Self { mebibytes, share })
     }
 
-    /// Returns the line that asks the agent for the change of a slice.
+    /// Returns the line of text that asks the agent to change a slice.
     fn line(self, slice: &Name) -> String {
         let memory = self.mebibytes.map_or_else(String::new, |mebibytes| format!(",\"memMiB\":{mebibytes}"));
         let share = self.share.map_or_else(String::new, |share| format!(",\"core\":{}", share.setting()));
         format!("{{\"op\":\"set\",\"slice\":\"{slice}\"{memory}{share}}}\n")
     }
 
-    /// Asks the agent for the change of a slice.
+    /// Asks the agent to change a slice.
     pub(crate) fn ask(self, slice: &Name) -> AgentAnswer {
         let Ok(stream) = UnixStream::connect(SOCKET) else { return AgentAnswer::Unreachable };
         match exchange(stream, &self.line(slice)) {
@@ -61,7 +61,7 @@ impl AgentChange {
     }
 }
 
-/// Answer of the agent.
+/// The agent's answer.
 #[derive(Debug, Deserialize)]
 struct Answer {
     ok: bool,

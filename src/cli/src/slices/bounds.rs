@@ -1,8 +1,8 @@
 //! The operator's file that bounds the limits of a slice.
 //!
-//! In a container it is the fixed file. On the host it is the file of a slice that `gpuslice cdi` or gpuslice-agent made. For the
-//! processes of that slice it is the fixed file. They set back limits above it, and read it again before. So a command that
-//! raises limits writes the file first.
+//! In a container, this is the file in the fixed place. On the host, this is the file of a slice that `gpuslice cdi` or
+//! gpuslice-agent made; the slice's processes see it in the fixed place. Before they set back limits above the file, they read
+//! the file again. So a command that raises limits writes the file first.
 
 use super::typed_limits::TypedLimits;
 use crate::output::failure::Failure;
@@ -14,31 +14,32 @@ use gpuslice_slices::slot::{self, Name, Places};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-/// The operator's file that bounds the limits of a slice, with the change that is to be written.
+/// The operator's file that bounds the limits of a slice, and the change that the command will write.
 #[derive(Debug)]
 pub(crate) struct Bounds {
-    /// The file.
+    /// The file's path.
     path: PathBuf,
     /// The file's contents after the change.
     contents: Contents,
-    /// The way to raise the limits.
+    /// A text that says how to raise the limits.
     raise: String,
     /// The name of the slice, if gpuslice-agent has made it for its configuration.
     agent_slice: Option<Name>,
     change: Option<FileChange>,
 }
 
-/// A change of the file of a slice of this host.
+/// A change of the file of a slice on this host.
 #[derive(Debug)]
 struct FileChange {
     places: Places,
     name: Name,
     settings: Vec<(String, String)>,
-    /// Other commands that change the slice wait until this one has changed the region too.
+    /// While this lock is held, other commands that change the slice wait. It is held until this
+    /// command has changed the region too.
     _lock: File,
 }
 
-/// The program that has made a slice of this host, and that sets its limits.
+/// The program that made a slice of this host, and that sets its limits.
 enum Maker {
     /// The agent, for a pod.
     Kubelet,
@@ -48,9 +49,9 @@ enum Maker {
     Command,
 }
 
-/// Returns the slice of this host with this region, and the program that has made it. None: it is another slice.
+/// Returns the slice of this host with this region, and the program that made it. None: the region belongs to another slice.
 fn made(places: &Places, region: &FoundRegion) -> Option<(Name, Maker)> {
-    // The path of a region that only a container has means something else on this host.
+    // If only a container has the region, its path means another file on this host.
     let region = Some(region).filter(|region| region.private_to().is_none())?;
     let name = places.name_of(&region.path).filter(|name| places.config(name).exists())?;
     let maker = if name.is_of_kubelet() {
@@ -64,7 +65,7 @@ fn made(places: &Places, region: &FoundRegion) -> Option<(Name, Maker)> {
 }
 
 impl Bounds {
-    /// Returns the bounds of the slice with this region, for a change to the limits that a user typed.
+    /// Returns the bounds of the slice with this region, for a change to the typed limits.
     pub(crate) fn of(region: &FoundRegion, typed: TypedLimits<'_>) -> Result<Self, Failure> {
         let places = Places::usual(Path::new("/"));
         let Some((name, maker)) = made(&places, region) else {
@@ -81,7 +82,7 @@ impl Bounds {
         Ok(Self { contents: Contents::of(&path), path, raise, agent_slice, change: None })
     }
 
-    /// Returns the bounds by the file that the processes of the region see: in their container, or else here.
+    /// Returns the bounds in the file that the region's processes see, in their container or else on this host.
     fn of_processes(region: &FoundRegion) -> Self {
         let contents = region.operators_file(FIXED_FILE);
         let contents = contents.unwrap_or_else(|| Contents::of(Path::new(FIXED_FILE)));
@@ -89,7 +90,7 @@ impl Bounds {
         Self { path: FIXED_FILE.into(), contents, raise, agent_slice: None, change: None }
     }
 
-    /// Returns the bounds of a slice of `gpuslice cdi`, which this user may change.
+    /// Returns the bounds of a slice of `gpuslice cdi`. This user may change their file.
     fn of_command(places: Places, name: Name, typed: TypedLimits<'_>) -> Result<Self, Failure> {
         let lock = places.lock(&name)?;
         let before = places.settings(&name)?;
@@ -107,12 +108,12 @@ impl Bounds {
         self.agent_slice.as_ref()
     }
 
-    /// Returns the limits of the file, or none if there is no file.
+    /// Returns the limits in the file, or none if there is no file.
     pub(crate) fn ceilings(&self) -> Option<Ceilings> {
         Ceilings::read(self.contents.as_read())
     }
 
-    /// Returns the refusal of limits above these bounds. `most` are the bounds on a GPU.
+    /// Returns the refusal of limits above these bounds. `most` is the text of the bounds on a GPU.
     pub(crate) fn refusal(&self, most: &str, gpu: &str) -> Failure {
         Failure::new(format!(
             "that is above the limits of {}: {most} at the most on {gpu}; {}",
@@ -121,7 +122,7 @@ impl Bounds {
         ))
     }
 
-    /// Writes the change of the file, if there is one.
+    /// Writes the change of the file, if the bounds have one.
     pub(crate) fn write(&self) -> Result<(), Failure> {
         let Some(FileChange { places, name, settings, .. }) = &self.change else { return Ok(()) };
         let settings: Vec<(&str, String)> =
@@ -130,8 +131,7 @@ impl Bounds {
     }
 }
 
-/// Returns the refusal to change a slice of `gpuslice cdi` in which no process lives. None: the region is that of
-/// another slice.
+/// Returns the refusal to change a slice of `gpuslice cdi` that has no living process. None: the region belongs to another slice.
 pub(crate) fn unused(region: &FoundRegion) -> Option<Failure> {
     let (name, maker) = made(&Places::usual(Path::new("/")), region)?;
     matches!(maker, Maker::Command).then(|| {
@@ -141,8 +141,8 @@ pub(crate) fn unused(region: &FoundRegion) -> Option<Failure> {
     })
 }
 
-/// Returns the refusal to remove the region of a slice of this host. Containers that have the slice need this file: their
-/// users may not be able to make another one. None: the region is that of another slice.
+/// Returns the refusal to remove the region of a slice of this host. Containers with the slice need the region's file, because
+/// their users may not be able to make a new one. None: the region belongs to another slice.
 pub(crate) fn kept(region: &FoundRegion) -> Option<Failure> {
     let places = Places::usual(Path::new("/"));
     let (name, maker) = made(&places, region)?;
@@ -158,7 +158,8 @@ pub(crate) fn kept(region: &FoundRegion) -> Option<Failure> {
     Some(Failure::new(format!("a container may have the region of the slice {name}; {way}")))
 }
 
-/// Returns the way to raise the limits of a slice of gpuslice-agent, which takes back limits that are raised past it.
+/// Returns a text that says how to raise the limits of a slice of gpuslice-agent. The agent sets back limits
+/// that are raised in another way.
 fn agent(name: &Name) -> String {
     format!(
         "the slice {name} is gpuslice-agent's: only a running agent raises its quota, in whole MiB, and its share, for root and the \

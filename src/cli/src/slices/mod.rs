@@ -1,4 +1,4 @@
-//! The slices of this machine, and the region that a slice's name means.
+//! The slices of this machine, and the regions that their names mean.
 
 mod access;
 pub(crate) mod agent;
@@ -25,8 +25,8 @@ pub(crate) const FIRST_PID_NAMESPACE: u64 = 0xEFFF_FFFC;
 
 /// Returns the region of a slice that `run` starts under a name.
 ///
-/// Every user may make files in its folder, and the library trusts the region that it is told, of any owner. So this
-/// function refuses a region that another user has put there.
+/// Every user may make files in the region's folder, and the library trusts the region that a setting names, whoever owns it. So
+/// this function refuses a region that another user has put there.
 pub(crate) fn named(name: &SliceName) -> Result<PathBuf, Failure> {
     let path = in_folder(&name.0);
     match fs::symlink_metadata(&path).map_or(0, |found| found.uid()) {
@@ -49,18 +49,18 @@ pub(crate) fn fresh() -> Result<PathBuf, Failure> {
     })
 }
 
-/// Returns the region of a slice of this process's demo.
+/// Returns the region of a slice in the demo of this process.
 pub(crate) fn of_demo(name: &str) -> PathBuf {
     in_folder(&demo_name(name))
 }
 
-/// Returns the name of a slice of this process's demo.
+/// Returns the name of a slice in the demo of this process.
 pub(crate) fn demo_name(name: &str) -> String {
     format!("demo-{}-{name}", own_number())
 }
 
-/// Returns this process's number. In a container the number of the namespace follows, because containers may
-/// share [`names::FOLDER`] and their process numbers repeat.
+/// Returns this process's number. In a container, the number of the namespace follows. Containers may share [`names::FOLDER`],
+/// and their process numbers repeat.
 pub(crate) fn own_number() -> String {
     let number = std::process::id();
     match fs::metadata("/proc/self/ns/pid").map_or(0, |namespace| namespace.ino()) {
@@ -73,8 +73,7 @@ fn in_folder(name: &str) -> PathBuf {
     folder().join(format!("{FILE_PREFIX}{}-{RUN}{name}", system::user()))
 }
 
-/// Tells whether no slice needs the region: no process lives in it and it owes nothing. A region that cannot
-/// be read counts as used.
+/// Tells whether no slice needs the region: no process of it lives, and it owes nothing. An unreadable region counts as used.
 fn is_unused(path: &Path) -> bool {
     matches!(remove_if_unused(path, Trust::OwnerOnly), Ok(Removal::Gone))
 }
@@ -95,7 +94,7 @@ pub(crate) fn print_names() -> Result<Ending, Failure> {
     Ok(Ending::Code(0))
 }
 
-/// Opens every region to read it, and prints the reason for each that cannot be read. First removes the
+/// Opens every region for reading, and prints the reason for each one that cannot be read. First removes the
 /// regions that `run` has left behind.
 pub(crate) fn look_at_all() -> Result<(Survey, Vec<OpenRegion>), Failure> {
     sweep();
@@ -104,7 +103,7 @@ pub(crate) fn look_at_all() -> Result<(Survey, Vec<OpenRegion>), Failure> {
     Ok((survey, open))
 }
 
-/// Describes the failure to read a slice that could be opened.
+/// Describes the failure to read a slice after its region was opened.
 pub(crate) fn lost(region: &FoundRegion, error: &RegionError) -> String {
     match error {
         RegionError::Replaced { .. } | RegionError::Reinitialised { .. } => {
@@ -114,11 +113,10 @@ pub(crate) fn lost(region: &FoundRegion, error: &RegionError) -> String {
     }
 }
 
-/// Removes regions of `run` in which no process lives.
+/// Removes regions of `run` without a living process.
 ///
-/// Such regions remain after a command that was killed, or after a program that outlived its command. A slice
-/// that is about to start loses nothing, because its first process initialises the region anyway. A region
-/// that cannot be removed stays for the users who list it.
+/// Such regions remain if a command was killed, or if its program ran on after it. A slice that is about to start loses nothing,
+/// because its first process initialises the region anyway. A region that cannot be removed stays for the users who list it.
 pub(crate) fn sweep() {
     let mine = |path: &&PathBuf| system::user() == 0 || is_own(path);
     for path in all().unwrap_or_default().iter().filter(|path| names::is_of_run(path)).filter(mine) {

@@ -17,9 +17,9 @@ const MOST_NAMES_TOLD: usize = 20;
 pub(crate) struct Survey {
     /// The processes of this machine.
     pub(crate) machine: Machine,
-    /// The paths of this process that may be regions.
+    /// The paths of this process at which there may be regions.
     here: Vec<PathBuf>,
-    /// Regions that this process can open by path, sorted by path; then regions of containers.
+    /// The regions. First come those that this process can open by a path, sorted by path, then those of containers.
     regions: Vec<FoundRegion>,
 }
 
@@ -63,12 +63,12 @@ impl Survey {
         &self.regions
     }
 
-    /// Returns the region with this path, if it is in sight.
+    /// Returns the region with this path, if the survey has found it.
     pub(crate) fn at(&self, path: &Path) -> Option<&FoundRegion> {
         self.regions.iter().find(|region| region.path == path)
     }
 
-    /// Returns the regions that only containers have, with those.
+    /// Returns the regions that only containers have, each with its container.
     fn private(&self) -> impl Iterator<Item = (&Container, &FoundRegion)> {
         self.regions.iter().filter_map(|region| Some((region.private_to()?, region)))
     }
@@ -84,7 +84,7 @@ impl Survey {
         self.qualified(container, region)
     }
 
-    /// Returns the name of a region with its container in front of it, if only a container has the region.
+    /// Returns the name of a region. If only a container has the region, the container's name precedes it.
     pub(crate) fn full_label(&self, region: &FoundRegion) -> String {
         region.private_to().map_or_else(|| names::label(&region.path), |one| self.qualified(one, region))
     }
@@ -104,7 +104,7 @@ impl Survey {
         if is_only { format!("{place}/{name}") } else { format!("{place}{}", region.inside().display()) }
     }
 
-    /// Returns the region that a word of the command line means.
+    /// Returns the region that an argument of the command line means.
     pub(crate) fn find(&self, slice: &OsStr) -> Result<FoundRegion, Failure> {
         let text = slice.to_string_lossy();
         if text.contains('/') {
@@ -124,7 +124,7 @@ impl Survey {
         }
     }
 
-    /// Returns the region that `CONTAINER/NAME` means, or the one at a path.
+    /// Returns the region that `CONTAINER/NAME` means, or the region at a path.
     fn find_qualified(&self, slice: &OsStr, text: &str) -> Result<FoundRegion, Failure> {
         if let Some((place, name)) = text.split_once('/').filter(|(place, _)| !place.starts_with('.')) {
             let is_it = |(container, region): &(&Container, &FoundRegion)| {
@@ -141,7 +141,7 @@ impl Survey {
         Ok(self.at(&path).cloned().unwrap_or_else(|| FoundRegion::here(path)))
     }
 
-    /// Returns the only region that a text means, or none. Fails if there are several.
+    /// Returns the only region that a text means, or none. Fails if the text means several regions.
     fn only_one<'a>(
         &self,
         text: &str,
@@ -154,8 +154,8 @@ impl Survey {
         Ok(meant.first().copied())
     }
 
-    /// Returns the region of the slice in which the process with the number `text` lives. Names have precedence,
-    /// because a slice without a name is called by its process number.
+    /// Returns the region of the slice that has the process with the number `text`. Names come first, because a slice without a
+    /// name is called by the number of its first process.
     fn of_process(&self, text: &str) -> Option<&FoundRegion> {
         let pid: u32 = text.parse().ok()?;
         let is_it = |process: &ProcessView| self.machine.number_of(process) == Some(pid);
@@ -163,13 +163,16 @@ impl Survey {
         self.readable().find(|(_, reader)| lives_in(reader)).map(|(region, _)| region)
     }
 
-    /// Returns every region that can be read, without a message about the others.
+    /// Returns every readable region, and prints no message about the others.
     pub(crate) fn readable(&self) -> impl Iterator<Item = (&FoundRegion, Reader)> {
         let open = |region: &FoundRegion| Reader::open(&region.path, trust()).ok().flatten();
         self.regions.iter().filter_map(move |region| Some((region, open(region)?)))
     }
 
-    /// Returns the failure that there is no such slice. It names the existing slices.
+    /// Returns the failure that there is no such slice. The message names the existing slices.
+    ///
+    /// If the slice's region was removed while processes use it, the message says so instead. If a file has the name, the
+    /// message explains how to write a path.
     pub(crate) fn missing(&self, slice: &OsStr) -> Failure {
         let text = slice.to_string_lossy();
         if text.contains('/') {
@@ -203,7 +206,7 @@ impl Survey {
         Failure::new(format!("there is no slice {text:?}; {there}{path}{hidden}"))
     }
 
-    /// Returns a remark if there may be slices in containers into which this process may not look.
+    /// Returns a remark if containers into which this process may not look could have slices.
     fn hidden(&self) -> Option<String> {
         match self.machine.hidden() {
             0 => None,
@@ -211,7 +214,7 @@ impl Survey {
         }
     }
 
-    /// Opens the region of a slice that the user named, to read it.
+    /// Opens the region of a slice that the user named, for reading.
     pub(crate) fn look(&self, slice: &OsStr) -> Result<OpenRegion, Failure> {
         let region = self.find(slice)?;
         let reader = look_at(&region.path, Trust::AnyOwner).map_err(|error| failed(&region, &error))?;
@@ -219,7 +222,7 @@ impl Survey {
         Ok(OpenRegion { region, reader })
     }
 
-    /// Opens the region of a slice that the user named, to change it.
+    /// Opens the region of a slice that the user named, for a change.
     pub(crate) fn open(&self, slice: &OsStr) -> Result<(FoundRegion, Monitor), Failure> {
         let region = self.find(slice)?;
         let monitor =
@@ -229,7 +232,7 @@ impl Survey {
         Ok((region, monitor))
     }
 
-    /// Opens every region to read it, and prints the reason for each that cannot be read.
+    /// Opens every region for reading, and prints the reason for each one that cannot be read.
     pub(crate) fn look_at_all(&self) -> Vec<OpenRegion> {
         let mut open = Vec::new();
         let mut others: u32 = 0;
@@ -264,8 +267,8 @@ pub(crate) fn failed(region: &FoundRegion, error: &RegionError) -> Failure {
     Failure::new(in_words(region, &error.to_string()))
 }
 
-/// Returns a message about a region with a path that people and commands understand. Only this process has the path by
-/// which it opens the region of a container.
+/// Replaces the path in a message about a region. A region of a container has a path that only this process knows. The new text
+/// is one that people and commands understand.
 pub(crate) fn in_words(region: &FoundRegion, text: &str) -> String {
     match region.private_to() {
         None => text.to_owned(),
@@ -273,7 +276,7 @@ pub(crate) fn in_words(region: &FoundRegion, text: &str) -> String {
     }
 }
 
-/// Returns the path of a region, with its container in front of it if only a container has it. Commands take it.
+/// Returns the path of a region, which commands accept. If only a container has the region, the container's number precedes it.
 pub(crate) fn shown(region: &FoundRegion) -> String {
     let container = region.private_to().map(|container| container.identity.short());
     format!("{}{}", container.unwrap_or_default(), region.inside().display())

@@ -1,4 +1,4 @@
-//! Warns of folders with more slices than an arbiter divides GPUs among.
+//! Warns of folders with more slices than an arbiter can divide a GPU among.
 
 use super::survey::OpenRegion;
 use crate::output::failure;
@@ -10,10 +10,10 @@ use std::fs::{self, Metadata};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-/// Warns of each folder in which a user has more than [`MOST_SLICES`] of these slices. Their regions do not tell which
+/// Warns of each folder in which a user has more than [`MOST_SLICES`] of these slices. The regions do not tell which
 /// of them the arbiter leaves out.
 pub(crate) fn note(open: &[OpenRegion]) {
-    // Only the tenant of a container has more than one region there.
+    // In a container, only the tenant has more than one region in a folder.
     let of_host = open.iter().filter(|open| open.region.private_to().is_none());
     let place = |open: &OpenRegion| {
         let path = &open.region.path;
@@ -32,7 +32,7 @@ pub(crate) fn note(open: &[OpenRegion]) {
     }
 }
 
-/// Counts the living slices of `owner` in a folder if one of them divides a GPU. Otherwise it returns 0, because then no arbiter
+/// Counts the living slices of `owner` in a folder, if one of them divides a GPU. Otherwise returns 0, because then no arbiter
 /// reads the folder. An arbiter cannot open the regions of other users.
 fn count(folder: &Path, owner: u32) -> usize {
     let is_region = |found: &Metadata| {
@@ -43,11 +43,11 @@ fn count(folder: &Path, owner: u32) -> usize {
         .filter(|file| file.metadata().is_ok_and(|found| is_region(&found)))
         .map(|file| file.path())
         .collect();
-    // Most folders have at most this many regions, and none is opened there.
+    // Most folders have at most this many regions. In such a folder, no region is opened.
     if paths.len() <= MOST_SLICES {
         return 0;
     }
-    // Tells of a living slice whether it divides a GPU.
+    // Returns, for a living slice, whether it divides a GPU.
     let living = |path: &PathBuf| {
         let reader = Reader::open(path, Trust::AnyOwner).ok().flatten()?;
         let devices =

@@ -1,4 +1,4 @@
-//! Limits that a user typed for a slice, as settings of the slice's operator's file.
+//! The limits that a user typed for a slice, as settings of the slice's operator's file.
 
 use crate::arguments::{Burst, Cdi, Cores, Memory, Set};
 use gpuslice_policy::config::{CorePolicy, Priority, Weight};
@@ -23,8 +23,8 @@ impl<'a> From<&'a Cdi> for TypedLimits<'a> {
     }
 }
 
-/// Leaves out lists. `set` numbers devices as the slice does, and the file numbers them as the bus does. A list would
-/// also take the limit from devices that it does not name.
+/// Leaves out lists. `set` numbers devices as the slice does, and the file numbers them as the bus does. A list in the file would
+/// also remove the limit from devices that it does not name.
 impl<'a> From<&'a Set> for TypedLimits<'a> {
     fn from(wish: &'a Set) -> Self {
         let Set { policy, weight, priority, .. } = *wish;

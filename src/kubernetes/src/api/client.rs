@@ -18,14 +18,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Folder in which every pod finds the certificate of its apiserver, and its token.
+/// Folder in which a pod finds the certificate authority of its apiserver, and its token.
 const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
-/// Most bytes of an answer: 100,000 pods of 10 KiB.
+/// Most bytes of an answer. 100,000 pods of 10 KiB need as much.
 const MOST_ANSWER_BYTES: usize = 1 << 30;
-/// Longest time of a request that is no watch.
+/// Longest time of a request, other than a watch.
 const LONGEST_REQUEST: Duration = Duration::from_secs(30);
 
-/// Time without traffic after which TCP checks that the other end of a connection is there.
+/// Time without traffic after which TCP checks that the other end of a connection still exists.
 const KEEPALIVE: Duration = Duration::from_secs(30);
 
 /// Reason why a request was not served.
@@ -49,8 +49,8 @@ impl fmt::Display for Failure {
 impl std::error::Error for Failure {}
 
 impl Failure {
-    /// Returns true if the apiserver may do the write all the same. Example: etcd is late, the apiserver answers 500, and etcd
-    /// stores the write after that.
+    /// Returns true if the apiserver may still do the write. Example: etcd is late, and the apiserver answers 500. Then etcd
+    /// stores the write.
     #[must_use]
     pub fn is_unsure(&self) -> bool {
         !matches!(self, Self::Refused(status, _) if *status < 500)
@@ -65,14 +65,14 @@ fn silent(error: impl fmt::Display) -> Failure {
 #[derive(Debug, Clone)]
 pub struct Client {
     base: String,
-    /// File of the token: the kubelet rewrites it every hour.
+    /// File with the token. The kubelet rewrites it every hour.
     token: Option<PathBuf>,
     http: Http<HttpsConnector<HttpConnector>, Full<Bytes>>,
 }
 
 impl Client {
-    /// Connects to the apiserver at an address without TLS, such as that of `kubectl proxy`. Without an address: to the apiserver
-    /// of the cluster.
+    /// Returns a client of the apiserver at an address without TLS, such as that of `kubectl proxy`. Without an address, the
+    /// apiserver is that of the cluster.
     ///
     /// # Errors
     /// The errors of [`in_cluster`](Self::in_cluster).
@@ -80,7 +80,7 @@ impl Client {
         address.map_or_else(Self::in_cluster, |address| Self::new(address, None, None))
     }
 
-    /// Connects to the apiserver of the cluster that this process is a pod of.
+    /// Returns a client of the apiserver of the cluster in which this process is a pod.
     ///
     /// # Errors
     /// The process is in no pod, or its certificate cannot be read.
@@ -96,10 +96,11 @@ impl Client {
         )
     }
 
-    /// Connects to the apiserver at an address. `authority`: the file with the certificates of its authority.
+    /// Returns a client of the apiserver at an address. `authority` is the file with the certificates of the apiserver's
+    /// authority.
     ///
     /// # Errors
-    /// The certificates cannot be read, or the file has none.
+    /// The certificates cannot be read, or the file has no certificate.
     pub fn new(base: &str, authority: Option<&Path>, token: Option<PathBuf>) -> Result<Self, String> {
         let mut roots = RootCertStore::empty();
         if let Some(path) = authority {
@@ -154,10 +155,10 @@ impl Client {
         asked.unwrap_or_else(|_| Err(silent(format!("not within {patience:?}"))))
     }
 
-    /// Writes some fields of an object, and returns its metadata after that. `null` removes a field.
+    /// Writes some fields of an object, and returns the new metadata. `null` removes a field.
     ///
     /// # Errors
-    /// See [`Failure`]; 409 if the object has another version than the patch names.
+    /// See [`Failure`]. The status is 409 if the patch names another version than the object has.
     pub async fn patch(&self, path: &str, patch: &Value) -> Result<Metadata, Failure> {
         self.merge::<Named>(path, patch).await.map(|object| object.metadata)
     }
@@ -170,7 +171,7 @@ impl Client {
         self.ask(Method::POST, path, Some(object)).await.map(drop)
     }
 
-    /// Makes an object, and returns it as the apiserver has stored it.
+    /// Makes an object, and returns the object that the apiserver has stored.
     ///
     /// # Errors
     /// See [`Failure`].
@@ -179,7 +180,7 @@ impl Client {
         serde_json::from_slice(&text).map_err(silent)
     }
 
-    /// Writes some fields of an object as [`patch`](Self::patch) does, and returns the whole object after that.
+    /// Writes some fields of an object as [`patch`](Self::patch) does, and returns the whole new object.
     ///
     /// # Errors
     /// The errors of [`patch`](Self::patch).
@@ -202,7 +203,7 @@ impl Client {
     /// Follows the changes of a list.
     ///
     /// # Errors
-    /// See [`Failure`]; 410 if the version is too old.
+    /// See [`Failure`]. The status is 410 if the apiserver has forgotten the version.
     pub async fn changes(&self, path: &str) -> Result<Changes, Failure> {
         let answer = tokio::time::timeout(LONGEST_REQUEST, self.send(Method::GET, path, None)).await;
         Ok(Changes { body: answer.map_err(silent)??, text: Vec::new() })
@@ -238,7 +239,7 @@ impl Client {
     }
 }
 
-/// Reads the apiserver's reason not to serve a request.
+/// Reads the reason why the apiserver refuses a request.
 async fn refused(status: StatusCode, body: Incoming) -> Failure {
     let text = Limited::new(body, 64 << 10).collect().await.map(http_body_util::Collected::to_bytes);
     let said = text.ok().and_then(|text| serde_json::from_slice::<Value>(&text).ok());
@@ -254,7 +255,7 @@ pub struct Changes {
 }
 
 impl Changes {
-    /// Waits for the next change; none if the apiserver ends the watch, which it does every few minutes.
+    /// Waits for the next change. Returns none if the apiserver ends the watch, which it does every few minutes.
     ///
     /// # Errors
     /// See [`Failure`].

@@ -7,11 +7,11 @@ use serde_json::json;
 /// An event of a pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Event<'a> {
-    /// True if the user of the pod should act.
+    /// True if the pod's user should do something.
     pub is_warning: bool,
-    /// Word for programs, such as `Resized`.
+    /// One word for programs, such as `Resized`.
     pub reason: &'a str,
-    /// Sentence for users.
+    /// A sentence for users.
     pub message: &'a str,
     /// Program that reports the event.
     pub component: &'a str,

@@ -8,7 +8,7 @@ use std::time::SystemTime;
 /// Resources by name. A quantity is a text such as `5k`.
 pub type Resources = BTreeMap<String, String>;
 
-/// Name of an object, its labels and its annotations.
+/// Name, labels and annotations of an object.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Metadata {
@@ -26,12 +26,12 @@ pub struct Metadata {
     pub annotations: BTreeMap<String, String>,
     /// Time of its creation, in the form of RFC 3339.
     pub creation_timestamp: Option<String>,
-    /// Time at which its end was requested; none while it is wanted.
+    /// Time at which a client requested the object's deletion; none before that.
     pub deletion_timestamp: Option<String>,
 }
 
 impl Metadata {
-    /// Makes the metadata of a patch that the apiserver refuses if the object is another one, or has another version.
+    /// Makes the metadata of a patch. The apiserver refuses the patch if the object is another one, or has another version.
     pub(crate) fn guarded(&self, annotations: &Value) -> Value {
         json!({"uid": self.uid, "resourceVersion": self.resource_version, "annotations": annotations})
     }
@@ -54,15 +54,15 @@ pub struct Pod {
     pub status: PodStatus,
 }
 
-/// Containers for which the user of a pod asks, and the pod's node.
+/// Containers for which the user of a pod asks, and the node of the pod.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodSpec {
-    /// Node, once the pod is bound.
+    /// Node of the pod, once the pod is bound.
     pub node_name: Option<String>,
     /// Containers.
     pub containers: Vec<Container>,
-    /// Containers that run before them; one that always restarts runs on beside them.
+    /// Containers that run before the others. One that always restarts keeps running beside them.
     pub init_containers: Vec<Container>,
     /// Priority; a larger number is more important.
     pub priority: i32,
@@ -76,7 +76,7 @@ pub struct Container {
     pub name: String,
     /// `Always` for a sidecar.
     pub restart_policy: Option<String>,
-    /// Resources that it may use.
+    /// Resources that the container may use.
     pub resources: ContainerResources,
 }
 
@@ -94,12 +94,12 @@ pub struct ContainerResources {
 pub struct PodStatus {
     /// `Pending`, `Running`, `Succeeded`, `Failed` or `Unknown`.
     pub phase: String,
-    /// Node for which the scheduler evicts other pods, so that this pod has room there; none or empty otherwise.
+    /// Node on which the scheduler evicts other pods to make room for this pod; none or empty otherwise.
     pub nominated_node_name: Option<String>,
 }
 
 impl Pod {
-    /// Returns true if no container of the pod runs, or will run.
+    /// Returns true if the pod has ended, so that none of its containers runs or will run.
     #[must_use]
     pub fn is_ended(&self) -> bool {
         matches!(self.status.phase.as_str(), "Succeeded" | "Failed")
@@ -146,7 +146,7 @@ pub struct List<T> {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ListMetadata {
-    /// Version from which changes can be followed.
+    /// Version from which a client can follow changes.
     pub resource_version: String,
     /// Name of the next page; none or empty on the last one. A query may contain it unescaped.
     #[serde(rename = "continue")]
@@ -156,9 +156,9 @@ pub struct ListMetadata {
 /// A change of an object.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Change<T> {
-    /// `ADDED`, `MODIFIED` or `DELETED`; `ERROR` and `BOOKMARK` have no object of the followed kind.
+    /// `ADDED`, `MODIFIED` or `DELETED`. The other values `ERROR` and `BOOKMARK` come with an object of another kind.
     #[serde(rename = "type")]
     pub kind: String,
-    /// Object after the change, or its last state.
+    /// The new object, or the last state of a deleted object.
     pub object: T,
 }

@@ -1,4 +1,4 @@
-//! Claims in the form of the apiserver, and the parts of GPUs that the scheduler has allocated to them.
+//! Claims in the form of the apiserver, and the parts of GPUs that the scheduler allocated to them.
 
 use super::device;
 use crate::api::Metadata;
@@ -18,7 +18,7 @@ pub(super) struct Claim {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 struct Status {
-    /// None: the claim has no devices, or has lost them.
+    /// None: the claim has no devices, or has lost its devices.
     allocation: Option<Allocation>,
 }
 
@@ -38,7 +38,7 @@ struct Devices {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct Allocated {
-    /// Request of the claim, with `/` and another name if the request has alternatives.
+    /// Name of the claim's request. If the request has alternatives, `/` and the name of the chosen one follow.
     request: String,
     driver: String,
     pub(super) pool: String,
@@ -52,12 +52,12 @@ pub(super) struct Allocated {
 }
 
 impl Allocated {
-    /// Returns the request by the name that containers use.
+    /// Returns the name of the request, as containers use it.
     pub(super) fn request(&self) -> &str {
         self.request.split_once('/').map_or(&self.request, |(request, _)| request)
     }
 
-    /// Returns the quantity of a capacity. The scheduler may prefix the name with the driver's.
+    /// Returns the quantity of a capacity. The scheduler may put the driver's name before the capacity's name.
     fn consumed(&self, capacity: &str) -> Result<Option<u64>, String> {
         let Some(consumed) = &self.consumed_capacity else { return Ok(None) };
         let qualified = format!("{}/{capacity}", device::DRIVER);
@@ -70,7 +70,7 @@ impl Allocated {
         })
     }
 
-    /// Returns the part of a GPU of this node.
+    /// Returns the part of a GPU of this node for which the device stands.
     fn part(&self, inventory: &Inventory) -> Result<Part, String> {
         let device = &self.device;
         if self.admin_access == Some(true) {
@@ -105,7 +105,7 @@ impl Claim {
     }
 }
 
-/// Returns the parts of GPUs that `devices` stand for, one for each GPU. If a claim has a GPU twice, the limits add up.
+/// Returns the parts of GPUs for which `devices` stand, one for each GPU. If a claim has a GPU twice, its limits add up.
 pub(super) fn parts(devices: &[Allocated], inventory: &Inventory) -> Result<Vec<Part>, String> {
     let mut parts: Vec<Part> = Vec::new();
     for device in devices {
@@ -113,7 +113,7 @@ pub(super) fn parts(devices: &[Allocated], inventory: &Inventory) -> Result<Vec<
         match parts.iter_mut().find(|other| other.uuid == part.uuid) {
             Some(other) => {
                 other.mem_mib = other.mem_mib.saturating_add(part.mem_mib);
-                // 0 means no limit: then the sum has none either.
+                // 0 means no limit. If one part has no limit, the sum has none.
                 let is_limited = other.core > 0 && part.core > 0;
                 other.core = if is_limited { other.core.saturating_add(part.core) } else { 0 };
             }
@@ -163,7 +163,7 @@ mod tests {
         ];
         let expected = [("GPU-A".to_owned(), 10_240, 40), ("GPU-B".to_owned(), 1024, 0)];
         assert_eq!(read(&parts).unwrap(), expected);
-        // An apiserver without consumable capacity gives a whole device to one claim.
+        // An apiserver without consumable capacity allocates a whole device to one claim.
         assert_eq!(read(&[result("gpu-a", &Value::Null)]).unwrap(), [("GPU-A".to_owned(), 16_384, 0)]);
     }
 

@@ -1,7 +1,7 @@
 //! Claims that have files on the node.
 //!
 //! A claim is one slice, which all containers of the claim share. Its record is written first, so that a later agent finds
-//! half-made files. Its specification is written last, so that no container starts before all files are there.
+//! half-made files. Its specification is written last, so that no container starts before all files exist.
 
 use crate::files;
 use crate::objects::Part;
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use std::fs;
 use std::path::PathBuf;
 
-/// Record of a claim that was prepared, or was about to be.
+/// Record of a claim that the driver has prepared, or was preparing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Record {
     pub(super) namespace: String,
@@ -26,7 +26,7 @@ fn slice(uid: &str) -> Result<Name, String> {
     format!("{CLAIM}{uid}").parse()
 }
 
-/// Claims on the disk.
+/// The claims that have files on the disk.
 #[derive(Debug)]
 pub(super) struct Claims {
     places: Places,
@@ -34,7 +34,7 @@ pub(super) struct Claims {
 }
 
 impl Claims {
-    /// Opens the claims that an earlier agent has left, and removes those without a record. `library`: the path that
+    /// Opens the claims that an earlier agent has left, and removes claims without a record. `library` is the path that
     /// [`Places::install`] returned.
     pub(super) fn open(places: Places, library: PathBuf) -> Self {
         let opened = Self { places, library };
@@ -72,7 +72,7 @@ impl Claims {
     }
 
     fn write(&self, name: &Name, record: &Record) -> Result<(), Problem> {
-        // Before the specification exists, no container can have joined.
+        // Without the specification, no container can use the region.
         let is_used = self.places.spec(name).exists();
         let file = self.record_file(name);
         make_folder(&self.places.slot(name))?;
@@ -83,7 +83,7 @@ impl Claims {
         self.places.announce(name, device)
     }
 
-    /// Removes the files of a claim. An unknown claim has none.
+    /// Removes the files of a claim. Does nothing for an unknown claim.
     pub(super) fn unprepare(&self, uid: &str) -> Result<(), String> {
         // Such a UID cannot be a name, so the agent has never prepared the claim.
         let Ok(name) = slice(uid) else { return Ok(()) };
@@ -100,7 +100,7 @@ mod tests {
         Record { namespace: "ns".to_owned(), name: "a".to_owned(), uid: "u".to_owned(), parts: vec![part] }
     }
 
-    /// Checks a claim at each step of its making: an obstacle ends the making there, as a kill does.
+    /// Stops the making of a claim at each of its steps, and then checks the claim. An obstacle stops it, as a kill does.
     #[test]
     fn a_claim_that_is_half_made_is_known_and_no_container_can_start_with_it() {
         let root = tempfile::tempdir_in("/dev/shm").unwrap();
@@ -115,7 +115,7 @@ mod tests {
             let why = claims.prepare(&record()).unwrap_err();
             assert!(why.contains("cannot make this folder"), "{why}");
             assert!(!places.spec(&name).exists(), "{}", obstacle.display());
-            // A later agent finds the record, asks the apiserver, and repairs or removes the claim.
+            // A later agent finds the record. It asks the apiserver, and then repairs or removes the claim.
             let later = Claims::open(places.clone(), root.path().join("library"));
             assert_eq!(later.records(), [record()]);
             fs::remove_file(obstacle).unwrap();
@@ -132,7 +132,7 @@ mod tests {
         let claims = Claims::open(places.clone(), root.path().join("library"));
         let name = slice("u").unwrap();
         claims.prepare(&record()).unwrap();
-        // While a file has the name of the folder for folders that are being removed, no folder can be removed.
+        // A file blocks the name of the queue for removals, so no folder can be removed.
         let obstacle = places.regions.join(".removed");
         fs::write(&obstacle, "").unwrap();
         let why = claims.unprepare("u").unwrap_err();

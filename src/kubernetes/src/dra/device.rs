@@ -5,26 +5,26 @@ use crate::topology::GpuLocation;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
-/// Name of the driver.
+/// Name of this driver.
 pub(super) const DRIVER: &str = "gpuslice.dev";
-/// Name of the capacity of memory, in bytes.
+/// Name of the capacity that counts memory, in bytes.
 pub(super) const MEMORY: &str = "memory";
-/// Name of the capacity of GPU time, in percent.
+/// Name of the capacity that counts GPU time, in percent.
 pub(super) const CORES: &str = "cores";
 /// Taint of a GPU that does not work.
 const UNHEALTHY: &str = "gpuslice.dev/unhealthy";
-/// Least mebibytes of a part: with less, the driver makes no context.
+/// Fewest mebibytes of a part. With less memory, the driver makes no context.
 const LEAST_MIB: u64 = 256;
 /// Most characters of a device's attribute.
 const MOST_TEXT: usize = 64;
 
-/// Returns the name of a GPU's device: its UUID, which stays if GPUs are renumbered.
+/// Returns the name of a GPU's device. This is the UUID, which stays the same if the GPUs get other numbers.
 pub(super) fn name(gpu: &Gpu) -> String {
     gpu.uuid.to_lowercase()
 }
 
-/// Returns the devices of a node, in the order of their names. `gpu_locations`: the places of its GPUs, by UUID. A GPU that does
-/// not work gets a taint; without `taints` it is left out.
+/// Returns the devices of a node, in the order of their names. `gpu_locations` has the places of its GPUs, by UUID. A GPU that
+/// does not work gets a taint. If `taints` is false, the list leaves that GPU out.
 pub(super) fn devices(
     inventory: &Inventory,
     gpu_locations: &BTreeMap<String, GpuLocation>,
@@ -46,7 +46,7 @@ fn device(gpu: &Gpu, driver: &str, location: Option<&GpuLocation>) -> Value {
                 "default": whole,
                 "validRange": {"min": mebibytes(LEAST_MIB), "step": mebibytes(1)},
             }},
-            // A claim that asks for no share gets none, and is not throttled.
+            // A claim that asks for no share gets none: its launches are not throttled.
             CORES: {"value": gpu.core.to_string(), "requestPolicy": {
                 "default": "0",
                 "validRange": {"min": "0", "step": "1"},
@@ -54,7 +54,7 @@ fn device(gpu: &Gpu, driver: &str, location: Option<&GpuLocation>) -> Value {
         },
         "allowMultipleAllocations": true,
     });
-    // Pods that have the GPU keep it, because NVML may only have been late.
+    // Pods keep a GPU that they have, because NVML may only have been late. So the taint does not evict them.
     let reason = if gpu.why.is_some() { "not-shared" } else { "lost" };
     let taints = json!([{"key": UNHEALTHY, "value": reason, "effect": "NoSchedule"}]);
     if let Some(fields) = device.as_object_mut().filter(|_| !gpu.healthy) {
@@ -78,15 +78,15 @@ fn attributes(gpu: &Gpu, driver: &str, location: Option<&GpuLocation>) -> Map<St
     named.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
 }
 
-/// Returns the driver's version in the form of a semantic version, which has three numbers without leading zeros: 580.65.06 is
-/// 580.65.6.
+/// Returns the driver's version as a semantic version, which has three numbers without leading zeros. Example: 580.65.6 for
+/// 580.65.06.
 fn version(driver: &str) -> Option<String> {
     let mut numbers = driver.split('.').map(str::parse::<u32>).collect::<Result<Vec<_>, _>>().ok()?;
     numbers.resize(3, 0);
     Some(numbers.iter().map(u32::to_string).collect::<Vec<_>>().join("."))
 }
 
-/// Formats a quantity as the apiserver does: in the largest unit that needs no fraction.
+/// Formats a quantity as the apiserver does, in the largest unit in which it is a whole number.
 fn mebibytes(count: u64) -> String {
     match (count.checked_rem(1024), count.checked_div(1024)) {
         (Some(0), Some(gibibytes)) => format!("{gibibytes}Gi"),

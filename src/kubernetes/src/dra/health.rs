@@ -1,4 +1,4 @@
-//! Reports to the kubelet which devices work. The kubelet writes that into the status of the pods that have them.
+//! Reports the health of devices to the kubelet. The kubelet writes it into the status of the pods that use the devices.
 
 use super::service::DriverService;
 use super::{Driver, device};
@@ -14,10 +14,10 @@ use tokio_stream::wrappers::WatchStream;
 use tokio_stream::{Stream, StreamExt as _};
 use tonic::{Request, Response, Status};
 
-/// Seconds after which the kubelet takes a health as unknown. The value is the kubelet's own default.
+/// Seconds after which the kubelet treats a health as unknown. This is the kubelet's own default.
 const TIMEOUT: i64 = 30;
 
-/// Reports changes at once, and the present health at each interval, until it is dropped.
+/// Reports changes at once, and the health at each interval, until the future is dropped.
 pub(super) async fn watch(driver: &Driver) {
     let (mut told, mut at) = (None, Instant::now());
     loop {

@@ -1,7 +1,7 @@
-//! Driver of dynamically allocated resources of a node (DRA).
+//! Driver for dynamic resource allocation (DRA) on a node.
 //!
-//! The scheduler chooses the GPUs, and counts their memory and time. The driver publishes the devices of the node, and makes the
-//! files of claims that the scheduler has allocated here.
+//! The scheduler chooses the GPUs, and counts their memory and time. The driver publishes the devices of the node. It makes the
+//! files of claims that the scheduler has allocated on this node.
 
 mod claim;
 mod claims;
@@ -38,14 +38,14 @@ pub struct DriverConfig {
     pub library: PathBuf,
     /// Folder that contains `proc` and `sys`: `/`.
     pub machine: PathBuf,
-    /// Time between two checks of the devices in the apiserver, and between two messages of an unchanged health. The kubelet
-    /// takes a health that is older than 30 s as unknown.
+    /// Time between two checks of the devices in the apiserver. Also the time between two reports of an unchanged health,
+    /// because the kubelet treats a health that is older than 30 s as unknown.
     pub interval: Duration,
     /// Time between two checks of the GPUs and of the sockets.
     pub poll: Duration,
-    /// Time between two searches for claims that are gone.
+    /// Time between two searches for claims that do not exist any more.
     pub sweep: Duration,
-    /// Time in which the apiserver must answer: a part of the 45 s that the kubelet waits for a claim.
+    /// Longest wait for the apiserver's answer. The kubelet waits 45 s for a claim, and this is a part of that time.
     pub patience: Duration,
 }
 
@@ -72,10 +72,11 @@ pub struct Driver {
     config: DriverConfig,
     client: Client,
     gpus: Gpus,
-    /// Locked while the files of a claim change.
+    /// The lock is held while the files of a claim change.
     claims: Arc<Mutex<Claims>>,
     health: watch::Sender<Vec<DeviceHealth>>,
-    /// Notified when the kubelet has accepted a registration: a kubelet that starts removes the devices of the node.
+    /// Notified when the kubelet has accepted a registration. A starting kubelet removes the node's devices from the apiserver,
+    /// so the driver must write them again.
     registered: Notify,
 }
 
@@ -109,7 +110,7 @@ pub async fn serve(config: DriverConfig, client: Client, gpus: Gpus) -> Result<(
     Ok(())
 }
 
-/// Runs `act` on the claims. Because it writes files, it runs on a thread of its own, and no caller can stop it halfway.
+/// Runs `act` on the claims. It runs on a blocking thread, because it writes files, and so no caller can stop it halfway.
 async fn with_claims<T: Send + 'static>(
     claims: &Arc<Mutex<Claims>>,
     act: impl FnOnce(&Claims) -> T + Send + 'static,

@@ -1,4 +1,4 @@
-//! Prepares a claim on the node, and takes it back.
+//! Prepares a claim on the node, and removes its files again.
 
 use super::claim::{Allocated, Claim, parts};
 use super::claims::Record;
@@ -6,8 +6,8 @@ use super::{Driver, find, with_claims};
 use crate::grpc::dra::{Claim as Asked, Device};
 
 impl Driver {
-    /// Makes the files of a claim. The kubelet may call it any number of times, and gets equal answers. On each failure
-    /// it returns an error, and the kubelet tries again.
+    /// Makes the files of a claim, and returns its devices. The kubelet may call the function again and again, and gets the
+    /// same answer. After a failure the function returns an error, and the kubelet tries again.
     pub(super) async fn prepare(&self, asked: &Asked) -> Result<Vec<Device>, String> {
         let Asked { namespace, name, uid } = asked;
         let found = find(&self.client, self.config.patience, namespace, name).await;
@@ -43,7 +43,7 @@ impl Driver {
         Ok(devices.into_iter().map(device).collect())
     }
 
-    /// Removes the files of a claim. It does not ask the apiserver, because the apiserver may have deleted the claim already.
+    /// Removes the files of a claim. Does not ask the apiserver, because the claim may already be deleted there.
     pub(super) async fn unprepare(&self, asked: &Asked) -> Result<(), String> {
         let uid = asked.uid.clone();
         with_claims(&self.claims, move |claims| claims.unprepare(&uid)).await?

@@ -1,4 +1,4 @@
-//! Publishes the node's devices in the apiserver: one `ResourceSlice`, which is the whole pool.
+//! Publishes the node's devices in the apiserver. One `ResourceSlice` is the whole pool of the node.
 
 use super::{Driver, device};
 use crate::api::{Failure, List, Metadata, Node};
@@ -10,7 +10,7 @@ use std::time::Instant;
 use tracing::{info, warn};
 
 const SLICES: &str = "/apis/resource.k8s.io/v1/resourceslices";
-/// Name of NVIDIA's own driver of GPUs.
+/// Name of NVIDIA's own DRA driver.
 const NVIDIA: &str = "gpu.nvidia.com";
 
 /// List of devices in the form of the apiserver.
@@ -38,12 +38,13 @@ struct Pool {
 /// State of the publication.
 #[derive(Debug)]
 struct Published {
-    /// Devices that the driver wrote last, and the version that the apiserver gave them. The version shows whether the object is
-    /// still that one. The content does not: the apiserver drops fields that it does not know, and fills in others.
+    /// Devices that the driver wrote last, and the version that the apiserver gave them. If the version is the same, no client
+    /// has changed the list. The content alone does not show this: the apiserver drops fields that it does not know, and fills
+    /// in others.
     written: Option<(Value, String)>,
-    /// False if the apiserver drops taints.
+    /// False if the apiserver ignores taints.
     taints: bool,
-    /// Resource or devices by which another plugin or driver gives away the GPUs of the node; none without one.
+    /// Resource or devices by which another plugin or driver gives away the GPUs of the node; none if there is no such plugin.
     foreign: Option<String>,
 }
 
@@ -64,8 +65,8 @@ pub(super) async fn watch(driver: &Driver) {
     }
 }
 
-/// Writes the devices if the apiserver has others, and removes all other lists of this node. While another plugin gives away the
-/// GPUs of the node, it writes no device.
+/// Writes the devices if the apiserver has other ones, and removes all other lists of this node. While another plugin gives
+/// away the GPUs of the node, writes an empty list.
 async fn publish(driver: &Driver, state: &mut Published) -> Result<(), Failure> {
     let (client, node) = (&driver.client, &driver.config.node);
     let Some(list) = client.get::<List<Slice>>(&of_driver(device::DRIVER, node)).await? else {
@@ -90,12 +91,13 @@ async fn publish(driver: &Driver, state: &mut Published) -> Result<(), Failure> 
     Ok(())
 }
 
-/// Returns the path of the lists that a driver has of the node.
+/// Returns the path of the lists that a driver has for the node.
 fn of_driver(driver: &str, node: &str) -> String {
     format!("{SLICES}?fieldSelector=spec.driver%3D{driver}%2Cspec.nodeName%3D{node}")
 }
 
-/// Returns the resource or the devices by which another plugin or driver gives away the GPUs of the node; none without one.
+/// Returns the resource or devices by which another plugin or driver gives away the GPUs of the node; none if there is no such
+/// plugin.
 async fn other(driver: &Driver) -> Result<Option<String>, Failure> {
     let (client, node) = (&driver.client, &driver.config.node);
     let resource = client.get::<Node>(&format!("/api/v1/nodes/{node}")).await?.as_ref().and_then(foreign);
@@ -138,7 +140,8 @@ fn has(devices: &Value, field: &str) -> bool {
     devices.as_array().into_iter().flatten().any(|device| device.get(field).is_some())
 }
 
-/// Writes the devices over an existing list, or into a new one.
+/// Writes the devices into an existing list, or into a new one. The API demands a larger generation of the pool for each
+/// change. A new list belongs to the node's object, so the node must exist.
 async fn put(driver: &Driver, kept: Option<&Slice>, devices: &Value) -> Result<Slice, Failure> {
     let (client, node) = (&driver.client, &driver.config.node);
     let pool = |generation: i64| json!({"name": node, "generation": generation, "resourceSliceCount": 1});
@@ -158,7 +161,7 @@ async fn put(driver: &Driver, kept: Option<&Slice>, devices: &Value) -> Result<S
         "kind": "ResourceSlice",
         "metadata": {
             "generateName": format!("{node}-{}-", device::DRIVER),
-            // The apiserver removes the list together with the node.
+            // The apiserver removes the list when it removes the node.
             "ownerReferences": [{
                 "apiVersion": "v1", "kind": "Node", "name": node, "uid": owner.metadata.uid, "controller": true,
             }],

@@ -1,4 +1,4 @@
-//! Serves the two sockets on which the kubelet finds the driver, and makes them again if they were removed.
+//! Serves the two sockets on which the kubelet finds the driver. Makes them again if another process has removed them.
 
 use super::service::DriverService;
 use super::{Driver, device};
@@ -17,10 +17,10 @@ use tonic::transport::Server;
 use tonic::{Request, Response, Status};
 use tracing::{info, warn};
 
-/// Services of the driver's socket, by the kubelet's names.
+/// Services on the driver's socket, by the names that the kubelet uses.
 const SERVICES: [&str; 3] = ["v1.DRAPlugin", "v1.DRAResourceHealth", "v1alpha1.DRAResourceHealth"];
 
-/// Serves until the future is dropped. A kubelet that starts finds the sockets, so its start needs no action.
+/// Serves until the future is dropped. A starting kubelet finds the existing sockets, so the driver need not do anything then.
 pub(super) async fn serve(driver: &Arc<Driver>) {
     let kubelet = &driver.config.kubelet;
     let ours = kubelet.join("plugins").join(device::DRIVER).join("dra.sock");
@@ -41,7 +41,7 @@ pub(super) async fn serve(driver: &Arc<Driver>) {
     }
 }
 
-/// Starts two servers. The server of claims listens first, because the kubelet calls it as soon as it knows the driver.
+/// Starts both servers. The socket of claims listens first, because the kubelet calls it as soon as it knows the driver.
 fn begin(driver: &Arc<Driver>, ours: &Path, registration: &Path) -> Result<JoinSet<()>, String> {
     for folder in [ours, registration].into_iter().filter_map(Path::parent) {
         make_folder(folder).map_err(|problem| problem.to_string())?;
@@ -84,7 +84,7 @@ impl Registration for Register {
         }))
     }
 
-    /// Handles the kubelet's answer. A kubelet that has refused asks again by itself.
+    /// Handles the kubelet's answer. A kubelet that has refused the driver asks again by itself.
     async fn notify_registration_status(
         &self,
         request: Request<RegistrationStatus>,

@@ -12,14 +12,14 @@ use tokio::task::JoinSet;
 use tonic::{Request, Response, Status};
 use tracing::{info, warn};
 
-/// Service that answers one kubelet.
+/// Service that answers the kubelet.
 #[derive(Debug, Clone)]
 pub(super) struct DriverService(pub(super) Arc<Driver>);
 
 #[tonic::async_trait]
 impl DraPlugin for DriverService {
-    /// Prepares all claims at the same time. So a silent apiserver costs the time of one claim only. The answer has an entry for
-    /// each claim: its devices, or its error.
+    /// Prepares all claims at the same time, so that a silent apiserver delays the answer only by the wait for one claim. The
+    /// answer has an entry for each claim: its devices, or its error.
     async fn node_prepare_resources(
         &self,
         request: Request<NodePrepareResourcesRequest>,

@@ -1,5 +1,5 @@
-//! Removes the files of claims that are gone. Usually the kubelet asks the driver to do so for each claim. A kubelet that has
-//! lost its checkpoint does not ask.
+//! Removes the files of claims that do not exist any more. Usually the kubelet asks the driver to remove them. A kubelet that
+//! has lost its checkpoint does not ask.
 
 use super::claims::{Claims, Record};
 use super::{Driver, find, with_claims};
@@ -22,10 +22,10 @@ pub(super) async fn watch(driver: &Driver) {
     }
 }
 
-/// Removes the files of claims that the apiserver does not have, or has not allocated on this node.
+/// Removes the files of claims that do not exist in the apiserver, or are not allocated on this node.
 ///
-/// The lock is held from the question to the removal. Otherwise the kubelet could prepare the claim in between, and this
-/// function would then remove the new files. If the apiserver does not answer, the remaining files stay.
+/// The function holds the lock from the question to the removal. Otherwise the kubelet could prepare the claim in between, and
+/// the function would then remove the new files. If the apiserver does not answer, the remaining files stay.
 async fn sweep(
     claims: &Arc<Mutex<Claims>>,
     client: &Client,
@@ -48,10 +48,11 @@ async fn sweep(
     Ok(())
 }
 
-/// Makes room for the device plugin: removes the files of claims that are gone.
+/// Makes room for the device plugin: removes the files of claims that do not exist any more.
 ///
 /// # Errors
-/// Claims of this node still exist, or the apiserver does not answer. The device plugin would give their memory away again.
+/// Claims of this node still exist, or the apiserver does not answer. Without the error, the device plugin would give the
+/// memory of these claims away again.
 pub async fn clear(places: &Places, client: &Client, node: &str, patience: Duration) -> Result<(), String> {
     let claims = Arc::new(Mutex::new(Claims::open(places.clone(), PathBuf::new())));
     sweep(&claims, client, node, patience).await?;

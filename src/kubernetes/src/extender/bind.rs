@@ -1,4 +1,4 @@
-//! Binds a pod to a node, after writing its parts of GPUs on the pod.
+//! Binds a pod to a node. Before that, writes the pod's parts of GPUs into an annotation of the pod.
 
 use super::ledger::Pending;
 use super::wire::{Binding, Bound};
@@ -19,7 +19,7 @@ pub(super) async fn bind(
     Shared(extender): Shared<Arc<Extender>>,
     Json(binding): Json<Binding>,
 ) -> Json<Bound> {
-    // If the scheduler closes the connection meanwhile, a binding that has begun is still finished.
+    // The binding runs in a task of its own, so that it finishes even if the scheduler closes the connection.
     let bound = tokio::spawn(async move {
         let begun = Instant::now();
         let bound = extender.bind(&binding).await;
@@ -39,9 +39,9 @@ pub(super) async fn bind(
 
 /// Reason why a pod is not bound, or may not be.
 enum Unbound {
-    /// The apiserver refuses it, or was not asked.
+    /// The apiserver refuses the binding, or the extender has not sent it.
     Surely(String),
-    /// The apiserver does not answer, or with an error of its own, so the pod may be bound.
+    /// The apiserver does not answer, or answers with an error of its own. So the pod may be bound.
     Maybe(String),
 }
 
@@ -56,10 +56,10 @@ impl From<Failure> for Unbound {
 impl Extender {
     /// Chooses the GPUs, writes them on the pod, and binds it.
     ///
-    /// The ledger counts the pod from the choice on. Bindings run at the same time, and without the count two pods could get the
-    /// same memory. If the apiserver refuses the binding, the ledger forgets the pod. If the apiserver does not answer, or with
-    /// an error of its own, the pod may be bound. The ledger then keeps it until the apiserver shows it as bound, ended or
-    /// deleted.
+    /// The ledger counts the pod from the choice on. Several bindings run at the same time, and without the count two pods
+    /// could get the same memory. If the apiserver refuses the binding, the ledger forgets the pod. If the apiserver does not
+    /// answer, or answers with an error of its own, the pod may be bound. The ledger then counts the pod until the apiserver
+    /// shows it as bound, ended or deleted.
     async fn bind(&self, binding: &Binding) -> Result<(), String> {
         let Binding { pod: name, namespace, uid, node } = binding;
         let path = format!("/api/v1/namespaces/{namespace}/pods/{name}");
@@ -86,15 +86,15 @@ impl Extender {
         bound.map_err(|(Unbound::Surely(why) | Unbound::Maybe(why))| why)
     }
 
-    /// Writes the parts on the pod, and then binds it.
+    /// Writes the parts on the pod, and then binds the pod.
     ///
-    /// The annotation comes first: the kubelet may start a bound pod at once, and the agent then needs the parts. The function
-    /// does not bind if the term has ended since the choice: another extender may then have given the same room away. Without a
-    /// binding, it removes the annotation again.
+    /// The annotation comes first: the kubelet may start a bound pod at once, and the agent then needs the parts. If the
+    /// extender's term has ended since the choice, another extender may have given away the same room. The function then sends
+    /// no binding, and removes the annotation.
     ///
     /// The binding names the version of the pod with the annotation. Example: the apiserver does not answer a binding to one
-    /// node, the scheduler tries another node, and its annotation is written. From then on the apiserver refuses the first one.
-    /// Otherwise the pod could come to the first node with the annotation of the second, and would never start.
+    /// node, and the scheduler tries a second node. Once the annotation for the second node is written, the apiserver refuses
+    /// the first binding. Otherwise the pod could come to the first node with the parts of the second, and would never start.
     async fn write(
         &self,
         path: &str,
@@ -113,11 +113,12 @@ impl Extender {
             at: timestamp(),
             c: parts,
         };
-        // The patch names the version of the pod. If another client has changed the pod since, the apiserver refuses it.
+        // The patch names the version of the pod. The apiserver refuses it if another client has changed the pod since that
+        // version.
         let patch =
             |text: Value, before: &Metadata| json!({"metadata": before.guarded(&json!({ALLOC: text}))});
         let text = Value::String(json!(alloc).to_string());
-        // Without the annotation no binding is sent.
+        // If the annotation is not written, the extender sends no binding.
         let unwritten = |failure: Failure| Unbound::Surely(failure.to_string());
         let written = self.client.patch(path, &patch(text, &pod.metadata)).await.map_err(unwritten)?;
         self.with(|state| state.ledger.give_up_others(uid, begun));
@@ -128,24 +129,24 @@ impl Extender {
             },
             "target": {"apiVersion": "v1", "kind": "Node", "name": node},
         });
-        // In the ledgers of all extenders, only a bound pod takes room. The annotation alone takes none.
+        // The ledgers of all extenders count only bound pods. The annotation alone takes no room.
         let bound = match term.map_or(Ok(()), Term::check) {
             Ok(()) => self.client.post(&format!("{path}/binding"), &object).await.map_err(Unbound::from),
             Err(why) => Err(Unbound::Surely(why)),
         };
-        // A pod that may be bound keeps the annotation, without which it would never start.
+        // A pod that may be bound keeps the annotation, because it never starts without it.
         if let Err(Unbound::Surely(_)) = bound {
-            // If another request has bound the pod, it has another version, and the annotation stays.
+            // If another request has bound the pod, the pod has another version, and this patch changes nothing.
             let _gone_or_bound = self.client.patch(path, &patch(Value::Null, &written)).await;
         }
         bound
     }
 }
 
-/// Answers a request for a pod that is bound already. The scheduler repeats its request if the answer to the first one was lost.
+/// Answers a request for a pod that is already bound. The scheduler repeats its request if the first answer was lost.
 ///
 /// # Errors
-/// The pod is on another node, or this extender has not placed it.
+/// The pod is bound to another node, or this extender has not placed it.
 fn bound_before(pod: &Pod, on: &str, node: &str) -> Result<(), String> {
     let alloc = pod.metadata.annotations.get(ALLOC).ok_or("another client has bound the pod")?;
     let alloc = Alloc::parse(alloc)?;

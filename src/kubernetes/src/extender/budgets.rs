@@ -1,4 +1,4 @@
-//! Disruption budgets of the cluster, and the evictions that they still allow.
+//! Disruption budgets of the cluster, and the number of evictions that they still allow.
 
 use crate::objects::{Budget, Labels};
 use std::collections::{BTreeMap, HashSet};
@@ -17,18 +17,18 @@ impl Budgets {
         self.0.insert(key(budget), budget.clone());
     }
 
-    /// Forgets a budget that is gone.
+    /// Forgets a deleted budget.
     pub(super) fn gone(&mut self, budget: &Budget) {
         self.0.remove(&key(budget));
     }
 
-    /// Forgets all budgets but `budgets`.
+    /// Forgets all budgets that are not in `budgets`.
     pub(super) fn keep_only(&mut self, budgets: &[Budget]) {
         let listed: HashSet<_> = budgets.iter().map(key).collect();
         self.0.retain(|key, _| listed.contains(key));
     }
 
-    /// Returns the evictions that each budget allows.
+    /// Returns the number of evictions that each budget allows.
     pub(super) fn left(&self) -> Left<'_> {
         Left(self.0.values().map(|budget| (budget, budget.allowed())).collect())
     }
@@ -39,7 +39,7 @@ impl Budgets {
 pub(super) struct Left<'a>(Vec<(&'a Budget, i64)>);
 
 impl Left<'_> {
-    /// Counts the eviction of a pod against all budgets that cover it. Returns true if one of them does not allow it.
+    /// Counts the eviction of a pod against all budgets that cover the pod. Returns true if one of them does not allow it.
     pub(super) fn take(&mut self, namespace: &str, name: &str, labels: &Labels) -> bool {
         let covering = self.0.iter_mut().filter(|(budget, _)| budget.covers(namespace, name, labels));
         covering.fold(false, |is_violated, (_, left)| {

@@ -9,22 +9,22 @@ use serde_json::Value;
 use std::time::{Duration, Instant};
 use tracing::warn;
 
-/// Time after which the extender asks the apiserver again after the end or the refusal of a watch.
+/// Time from the end or the refusal of a watch to the next request.
 const WATCH_RETRY_PERIOD: Duration = Duration::from_secs(1);
-/// Objects of a page of a list. `kubectl` asks for the same number.
+/// Objects on a page of a list. `kubectl` asks for the same number.
 const PAGE: u32 = 500;
 /// Time after which the apiserver ends a watch.
 const WATCH: Duration = Duration::from_secs(300);
-/// Time after which a watch counts as ended, though the apiserver has not ended it.
+/// Time after which the extender treats a watch as ended, even if the apiserver has not ended it.
 const SILENT: Duration = Duration::from_secs(330);
 
-/// A kind of objects, and the actions of the ledger for it.
+/// A kind of objects, and the functions that update the ledger with them.
 struct Kind<T> {
     path: &'static str,
     begin: fn(&Extender, Vec<T>, Instant),
     put: fn(&Extender, &T),
     gone: fn(&Extender, &T),
-    /// True if the extender may request a new list.
+    /// True if the extender may demand a new list during a watch.
     is_asked_for: bool,
 }
 
@@ -74,7 +74,7 @@ const PODS: Kind<Pod> = Kind {
     is_asked_for: true,
 };
 
-/// The extender does not wait for the budgets. They only influence which pods it evicts.
+/// The extender does not wait for the list of budgets. Budgets influence only the choice of the pods to evict.
 const BUDGETS: Kind<Budget> = Kind {
     path: "/apis/policy/v1/poddisruptionbudgets",
     begin: |extender, budgets, _| {
@@ -99,7 +99,7 @@ fn take_pod(extender: &Extender, pod: &Pod) {
     pod.spec.node_name.iter().for_each(|node| changed(extender, node));
 }
 
-/// Wakes pods that wait for room, if the node has some.
+/// Records that a node has changed. If pods wait for room, starts the search for those that fit now.
 fn changed(extender: &Extender, node: &str) {
     if extender.with(|state| state.waiting.change(node)) {
         extender.freed.notify_one();
@@ -111,10 +111,10 @@ pub(super) async fn follow(extender: &Extender) {
     tokio::join!(kind(extender, NODES), kind(extender, PODS), kind(extender, BUDGETS));
 }
 
-/// Lists all objects once, and follows the changes from there on.
+/// Lists all objects once, and follows the changes after that.
 ///
 /// After the end of a watch, the next watch continues at the last version, so no change is lost. If the apiserver has forgotten
-/// that version, the function lists all objects again. The list also shows which objects are gone.
+/// that version, the function lists all objects again. The ledger then forgets the objects that are missing in the list.
 async fn kind<T: DeserializeOwned>(extender: &Extender, kind: Kind<T>) {
     let mut version = None;
     loop {
@@ -123,7 +123,7 @@ async fn kind<T: DeserializeOwned>(extender: &Extender, kind: Kind<T>) {
             Ok(Ended::ForAList) => version = None,
             Err(failure) => {
                 warn!("{}: {failure}", kind.path);
-                // The extender does not understand the answer, or the apiserver has forgotten the version: 410.
+                // Either the extender does not understand the answer, or the apiserver has forgotten the version (410).
                 if !matches!(failure, Failure::Silent(_)) {
                     version = None;
                 }
@@ -140,7 +140,10 @@ enum Ended {
     ForAList,
 }
 
-/// Follows the changes from a version on. Without a version it lists the objects first.
+/// Follows the changes after a version. Without a version, lists all objects first.
+///
+/// Returns when the watch ends, when it is silent for too long, or when the extender needs a new list. `version` always has the
+/// version of the last change, so that the next call continues after it.
 async fn once<T: DeserializeOwned>(
     extender: &Extender,
     kind: &Kind<T>,
@@ -172,8 +175,8 @@ async fn once<T: DeserializeOwned>(
     }
 }
 
-/// Lists all objects, page by page, and returns the version of the list. If the list becomes too old in between, it lists all
-/// objects in one page.
+/// Lists all objects, page by page, and returns them with the version of the list. If the apiserver has forgotten the list
+/// before its last page, asks for all objects on one page.
 async fn list<T: DeserializeOwned>(client: &Client, path: &str) -> Result<(Vec<T>, String), Failure> {
     let page = |query: String| async move {
         let listed = client.get::<List<T>>(&format!("{path}{query}")).await?;
@@ -197,13 +200,13 @@ async fn list<T: DeserializeOwned>(client: &Client, path: &str) -> Result<(Vec<T
     }
 }
 
-/// Version of any object.
+/// The version of an object of any kind.
 #[derive(Deserialize)]
 struct Versioned {
     metadata: Metadata,
 }
 
-/// Applies a change to the ledger, and returns the version after it.
+/// Applies a change to the ledger, and returns its version.
 fn take<T: DeserializeOwned>(
     extender: &Extender,
     kind: &Kind<T>,
@@ -220,7 +223,7 @@ fn take<T: DeserializeOwned>(
     match change.as_str() {
         "ADDED" | "MODIFIED" => (kind.put)(extender, &T::deserialize(object).map_err(unread)?),
         "DELETED" => (kind.gone)(extender, &T::deserialize(object).map_err(unread)?),
-        // A BOOKMARK has only a version.
+        // A BOOKMARK brings only a version.
         _ => {}
     }
     Ok(version)

@@ -1,7 +1,7 @@
-//! Ledger of the cluster: the parts of GPUs that pods have. The extender computes it from the apiserver's objects and from the
-//! bindings that this process makes.
+//! Ledger of the cluster: the parts of GPUs that pods have.
 //!
-//! The extender stores nothing elsewhere. After a restart it rebuilds the same ledger.
+//! The extender computes the ledger from the apiserver's objects and from its own bindings under way. It stores nothing else.
+//! So it has the same ledger again after a restart.
 
 mod records;
 
@@ -19,19 +19,19 @@ use std::time::Instant;
 /// The ledger of a cluster.
 #[derive(Debug, Clone, Default)]
 pub struct Ledger {
-    /// GPUs of each node, or the reason why they are not known.
+    /// GPUs of each node, or the reason why the extender does not know them.
     nodes: HashMap<String, Result<Inventory, String>>,
-    /// Pods that count, by UID.
+    /// Pods that take room, by UID.
     pods: HashMap<String, Counted>,
     /// UIDs of the pods of each node.
     on: HashMap<String, Vec<String>>,
-    /// Bindings of pods by UID that this extender has begun, each with the instant of its start. A pod has several if the
-    /// apiserver did not answer one, and the scheduler tries again.
+    /// Bindings that this extender has begun and not finished, by the pod's UID, each with its start. A pod has several
+    /// bindings if the apiserver did not answer one, and the scheduler tried again.
     under_way: HashMap<String, Vec<(Counted, Instant)>>,
-    /// New parts of pods that this extender is resizing, by UID. The larger of the present and the new amount counts, because
-    /// until the apiserver shows the new parts, the pod may have either.
+    /// New parts of pods that this extender is resizing, by UID. Until the apiserver shows the new parts, the pod may have the
+    /// old ones or the new ones. So the larger of both amounts counts.
     resized: HashMap<String, Resized>,
-    /// Pods by UID for which the scheduler evicts others.
+    /// Pods for which the scheduler evicts other pods, by UID.
     nominated: HashMap<String, Nominated>,
     budgets: Budgets,
 }
@@ -43,16 +43,16 @@ pub struct Pending<'a> {
     pub uid: &'a str,
     /// Priority; a larger number is more important.
     pub priority: i32,
-    /// Slices that it needs.
+    /// Slices that the pod needs.
     pub requests: &'a [Request],
 }
 
-/// Pods that are evicted from a node.
+/// The pods to evict from a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Evictions {
-    /// UIDs: those that the scheduler has chosen, and more.
+    /// UIDs of the pods that the scheduler has chosen, and of added pods.
     pub uids: Vec<String>,
-    /// Number of added pods that a disruption budget protects. The scheduler's own choice is not in it.
+    /// Number of added pods that a disruption budget protects. Pods that the scheduler has chosen do not count.
     pub violations: i64,
 }
 
@@ -65,7 +65,7 @@ impl Ledger {
         self.nodes.insert(node.metadata.name.clone(), inventory);
     }
 
-    /// Forgets all nodes but `nodes`: a watch that ended may have missed their deletion.
+    /// Forgets all nodes that are not in `nodes`. A watch that ended may have missed their deletion.
     pub fn keep_nodes(&mut self, nodes: &[Node]) {
         let listed: HashSet<&str> = nodes.iter().map(|node| node.metadata.name.as_str()).collect();
         self.nodes.retain(|name, _| listed.contains(name.as_str()));
@@ -76,23 +76,23 @@ impl Ledger {
         self.budgets.put(budget);
     }
 
-    /// Forgets a budget that is gone.
+    /// Forgets a deleted budget.
     pub fn budget_gone(&mut self, budget: &Budget) {
         self.budgets.gone(budget);
     }
 
-    /// Forgets all budgets but `budgets`.
+    /// Forgets all budgets that are not in `budgets`.
     pub fn keep_budgets(&mut self, budgets: &[Budget]) {
         self.budgets.keep_only(budgets);
     }
 
-    /// Forgets a node that is gone.
+    /// Forgets a deleted node.
     pub fn node_gone(&mut self, name: &str) {
         self.nodes.remove(name);
     }
 
-    /// Records the present state of a pod. A pod counts if its annotation names the node to which it is bound, until the pod has
-    /// ended.
+    /// Records the present state of a pod. A pod takes room if its annotation names the node to which it is bound. It takes
+    /// room until it has ended.
     pub fn pod(&mut self, pod: &Pod) {
         let uid = &pod.metadata.uid;
         match Nominated::of(pod) {
@@ -114,7 +114,7 @@ impl Ledger {
         }
     }
 
-    /// Forgets a pod that is gone.
+    /// Forgets a deleted pod.
     pub fn pod_gone(&mut self, uid: &str) {
         self.under_way.remove(uid);
         self.resized.remove(uid);
@@ -122,7 +122,8 @@ impl Ledger {
         self.forget(uid);
     }
 
-    /// Forgets all pods but `pods`. The list was requested at `asked`: a binding that began later stays.
+    /// Forgets all pods that are not in `pods`. The list was requested at `asked`. A pod whose binding began later stays,
+    /// because it may be missing in the list.
     pub fn keep_only(&mut self, pods: &[Pod], asked: Instant) {
         let listed: HashSet<&str> = pods.iter().map(|pod| pod.metadata.uid.as_str()).collect();
         let is_there = |uid: &String| listed.contains(uid.as_str());
@@ -141,7 +142,7 @@ impl Ledger {
         }
     }
 
-    /// Counts a pod whose binding begins now, and returns the instant, by which the binding is known.
+    /// Counts a pod from the start of its binding. Returns that instant, which identifies the binding.
     pub fn begin<'a, P: IntoIterator<Item = &'a Part>>(
         &mut self,
         uid: &str,
@@ -154,13 +155,13 @@ impl Ledger {
         begun
     }
 
-    /// Forgets a binding of a pod that was not bound by it.
+    /// Forgets a binding that has not bound its pod.
     pub fn give_up(&mut self, uid: &str, begun: Instant) {
         self.keep_begun(uid, |since| since != begun);
     }
 
-    /// Forgets all bindings of a pod but the one that began at `begun`. The others cannot bind the pod any more, because that one
-    /// has changed the pod.
+    /// Forgets all bindings of a pod, except for the one that began at `begun`. That binding has changed the pod, so the others
+    /// cannot bind it any more.
     pub fn give_up_others(&mut self, uid: &str, begun: Instant) {
         self.keep_begun(uid, |since| since == begun);
     }
@@ -174,10 +175,10 @@ impl Ledger {
         }
     }
 
-    /// Counts a pod with `parts` from now on, on the GPUs that it has.
+    /// Counts a pod with new `parts`, on the GPUs that it already has.
     ///
     /// # Errors
-    /// A GPU has no room for them; the message tells how much is left.
+    /// A GPU has no room for the parts; the message says how much room is left.
     pub fn resize<'a, P: IntoIterator<Item = &'a Part>>(
         &mut self,
         node: &str,
@@ -199,13 +200,13 @@ impl Ledger {
         Ok(())
     }
 
-    /// Forgets the new parts of a pod that was not resized.
+    /// Forgets the new parts of a pod, because the pod keeps its old parts.
     pub fn keep_size(&mut self, uid: &str) {
         self.resized.remove(uid);
     }
 
-    /// Records that the apiserver has not answered the write of a pod's new parts, which named the pod's `version`. The new parts
-    /// count until the pod has another version: from then on the apiserver refuses the write.
+    /// Records that the apiserver has not answered the write of a pod's new parts. The write named the pod's `version`. The new
+    /// parts count until the pod has another version, because from then on the apiserver refuses the write.
     pub fn unanswered(&mut self, uid: &str, version: &str) {
         if self.pods.get(uid).is_some_and(|counted| counted.version != version) {
             self.resized.remove(uid);
@@ -214,7 +215,7 @@ impl Ledger {
         }
     }
 
-    /// Returns the parts of a pod that count.
+    /// Returns the parts with which a pod counts.
     fn parts(&self, uid: &str, counted: &Counted) -> Vec<Part> {
         let Some(resized) = self.resized.get(uid) else { return counted.parts.clone() };
         let larger = |(has, gets): (&Part, &Part)| Part {
@@ -234,21 +235,21 @@ impl Ledger {
     /// Returns the GPUs of a node.
     ///
     /// # Errors
-    /// They are not known; the message tells why.
+    /// The extender does not know them; the message says why.
     fn inventory(&self, node: &str) -> Result<&Inventory, String> {
         let unknown = || "the node is not known".to_owned();
         self.nodes.get(node).ok_or_else(unknown)?.as_ref().map_err(Clone::clone)
     }
 
-    /// Returns the room on the GPUs of a node beside the pods that stay. `stays` tells that of a UID and a pod.
+    /// Returns the room on the GPUs of a node, less the parts of the pods that stay. `stays` gets a UID and a pod.
     ///
     /// # Errors
-    /// The GPUs of the node are not known; the message tells why.
+    /// The extender does not know the GPUs of the node; the message says why.
     fn left(&self, node: &str, stays: impl Fn(&str, &Counted) -> bool) -> Result<Vec<Room<'_>>, String> {
         Ok(self.used(node, stays).left(self.inventory(node)?))
     }
 
-    /// Returns the parts of the pods that stay on a node.
+    /// Returns the sum of the parts of the pods on a node for which `stays` is true.
     fn used(&self, node: &str, stays: impl Fn(&str, &Counted) -> bool) -> Used {
         let mut used = Used::default();
         for (known, counted) in self.bound(node).filter(|(known, counted)| stays(known, counted)) {
@@ -273,11 +274,11 @@ impl Ledger {
         uids.filter_map(|uid| Some((uid.as_str(), self.pods.get(uid)?)))
     }
 
-    /// Returns the room that a node has for a pod, without the room for which other pods wait.
+    /// Returns the room that a node has for a pod, less the room for which other pods wait.
     ///
-    /// Example: the scheduler evicts a pod from GPU 0 for the pod A. Before A is bound, the pod B needs room. Without this rule,
-    /// B would take the room on GPU 0, and the scheduler would evict again for A. So pods of the same priority or a higher one
-    /// that wait for evictions on this node come first.
+    /// Example: the scheduler evicts a pod from GPU 0 to make room for pod A. Before A is bound, pod B needs room. Without this
+    /// rule, B would take the room on GPU 0, and the scheduler would evict again for A. So the pods that wait for evictions on
+    /// this node come first, if their priority is at least that of B.
     fn room(&self, node: &str, pod: Pending<'_>) -> Result<Vec<Room<'_>>, String> {
         let mut left = self.left(node, |known, _| known != pod.uid)?;
         let waits = |uid: &String| uid != pod.uid && !self.under_way.contains_key(uid);
@@ -288,7 +289,7 @@ impl Ledger {
             return Ok(left);
         }
         first.sort_by_key(|nominated| Reverse(nominated.priority));
-        // The room after the ending pods have gone and the waiting pods have come.
+        // The room after the ending pods are gone and the waiting pods are placed.
         let mut later = self.left(node, |known, counted| known != pod.uid && !counted.is_ending)?;
         for nominated in first {
             let _fits = place(&mut later, &nominated.requests, Order::default());
@@ -300,7 +301,7 @@ impl Ledger {
     /// Chooses the parts that a pod gets on a node.
     ///
     /// # Errors
-    /// The node has no room for the pod; the message tells how much is left.
+    /// The node has no room for the pod; the message says how much room is left.
     pub fn place(
         &self,
         node: &str,
@@ -319,7 +320,7 @@ impl Ledger {
         })
     }
 
-    /// Returns the memory of each node whose GPUs are known.
+    /// Returns the memory of each node with known GPUs.
     #[must_use]
     pub fn memory(&self) -> Vec<NodeMemory> {
         let memory = |(node, inventory): (&String, &Result<Inventory, String>)| {
@@ -333,9 +334,12 @@ impl Ledger {
         self.nodes.iter().filter_map(memory).collect()
     }
 
-    /// Chooses the pods to evict from a node so that a pod has room. These are the `victims` that the scheduler has chosen. If
-    /// they are not enough, more pods of lower priority are added, with as few as possible that a disruption budget protects.
-    /// None if the pod has no room even without all of them.
+    /// Chooses the pods to evict from a node to make room for a pod. Returns none if the pod has no room even without all of
+    /// them.
+    ///
+    /// The scheduler has chosen the `victims`. If they are not enough, the function adds pods of lower priority. It adds as few
+    /// as possible of those that a disruption budget protects. The scheduler knows only the sums of a node, so its choice may
+    /// free room on several GPUs, and none of them has enough.
     #[must_use]
     pub fn evict(&self, node: &str, pod: Pending<'_>, victims: &[String], order: Order) -> Option<Evictions> {
         let chosen: HashSet<&str> = victims.iter().map(String::as_str).collect();
@@ -355,7 +359,7 @@ impl Ledger {
                 |uid: &str, _: &Counted| uid != pod.uid && !chosen.contains(uid) && !gone.contains(uid);
             self.left(node, stays).and_then(|mut left| place(&mut left, pod.requests, order)).is_ok()
         };
-        // The scheduler counts the violations of its own choice. Here it only takes from the budgets.
+        // The scheduler has counted the violations of its own choice. Here the victims only use up the budgets.
         let mut left = self.budgets.left();
         let mut protect = |uid: &str| {
             let counted = self.pods.get(uid);
@@ -372,7 +376,7 @@ impl Ledger {
         })
     }
 
-    /// Returns the score of a node for a pod; 0 if the node has no room.
+    /// Returns the score of a node for a pod. The score is 0 if the node has no room.
     #[must_use]
     pub fn score(&self, node: &str, pod: Pending<'_>, order: Order) -> u64 {
         let scored = self.room(node, pod).and_then(|mut left| {

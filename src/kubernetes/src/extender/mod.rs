@@ -1,7 +1,8 @@
-//! Extender of the scheduler: finds the nodes with room, scores them, chooses pods to evict, and binds pods.
+//! Extender of the scheduler: finds nodes with room, scores them, chooses pods to evict, and binds pods.
 //!
 //! One process serves one scheduler. *filter*, *prioritize* and *preempt* write nothing. If there are several extenders, only
-//! the holder of the Lease binds. Before that, it lists the pods that the former holder has bound.
+//! the holder of the Lease binds pods. Before its first binding, it lists all pods, because the former holder may have bound
+//! some.
 
 mod bind;
 mod budgets;
@@ -40,31 +41,31 @@ use tokio::task::JoinSet;
 use tracing::warn;
 use waiting::Waiting;
 
-/// Most bytes of a request: 10,000 whole nodes.
+/// Most bytes of a request: 10,000 whole nodes need as much.
 const MOST_BODY_BYTES: usize = 256 << 20;
 
 /// Most connections at the same time to the port of the state and the metrics.
 const MOST_CONNECTIONS: usize = 32;
 
-/// Time in which the pods must be listed again: a part of the 5 s that a scheduler waits.
+/// Longest wait for a new list of pods. A scheduler waits 5 s for the extender's answer, and this is a part of that time.
 const LONGEST_LIST_WAIT: Duration = Duration::from_secs(3);
 const UNLISTED: &str = "the nodes and pods of the cluster are not listed yet";
 
-/// State of an extender, which follows the cluster.
+/// State of an extender that follows the cluster.
 #[derive(Debug, Default)]
 struct ExtenderState {
     ledger: Ledger,
     wishes: PodChanges,
     waiting: Waiting,
-    /// True once all nodes were listed. Before that, nodes with room may be missing.
+    /// True once the extender has listed all nodes. Before that, nodes with room may be missing.
     has_nodes: bool,
-    /// Instant at which the list of all pods was requested on which the ledger rests. Without a list, GPUs look emptier than they
-    /// are.
+    /// Instant at which the extender requested the list of pods from which the ledger was made. Without a list, GPUs look
+    /// emptier than they are.
     listed: Option<Instant>,
 }
 
 impl ExtenderState {
-    /// Returns the state, once all nodes and pods of the cluster were listed.
+    /// Returns the state, or an error before the extender has listed all nodes and pods of the cluster.
     fn complete(&mut self) -> Result<&mut Self, String> {
         if self.has_nodes && self.listed.is_some() {
             return Ok(self);
@@ -84,11 +85,11 @@ struct Extender {
     election: Option<Arc<Election>>,
     /// Notified when the extender needs a new list of the pods.
     again: Notify,
-    /// Notified when a pod is to have another size.
+    /// Notified when a pod's user wants other amounts.
     wish: Notify,
     /// Notified when a node has changed while pods wait.
     freed: Notify,
-    /// Instant of the list on which the ledger rests.
+    /// Instant at which the extender requested the list from which the ledger was made.
     listed: watch::Sender<Option<Instant>>,
 }
 
@@ -101,8 +102,8 @@ pub struct ExtenderConfig {
     pub lease: Option<lease::LeaseConfig>,
 }
 
-/// Serves a scheduler until `until` is done, and then finishes the bindings that have begun. `health` serves only the state and
-/// the metrics, to every client that reaches the pod.
+/// Serves a scheduler until `until` is done, and then finishes the bindings that have begun. The port `health` serves only the
+/// state and the metrics, to every client that reaches the pod.
 ///
 /// # Errors
 /// The port cannot be served.
@@ -160,12 +161,13 @@ pub async fn serve(
 }
 
 impl Extender {
-    /// Ensures that this extender may bind, and that its ledger contains the bindings of the former holder of the Lease. None if
-    /// this is the only extender. `is_asked`: the call is for a request of its scheduler, so the Lease is kept for more requests.
+    /// Ensures that this extender may bind pods, and that its ledger has the bindings of the former holder of the Lease.
+    /// Returns none if this is the only extender. If `is_asked` is true, the call serves a request of the scheduler, and the
+    /// extender keeps the Lease for more requests.
     ///
     /// A list from before the term may lack the last bindings of the former holder, and the extender would give their memory
-    /// away again. So it requests a new list of pods and waits for it. If none comes in time, the call fails, and the
-    /// scheduler tries again.
+    /// away again. So it requests a new list of pods and waits for it. If the list does not come in time, the call fails, and
+    /// the scheduler tries again.
     async fn lead(&self, is_asked: bool) -> Result<Option<Term>, String> {
         let Some(election) = &self.election else { return Ok(None) };
         let term = election.hold(is_asked).await?;
@@ -183,7 +185,7 @@ impl Extender {
         act(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Serves a verb from the state, and counts its duration and its failure.
+    /// Answers a request from the state, and counts its duration and its failure.
     fn serve<T>(
         &self,
         verb: Verb,
@@ -228,7 +230,7 @@ async fn filter(Shared(extender): Shared<Arc<Extender>>, Json(said): Json<Argume
     })
 }
 
-/// Returns the nodes that have no room for a pod, each with the reason.
+/// Returns the nodes without room for a pod, each with the reason.
 ///
 /// # Errors
 /// The scheduler names no nodes.
@@ -262,10 +264,10 @@ async fn prioritize(
     Json(scored.unwrap_or_default())
 }
 
-/// Chooses the pods to evict on each node on which evictions give a pod room. The scheduler knows only the sums of a node. It may
-/// choose pods of several GPUs, and none of these GPUs then has the room that one slice needs.
+/// Chooses the pods to evict on each node where evictions make room for a pod. The scheduler knows only the sums of a node. So
+/// it may choose pods of several GPUs, and none of these GPUs then has the room that one slice needs.
 ///
-/// Before the cluster is listed, no node is named, and the scheduler evicts nothing.
+/// Before the extender has listed the cluster, it names no node, and the scheduler evicts nothing.
 async fn preempt(Shared(extender): Shared<Arc<Extender>>, Json(said): Json<Preemption>) -> Json<Preempted> {
     let victims = extender.serve(Verb::Preempt, |state| {
         let (requests, order) = (requests(&said.pod)?, extender.order);

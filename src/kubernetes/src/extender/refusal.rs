@@ -2,12 +2,12 @@
 
 use crate::metrics::Rejection;
 
-/// Reason for which a node has no room for a pod.
+/// Reason why a node has no room for a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
-    /// Reason, for the pod's user.
+    /// The reason as a text for the pod's user.
     pub why: String,
-    /// Reason, for the metrics.
+    /// The reason as a label of the metrics.
     pub reason: Rejection,
 }
 

@@ -1,4 +1,4 @@
-//! Gives running pods other amounts, if their users want them and the GPUs have room.
+//! Gives other amounts to running pods whose users want them, if the GPUs have room.
 
 use super::pod_changes::PodChange;
 use super::{Extender, ExtenderState};
@@ -12,7 +12,7 @@ use tracing::{info, warn};
 /// Time after which the extender tries a refused wish again.
 const RESIZE_RETRY_PERIOD: Duration = Duration::from_secs(10);
 
-/// Serves wishes until the future is dropped.
+/// Fulfils wishes until the future is dropped.
 pub(super) async fn serve(extender: &Extender) {
     loop {
         let _new_or_late = tokio::time::timeout(RESIZE_RETRY_PERIOD, extender.wish.notified()).await;
@@ -39,13 +39,13 @@ pub(super) async fn serve(extender: &Extender) {
 impl Extender {
     /// Gives a pod the amounts that its user wants.
     ///
-    /// The ledger counts the new amounts before the write. Otherwise a binding at the same time could get the same memory. If the
-    /// apiserver refuses the write, the ledger returns to the old amounts. If the apiserver does not answer, or answers with 500
-    /// or more, the pod has the old or the new amounts. The larger ones count until the pod changes.
+    /// The ledger counts the new amounts before the write. Otherwise a binding at the same time could get the same memory. If
+    /// the apiserver refuses the write, the ledger returns to the old amounts. If the apiserver does not answer, or answers
+    /// with 500 or more, the pod has the old or the new amounts. The larger ones then count until the pod changes.
     ///
     /// # Errors
-    /// The wish makes no sense, or there is no room. The caller reports the reason to the pod's user. Failures that the user
-    /// cannot correct are only logged.
+    /// The wish is invalid, or there is no room. The caller reports the reason to the pod's user. The function only logs
+    /// failures that the user cannot correct.
     async fn resize(&self, wish: &PodChange) -> Result<(), String> {
         let PodChange { pod, node, alloc, .. } = wish;
         let text = pod.annotations.get(RESIZE).map_or("", String::as_str);
@@ -56,7 +56,7 @@ impl Extender {
             let ExtenderState { ledger, .. } = state.complete().ok()?;
             Some(ledger.resize(node, &pod.uid, parts.values().flatten()))
         });
-        // Before all nodes are listed, an unknown GPU is no reason to refuse.
+        // Before the extender has listed all nodes, an unknown GPU is no reason to refuse the wish.
         let Some(counted) = counted else { return Ok(()) };
         counted?;
         let is_led = term.as_ref().is_none_or(|term| term.check().is_ok());
@@ -72,7 +72,7 @@ impl Extender {
         Ok(())
     }
 
-    /// Writes the new parts of a pod. False if the pod has changed since it was read.
+    /// Writes the new parts of a pod. Returns false if another client has changed the pod since the extender read it.
     async fn write_alloc(
         &self,
         pod: &Metadata,

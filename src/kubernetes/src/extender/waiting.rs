@@ -10,14 +10,16 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 
-/// Time in which the scheduler asks again by itself, if it has got the news later than the extender.
+/// Time before the extender wakes a pod. In this time the scheduler asks again by itself, if it learned of the change later
+/// than the extender.
 pub(super) const GRACE: Duration = Duration::from_secs(1);
-/// Longest time by which the extender gets news later than the scheduler. Guessed: a loaded machine takes a tenth of it.
+/// Longest time by which the extender may learn of a change later than the scheduler. Guessed: a loaded machine needs a tenth
+/// of this time.
 const LAG: Duration = Duration::from_secs(3);
 /// Most pods that one change wakes. Few of them get the room.
 const MOST: usize = 10;
 
-/// Pod that no node has room for.
+/// A pod for which no node has room.
 #[derive(Debug, Clone)]
 struct Refused {
     pod: Metadata,
@@ -26,21 +28,22 @@ struct Refused {
     at: Instant,
 }
 
-/// Pods that were just refused, and nodes that have changed since.
+/// Pods that were refused a short time ago, and nodes that have changed since.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Waiting {
-    /// By UID.
+    /// The refused pods, by UID.
     refused: HashMap<String, Refused>,
-    /// The last change of each node.
+    /// Time of the last change of each node.
     changed: HashMap<String, Instant>,
 }
 
 impl Waiting {
-    /// Records the answer to a request. A pod waits if all nodes of the request refuse it, and one is only full.
+    /// Records the answer to a request. A pod waits if all nodes of the request refuse it, and at least one would have room
+    /// without other pods.
     pub(super) fn note(&mut self, said: &Arguments, failed: &BTreeMap<String, Refusal>) {
         self.refused.retain(|_, refused| refused.at.elapsed() < GRACE.saturating_add(LAG));
         let Pod { metadata, spec, .. } = &said.pod;
-        // Most pods are not refused, and cost no second reading of their names and requests.
+        // Most requests refuse no pod. For these, the names and requests are not read a second time.
         let is_refused = failed.values().any(|refusal| !refusal.is_final())
             && said.names().is_ok_and(|names| names.iter().all(|node| failed.contains_key(node)));
         match is_refused.then(|| requests(&said.pod)) {
@@ -52,7 +55,7 @@ impl Waiting {
         }
     }
 
-    /// Records that a node has changed. Returns true if a pod may have room now.
+    /// Records that a node has changed. Returns true if any refused pod may have room now.
     pub(super) fn change(&mut self, node: &str) -> bool {
         if self.refused.is_empty() {
             return false;
@@ -61,7 +64,8 @@ impl Waiting {
         true
     }
 
-    /// Takes the pods that were refused shortly before a change, and have room since. The most important come first.
+    /// Removes and returns the pods that were refused shortly before a change, and that have room since. The most important
+    /// pods come first.
     pub(super) fn due(&mut self, ledger: &Ledger, order: Order) -> Vec<Metadata> {
         let changed = std::mem::take(&mut self.changed);
         let has_room = |uid: &str, refused: &Refused| {

@@ -11,7 +11,7 @@ pub struct Arguments {
     /// The pod.
     #[serde(rename = "Pod")]
     pub pod: Pod,
-    /// Whole nodes, if the scheduler does not know that names are enough.
+    /// Whole nodes. A scheduler sends them unless its configuration says that names are enough.
     #[serde(rename = "Nodes", default)]
     pub nodes: Option<serde_json::Value>,
     /// Names of the nodes.
@@ -28,24 +28,24 @@ pub struct Filtered {
     /// Names of the nodes, if the request had names.
     #[serde(rename = "NodeNames")]
     pub node_names: Option<Vec<String>>,
-    /// Nodes that may have room without other pods, each with the reason.
+    /// Nodes without room that may have room without other pods, each with the reason.
     #[serde(rename = "FailedNodes")]
     pub failed: BTreeMap<String, String>,
     /// Nodes that have no room even without other pods, each with the reason. The scheduler evicts nothing there.
     #[serde(rename = "FailedAndUnresolvableNodes")]
     pub unresolvable: BTreeMap<String, String>,
-    /// Reason why the request was not answered; empty if it was.
+    /// Reason why the extender did not answer the request; empty if it did.
     #[serde(rename = "Error")]
     pub error: String,
 }
 
-/// A pod for which the scheduler evicts others, and the pods that it has chosen on each node.
+/// A pod for which the scheduler evicts other pods, and the pods that the scheduler has chosen on each node.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Preemption {
     /// The pod.
     #[serde(rename = "Pod")]
     pub pod: Pod,
-    /// Whole pods by node, if the scheduler does not know that UIDs are enough.
+    /// Whole pods by node. A scheduler sends them unless its configuration says that UIDs are enough.
     #[serde(rename = "NodeNameToVictims", default)]
     pub whole: Option<BTreeMap<String, Victims<Pod>>>,
     /// UIDs of the pods by node.
@@ -53,7 +53,7 @@ pub struct Preemption {
     pub named: Option<BTreeMap<String, Victims<Uid>>>,
 }
 
-/// Pods that are evicted from a node.
+/// The pods to evict from a node.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Victims<T> {
     /// The pods.
@@ -81,7 +81,7 @@ pub struct Preempted {
 }
 
 impl Preemption {
-    /// Returns the UIDs of the chosen pods by node, from either form, and the number of violated budgets.
+    /// Returns for each node the UIDs of the chosen pods and the number of violated budgets, from either form of the request.
     #[must_use]
     pub fn victims(&self) -> BTreeMap<String, (Vec<String>, i64)> {
         fn uids<T>(victims: &Victims<T>, uid: impl Fn(&T) -> String) -> (Vec<String>, i64) {
@@ -133,7 +133,7 @@ pub struct Bound {
 }
 
 impl Arguments {
-    /// Returns the names of the nodes, from either form.
+    /// Returns the names of the nodes, from either form of the request.
     ///
     /// # Errors
     /// The request has neither form.
@@ -146,7 +146,7 @@ impl Arguments {
         Ok(items.iter().filter_map(name).map(str::to_owned).collect())
     }
 
-    /// Returns the answer: the nodes with room in the form of the request, and the reasons of the others.
+    /// Returns the answer: the nodes with room, in the form of the request, and the reasons for the other nodes.
     #[must_use]
     pub fn answer(self, refused: BTreeMap<String, Refusal>) -> Filtered {
         let Self { mut nodes, mut node_names, .. } = self;

@@ -1,4 +1,4 @@
-//! The kubelet's interfaces, generated from `proto/`, and the relay before a server.
+//! The kubelet's interfaces, generated from `proto/`, and the relay that stands before a server.
 
 mod relay;
 pub(crate) mod socket;

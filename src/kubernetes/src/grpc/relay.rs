@@ -1,7 +1,7 @@
 //! Relay between old gRPC clients and the server.
 //!
-//! A kubelet that dials a socket by its path sends that path, percent-encoded, as `:authority`. The `h2` crate of the
-//! server resets such a stream. So the relay replaces the path by `localhost`. It passes all other frames unchanged.
+//! A kubelet that dials a socket by its path sends that path, percent-encoded, as `:authority`. The server's `h2` crate resets
+//! such a stream. So the relay replaces the path by `localhost`. It passes all other frames unchanged.
 
 use loona_hpack::Decoder;
 use loona_hpack::encoder::encode_integer_into;
@@ -9,13 +9,13 @@ use std::io;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, DuplexStream, copy, duplex};
 use tokio::net::UnixStream;
 
-/// Most bytes of a frame: the value of RFC 9113 for a server that does not ask for larger frames.
+/// Most bytes of a frame. RFC 9113 sets this value for a server that does not ask for larger frames.
 const FRAME: usize = 16_384;
 /// Most bytes of all headers of a request. A kubelet sends about 300.
 const BLOCK: usize = 64 << 10;
 /// Bytes of the preface that an HTTP/2 client sends first.
 const PREFACE: usize = 24;
-/// Bytes before a frame's content: length, type, flags, stream.
+/// Bytes before a frame's content: its length, type, flags and stream.
 const HEAD: usize = 9;
 
 const HEADERS: u8 = 1;
@@ -25,7 +25,7 @@ const END_HEADERS: u8 = 0x4;
 const PADDED: u8 = 0x8;
 const PRIORITY: u8 = 0x20;
 
-/// Returns the server's end of a relayed connection.
+/// Starts the relay of a client's connection, and returns the end for the server.
 pub(crate) fn through(client: UnixStream) -> DuplexStream {
     let (ours, servers) = duplex(4 * FRAME);
     tokio::spawn(async move {
@@ -42,7 +42,7 @@ pub(crate) fn through(client: UnixStream) -> DuplexStream {
             copy(&mut from_server, &mut to_client).await?;
             to_client.shutdown().await
         };
-        // If one direction fails, both end. If the client only closes its sending side, it still gets its answers.
+        // If one direction fails, both end. If the client only closes its sending side, it still gets the server's answers.
         let _cut_off = tokio::try_join!(asked, answered);
     });
     servers
@@ -57,7 +57,7 @@ struct Frame {
     content: Vec<u8>,
 }
 
-/// Copies the client's bytes to the server, with another `:authority`.
+/// Copies the client's bytes to the server, and replaces each `:authority`.
 async fn forward(mut from: impl AsyncRead + Unpin, mut to: impl AsyncWrite + Unpin) -> io::Result<()> {
     let mut preface = [0; PREFACE];
     from.read_exact(&mut preface).await?;
@@ -79,7 +79,7 @@ fn invalid(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what.to_owned())
 }
 
-/// Reads the next frame; none at the end.
+/// Reads the next frame. Returns none at the end of the connection.
 async fn read(from: &mut (impl AsyncRead + Unpin)) -> io::Result<Option<Frame>> {
     let mut head = [0; HEAD];
     match from.read_exact(&mut head).await {
@@ -105,7 +105,8 @@ fn written(frame: &Frame) -> Vec<u8> {
     bytes
 }
 
-/// Reads all headers that begin with the frame `first`, without padding and priority.
+/// Reads the whole block of headers that begins with the frame `first`. Continuation frames follow until one ends the headers.
+/// The result has no padding and no priority.
 async fn block(from: &mut (impl AsyncRead + Unpin), first: Frame) -> io::Result<Vec<u8>> {
     let short = || invalid("a frame of headers is shorter than its padding or priority");
     let mut content = first.content.as_slice();
@@ -133,7 +134,7 @@ async fn block(from: &mut (impl AsyncRead + Unpin), first: Frame) -> io::Result<
     Ok(block)
 }
 
-/// Encodes the headers with another authority, as literals that change no table.
+/// Encodes the headers with another authority. Literals do not change the decoder's table at the server.
 fn rewritten(decoder: &mut Decoder<'_>, block: &[u8]) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::with_capacity(block.len());
     let mut failed = Ok(());

@@ -10,16 +10,16 @@ use tokio::net::UnixListener;
 use tokio_stream::wrappers::UnixListenerStream;
 use tokio_stream::{Stream, StreamExt as _};
 
-/// Identity of a file, as opposed to its name. File systems reuse inode numbers, so the time is part of it.
+/// Identity of a file, whatever its name. File systems reuse inode numbers, so the time of the last change is part of it.
 pub(crate) type Identity = (u64, u64, i64, i64);
 
-/// Returns the identity of the file that has this name now.
+/// Returns the identity of the file that has this name at present.
 pub(crate) fn identity(path: &Path) -> Option<Identity> {
     let file = fs::metadata(path).ok()?;
     Some((file.dev(), file.ino(), file.ctime(), file.ctime_nsec()))
 }
 
-/// Listens on a new socket, and returns the relayed connections. The function removes the socket of an ended agent first.
+/// Listens on a new socket, and returns the relayed connections. First removes the socket that an ended agent has left.
 pub(crate) fn listen(
     path: &Path,
 ) -> Result<impl Stream<Item = io::Result<DuplexStream>> + Send + use<>, String> {

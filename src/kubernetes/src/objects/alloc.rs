@@ -1,4 +1,4 @@
-//! Annotation of a pod with the parts of GPUs that each of its containers has.
+//! The annotation of a pod that has the parts of GPUs of each of its containers.
 
 use super::annotation;
 use gpuslice_region::Limits;
@@ -16,12 +16,13 @@ pub struct Part {
     /// Mebibytes of the GPU's memory.
     #[serde(rename = "memMiB")]
     pub mem_mib: u64,
-    /// Percent of the GPU's time; 0: no limit, and the part takes none from the others.
+    /// Percent of the GPU's time. 0 means no limit; such a part reserves no time.
     pub core: u32,
 }
 
 impl Part {
-    /// Returns the limits of a slice on the part's GPU. All settings but memory and share are those of `rest`.
+    /// Returns the limits of a slice on the part's GPU. Memory and share are those of the part, and all other settings those of
+    /// `rest`.
     #[must_use]
     pub fn limits(&self, rest: Limits) -> Limits {
         let cores_permille = match self.core {
@@ -32,21 +33,21 @@ impl Part {
     }
 }
 
-/// Parts of a pod's containers.
+/// The parts of a pod's containers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Alloc {
     /// [`ANNOTATION_VERSION`](annotation::ANNOTATION_VERSION).
     pub v: u32,
-    /// UID of the pod: a later pod with the pod's name does not have these parts.
+    /// UID of the pod. A later pod of the same name has another UID, so it does not get these parts.
     pub uid: String,
-    /// Node of the GPUs.
+    /// Node that has the GPUs.
     pub node: String,
-    /// Number of changes, starting with 1.
+    /// Number of versions of the parts so far, from 1.
     #[serde(rename = "gen")]
     pub generation: u64,
     /// Time of the decision, in the form of RFC 3339.
     pub at: String,
-    /// Parts by the container's name; each part of a container is on another GPU.
+    /// Parts by the container's name. All parts of one container are on different GPUs.
     pub c: BTreeMap<String, Vec<Part>>,
 }
 
@@ -54,7 +55,7 @@ impl Alloc {
     /// Reads the annotation. Unknown keys are ignored.
     ///
     /// # Errors
-    /// The text is no such annotation, or has another version. The message contains the text.
+    /// The text is not in the form of this annotation, or has another version. The message contains the text.
     pub fn parse(text: &str) -> Result<Self, String> {
         annotation::parse(ALLOC, text, |alloc: &Self| alloc.v)
     }

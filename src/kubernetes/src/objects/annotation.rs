@@ -1,4 +1,4 @@
-//! Reads the annotations that gpuslice writes on pods and nodes.
+//! Reads the annotations of pods and nodes that gpuslice uses.
 
 use serde::de::DeserializeOwned;
 
@@ -8,7 +8,7 @@ pub const ANNOTATION_VERSION: u32 = 1;
 /// Reads the text of an annotation. Unknown keys are ignored.
 ///
 /// # Errors
-/// The text is no such annotation, or has another version. The message contains the name and the text.
+/// The text is not in the form of this annotation, or has another version. The message contains the name and the text.
 pub(super) fn parse<T: DeserializeOwned>(
     name: &str,
     text: &str,

@@ -1,4 +1,4 @@
-//! Disruption budgets: the number of an application's pods that may be evicted at present.
+//! Disruption budgets. A budget bounds the evictions of an application's pods.
 
 use crate::api::Metadata;
 use serde::Deserialize;
@@ -28,7 +28,7 @@ struct BudgetSpec {
 #[serde(rename_all = "camelCase", default)]
 struct BudgetStatus {
     disruptions_allowed: i64,
-    /// Pods by name that are being evicted. The apiserver has counted them.
+    /// Names of pods that are being evicted. The apiserver has already counted these evictions.
     disrupted_pods: BTreeMap<String, IgnoredAny>,
 }
 
@@ -49,8 +49,8 @@ struct Expression {
 }
 
 impl Budget {
-    /// Returns true if the eviction of a pod counts against this budget. A budget without conditions covers no pod, as in the
-    /// scheduler's own count.
+    /// Returns true if the eviction of a pod counts against this budget. A budget without conditions covers no pod. The
+    /// scheduler counts the same way.
     #[must_use]
     pub fn covers(&self, namespace: &str, name: &str, labels: &Labels) -> bool {
         let Some(Selector { match_labels, match_expressions }) = &self.spec.selector else { return false };

@@ -1,16 +1,17 @@
-//! Annotations of a pod that say which GPUs its slices may be on.
+//! Annotations of a pod that restrict the GPUs of its slices.
 
 use crate::api::Pod;
 
-/// Name of the annotation with the models: texts separated by commas, of which one is a part of the product's name.
+/// Name of the annotation with the models. Its texts are separated by commas. A GPU fits if its product's name contains one of
+/// them.
 pub const GPU_MODEL: &str = "gpuslice.dev/gpu-model";
-/// Name of the annotation with the connection between the GPUs of a container: `nvlink` or `numa`.
+/// Name of the annotation with the required connection between the GPUs of a container: `nvlink` or `numa`.
 pub const GPU_TOPOLOGY: &str = "gpuslice.dev/gpu-topology";
 
 /// Connection between the GPUs of a container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Topology {
-    /// Each two of them have NVLink between them.
+    /// NVLink connects each two of the GPUs.
     Nvlink,
     /// All are on one NUMA node of the machine.
     Numa,
@@ -19,7 +20,7 @@ pub enum Topology {
 /// Constraints on the GPUs of a pod.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Constraints {
-    /// Parts of the product's name, in lower case: a GPU matches one of them. Empty: any GPU.
+    /// Parts of product names, in lower case. A GPU fits if its name contains one of them. Empty: any GPU fits.
     pub models: Vec<String>,
     /// Connection between the GPUs of a container; none if they need none.
     pub topology: Option<Topology>,
@@ -29,7 +30,7 @@ impl Constraints {
     /// Returns the constraints of a pod.
     ///
     /// # Errors
-    /// An annotation has another form; the message contains its name and its text.
+    /// An annotation is not in the form that it should have; the message contains its name and its text.
     pub fn of(pod: &Pod) -> Result<Self, String> {
         let text = |name: &str| pod.metadata.annotations.get(name).map(String::as_str);
         let models: Vec<String> = text(GPU_MODEL)

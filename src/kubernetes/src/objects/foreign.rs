@@ -3,19 +3,19 @@
 use super::request::whole;
 use crate::api::Node;
 
-/// Returns the resource by which another device plugin gives away the GPUs of a node; none without one. A pod of that plugin uses
-/// a GPU without a limit, so the GPUs cannot be slices as well.
+/// Returns the resource by which another device plugin gives away the GPUs of a node; none if there is no such plugin. A pod of
+/// that plugin uses a whole GPU without a limit, so slices must not use the same GPUs.
 #[must_use]
 pub fn foreign(node: &Node) -> Option<String> {
     let is_foreign = |name: &str| {
-        // Time slicing and MPS of NVIDIA's plugin may rename the resource: nvidia.com/gpu.shared.
+        // With time slicing or MPS, NVIDIA's plugin may rename the resource to nvidia.com/gpu.shared.
         name == "nvidia.com/gpu" || name.starts_with("nvidia.com/gpu.") || name.starts_with("nvidia.com/mig-")
     };
     let offered = node.status.capacity.iter().filter(|(_, quantity)| whole(quantity) != Some(0));
     offered.map(|(name, _)| name).find(|name| is_foreign(name)).cloned()
 }
 
-/// Returns the reason why a node gives no slices away beside another plugin.
+/// Returns the reason why a node offers no slices while another plugin gives away its GPUs.
 pub(crate) fn taken(resource: &str) -> String {
     format!(
         "it has {resource}, by which another plugin gives away the same GPUs; remove that plugin from the node"

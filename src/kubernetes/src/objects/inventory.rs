@@ -13,20 +13,20 @@ pub struct Gpu {
     pub uuid: String,
     /// Name of the product.
     pub model: String,
-    /// Mebibytes of memory that can be given away.
+    /// Mebibytes of memory that slices can get.
     #[serde(rename = "memMiB")]
     pub mem_mib: u64,
-    /// Percent of time that can be given away: 100.
+    /// Percent of time that slices can get: 100.
     pub core: u32,
     /// True if NVML answers for the GPU, and slices can share it.
     pub healthy: bool,
     /// Reason why slices cannot share the GPU; none if they can, or if NVML does not answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
-    /// Number of its NUMA node; none if the machine does not tell one.
+    /// Number of the GPU's NUMA node; none if the machine does not tell it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub numa: Option<u32>,
-    /// GPUs to which it has NVLink, by their positions in the list of the node.
+    /// GPUs to which this GPU has NVLink, by their positions in the list of the node.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub nvlink: Vec<usize>,
 }
@@ -51,7 +51,7 @@ impl Inventory {
         annotation::parse(INVENTORY, text, |inventory: &Self| inventory.v)
     }
 
-    /// Returns the mebibytes and the percent of all GPUs that work.
+    /// Returns the sums over all working GPUs: mebibytes of memory, and percent of time.
     #[must_use]
     pub fn sums(&self) -> (u64, u64) {
         let healthy = || self.gpus.iter().filter(|gpu| gpu.healthy);

@@ -1,5 +1,5 @@
-//! Parts of the apiserver's objects that concern slices: requests of containers, annotations of pods and nodes, disruption
-//! budgets.
+//! The parts of the apiserver's objects that concern slices: requests of containers, annotations of pods and nodes, and
+//! disruption budgets.
 
 mod alloc;
 mod annotation;

@@ -1,13 +1,13 @@
-//! Slices for which the containers of a pod ask.
+//! The slices for which the containers of a pod ask.
 
 use super::constraints::Constraints;
 use crate::api::{Container, Pod};
 
-/// Resource of slices, each on another GPU. The device plugin offers it.
+/// Resource that counts the slices of a container, each on another GPU. The device plugin offers it.
 pub const SLICE: &str = "gpuslice.dev/slice";
-/// Resource of memory in mebibytes, of all slices of a container together.
+/// Resource that counts the memory of all slices of a container together, in mebibytes.
 pub const MEMORY_MIB: &str = "gpuslice.dev/memory-mib";
-/// Resource of GPU time in percent of one GPU, of all slices of a container together.
+/// Resource that counts the GPU time of all slices of a container together, in percent of one GPU.
 pub const CORE_PERCENT: &str = "gpuslice.dev/core-percent";
 
 /// Slices for which a container asks.
@@ -19,16 +19,17 @@ pub struct Request {
     pub slices: u64,
     /// Mebibytes of each slice; 1 or more.
     pub mem_mib: u64,
-    /// Percent of the GPU's time for each slice, up to 100. 0 means no limit: the container does not ask for time.
+    /// Percent of a GPU's time for each slice, up to 100. 0 means no limit: the container does not ask for time.
     pub core: u32,
-    /// GPUs that the slices may be on.
+    /// Constraints on the GPUs of the slices.
     pub constraints: Constraints,
 }
 
-/// Returns the requests of a pod's containers that run side by side. Ordinary init containers have none of their own.
+/// Returns the requests of the containers of a pod that run at the same time. An ordinary init container has no request of its
+/// own: it uses the slice of another container.
 ///
 /// # Errors
-/// A request makes no sense, or cannot be served; the message contains the container and the numbers.
+/// A request is invalid, or nothing can serve it; the message contains the container and the numbers.
 pub fn requests(pod: &Pod) -> Result<Vec<Request>, String> {
     let inits = || pod.spec.init_containers.iter();
     let is_sidecar = |container: &&Container| container.restart_policy.as_deref() == Some("Always");
@@ -37,8 +38,8 @@ pub fn requests(pod: &Pod) -> Result<Vec<Request>, String> {
         beside.filter_map(|container| request(container).transpose()).collect::<Result<Vec<_>, _>>()?;
     let constraints = Constraints::of(pod)?;
     found.iter_mut().for_each(|request| request.constraints.clone_from(&constraints));
-    // The kubelet does not tell which device an ordinary init container has. It first gives it the device of another container of
-    // the pod.
+    // The kubelet does not tell which device an ordinary init container has. It first hands out devices that another container
+    // of the pod gets later. So an init container must not ask for more devices than another container.
     let most = found.iter().map(|request| request.slices).max().unwrap_or(0);
     for init in inits().filter(|container| !is_sidecar(container)) {
         if let Some(Request { container, slices, .. }) = request(init)?
@@ -91,7 +92,7 @@ fn request(container: &Container) -> Result<Option<Request>, String> {
     Ok(Some(Request { container, slices, mem_mib: of_each(memory), core, ..Request::default() }))
 }
 
-/// Reads a whole number. The apiserver writes 5000 as `5k`, in whichever form the user wrote it.
+/// Reads a whole number. The apiserver writes 5000 as `5k`, even if the user wrote it in another form.
 pub(crate) fn whole(text: &str) -> Option<u64> {
     const SUFFIXES: [(&str, u64); 6] = [
         ("Ki", 1 << 10),

@@ -1,4 +1,4 @@
-//! Annotation of a pod by which its user requests other amounts than the pod has started with.
+//! The annotation of a pod by which its user requests other amounts than the pod started with.
 
 use super::alloc::{Alloc, Part};
 use super::annotation;
@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 /// Name of the annotation.
 pub const RESIZE: &str = "gpuslice.dev/resize";
 
-/// Amounts of a container, of all its slices together. An amount that is left out stays.
+/// Amounts of all slices of a container together. An amount that is not given stays.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 struct Amounts {
     #[serde(rename = "memMiB")]
@@ -16,7 +16,7 @@ struct Amounts {
     core: Option<u32>,
 }
 
-/// Amounts that the containers of a pod are to have.
+/// Amounts that the user of a pod wants for its containers.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct Resize {
     v: u32,
@@ -32,10 +32,10 @@ impl Resize {
         annotation::parse(RESIZE, text, |resize: &Self| resize.v)
     }
 
-    /// Returns the parts of the containers after the change, on the GPUs that they have.
+    /// Returns the parts of the containers with the new amounts, on the GPUs that the containers already have.
     ///
     /// # Errors
-    /// A container has no slices, or an amount makes no sense; the message contains both.
+    /// A container has no slices, or an amount is invalid; the message contains both.
     pub fn parts(&self, alloc: &Alloc) -> Result<BTreeMap<String, Vec<Part>>, String> {
         let mut parts = alloc.c.clone();
         for (container, amounts) in &self.c {

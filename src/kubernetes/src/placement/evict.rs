@@ -1,4 +1,4 @@
-//! Choice of pods that are evicted so that a more important pod has room.
+//! Chooses pods to evict, so that a more important pod has room.
 
 use crate::objects::Part;
 use std::cmp::Reverse;
@@ -12,20 +12,20 @@ pub struct Evictable<'a> {
     pub priority: i32,
     /// Time of its creation, in the form of RFC 3339. Of two pods with the same priority, the older one is more important.
     pub created: &'a str,
-    /// Parts that it has.
+    /// The pod's parts.
     pub parts: &'a [Part],
-    /// True if a disruption budget does not allow its eviction.
+    /// True if a disruption budget does not allow the pod's eviction.
     pub is_protected: bool,
 }
 
-/// Chooses the pods to evict among `pods`: as few protected ones as possible, and then as few and as unimportant ones as
-/// possible.
+/// Chooses the pods to evict from `pods`. The choice has as few protected pods as possible. Among such choices, it has as few
+/// and as unimportant pods as possible. Returns none if the new pod has no room even without all of them.
 ///
-/// `protect` returns true if a budget forbids an eviction. It is called once for each pod, the most important first. `fits` gets
-/// the pods that go, and returns true if the new pod then has room. None if the new pod has no room even without all of them.
+/// `protect` returns true if a budget forbids the eviction of a pod. The function calls it once for each pod, in the order of
+/// importance. `fits` gets the pods that go, and returns true if the new pod then has room.
 ///
-/// The order is that of the scheduler's own preemption. At first all pods go. Then the function keeps each pod that can stay:
-/// protected pods first, and the most important first among the protected and among the others.
+/// The scheduler's own preemption has the same order. At first all pods go. Then the function keeps each pod that can stay. It
+/// begins with the protected pods, and in both groups with the most important pod.
 pub fn evict<'a>(
     mut pods: Vec<Evictable<'a>>,
     mut protect: impl FnMut(&Evictable<'a>) -> bool,
@@ -54,7 +54,8 @@ pub fn evict<'a>(
 mod tests {
     use super::*;
 
-    /// Returns the pods that are evicted for a need of memory. `protected`: pods that a budget protects.
+    /// Returns the pods that the function evicts for `need` MiB of memory. `protected` has the names of pods that a budget
+    /// protects.
     fn evicted(need: u64, protected: &[&str]) -> Option<Vec<String>> {
         let parts = [Part { uuid: "GPU-a".to_owned(), mem_mib: 4, core: 0 }];
         let pod =

@@ -1,4 +1,4 @@
-//! Chooses GPUs for the containers of a pod. Nothing here waits, or calls another process.
+//! Chooses GPUs for the containers of a pod. No function here waits, or calls another process.
 
 mod evict;
 mod place;

@@ -1,17 +1,17 @@
-//! Choice of GPUs, and the score of a node for a pod.
+//! Chooses GPUs, and scores a node for a pod.
 
 use super::used::Room;
 use crate::objects::{Constraints, Part, Request, Topology};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-/// Best score of a node, by the scheduler's scale.
+/// Best score of a node on the scheduler's scale.
 const BEST: u64 = 10;
 
-/// Order in which GPUs and nodes with room are taken.
+/// Order in which pods fill GPUs and nodes with room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Order {
-    /// The fullest first, so that others stay empty for large pods.
+    /// The fullest first, so that other GPUs stay empty for large pods.
     #[default]
     Binpack,
     /// The emptiest first, so that pods disturb each other least.
@@ -22,7 +22,7 @@ pub enum Order {
 /// choose first.
 ///
 /// # Errors
-/// There is no room. Nothing is taken. The message names the container and the room that is left.
+/// There is no room, and nothing is taken. The message names the container and the room that is left.
 pub fn place(
     rooms: &mut [Room<'_>],
     requests: &[Request],
@@ -40,7 +40,8 @@ pub fn place(
     Ok(placed)
 }
 
-/// Chooses the parts of a container, each on another GPU. If they do not fit, takes nothing, and returns how many GPUs have room.
+/// Chooses the parts of a container, each on another GPU. If they do not fit, takes nothing, and returns the number of GPUs
+/// with room for one part.
 fn container(rooms: &mut [Room<'_>], request: &Request, order: Order) -> Result<Vec<Part>, usize> {
     let Request { slices, mem_mib, core, constraints: Constraints { topology, .. }, .. } = request;
     let is_fit = |room: &Room<'_>| room.has(*mem_mib, *core) && request.constraints.allow(&room.gpu.model);
@@ -63,10 +64,11 @@ fn container(rooms: &mut [Room<'_>], request: &Request, order: Order) -> Result<
     Ok(chosen.iter().map(part).collect())
 }
 
-/// Returns `slices` GPUs of `fit`, of which each two are connected; the first ones in the order of `fit`. None if there are none.
+/// Returns `slices` GPUs of `fit` that are all connected with each other. Prefers the first GPUs in the order of `fit`. Returns
+/// none if there are no such GPUs.
 ///
-/// The function tries each GPU with all sets of the later ones. Real nodes have groups of GPUs that are all connected, so that
-/// the first try succeeds or few are needed.
+/// The function tries each GPU with all sets of the GPUs after it, so the time could grow exponentially. In real nodes, GPUs
+/// form groups whose members are all connected. So the function needs only few tries.
 fn connected<'a>(fit: &[Room<'a>], slices: usize, topology: Topology) -> Option<Vec<Room<'a>>> {
     let Some(more) = slices.checked_sub(1) else { return Some(Vec::new()) };
     if fit.len() < slices {
@@ -81,7 +83,8 @@ fn connected<'a>(fit: &[Room<'a>], slices: usize, topology: Topology) -> Option<
     })
 }
 
-/// Returns the reason of a refusal. It has no percent sign: kube-scheduler takes the text for a format when it writes an event.
+/// Returns the reason of a refusal. It has no percent sign, because kube-scheduler uses the text as a format when it writes an
+/// event.
 fn refusal(rooms: &[Room<'_>], request: &Request, found: usize) -> String {
     let Request { container, slices, mem_mib, core, constraints: Constraints { models, topology } } = request;
     if rooms.is_empty() {
@@ -104,7 +107,7 @@ fn refusal(rooms: &[Room<'_>], request: &Request, found: usize) -> String {
     )
 }
 
-/// Returns the score of a node, from 0 to 10. `left`: the room that its GPUs have after the pod.
+/// Returns the score of a node, from 0 to 10. `left` is the room that its GPUs have with the pod.
 #[must_use]
 pub fn score(left: &[Room<'_>], order: Order) -> u64 {
     let total = left.iter().map(|room| room.gpu.mem_mib).fold(0, u64::saturating_add);

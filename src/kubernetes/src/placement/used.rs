@@ -1,9 +1,9 @@
-//! Parts of the GPUs of a node that pods have, and the room that is left.
+//! The parts of a node's GPUs that pods have, and the room that is left.
 
 use crate::objects::{Gpu, Inventory, Part, Topology};
 use std::collections::BTreeMap;
 
-/// Sum of the parts of each GPU, by UUID: mebibytes, and percent of time.
+/// Sums of the parts on each GPU, by UUID: mebibytes, and percent of time.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Used(BTreeMap<String, (u64, u32)>);
 
@@ -24,7 +24,7 @@ impl Used {
         }
     }
 
-    /// Returns the mebibytes of all GPUs together.
+    /// Returns the sum of the mebibytes on all GPUs.
     #[must_use]
     pub fn memory(&self) -> u64 {
         self.0.values().map(|(memory, _)| *memory).fold(0, u64::saturating_add)
@@ -50,7 +50,7 @@ impl Used {
 /// Takes a part from the room of its GPU.
 ///
 /// # Errors
-/// The room that is too small; none if the GPU is not among `rooms`.
+/// The room if it is too small, or none if the GPU is not among `rooms`.
 pub fn take<'a, 'g>(rooms: &'a mut [Room<'g>], part: &Part) -> Result<(), Option<&'a Room<'g>>> {
     let Some(room) = rooms.iter_mut().find(|room| room.gpu.uuid == part.uuid) else { return Err(None) };
     if room.take(part.mem_mib, part.core) { Ok(()) } else { Err(Some(room)) }
@@ -70,19 +70,19 @@ pub struct Room<'a> {
 }
 
 impl Room<'_> {
-    /// Returns true if a part fits.
+    /// Returns true if a part of this size fits.
     #[must_use]
     pub const fn has(&self, mem_mib: u64, core: u32) -> bool {
         self.mem_mib >= mem_mib && self.core >= core
     }
 
-    /// Takes a part; returns true if it fitted.
+    /// Takes a part if it fits. Returns true if it fitted.
     pub fn take(&mut self, mem_mib: u64, core: u32) -> bool {
         let left = self.mem_mib.checked_sub(mem_mib).zip(self.core.checked_sub(core));
         left.map(|(mem_mib, core)| (self.mem_mib, self.core) = (mem_mib, core)).is_some()
     }
 
-    /// Returns true if the two GPUs have this connection. GPUs without a known NUMA node count as GPUs of one node.
+    /// Returns true if the two GPUs have this connection. GPUs without a known NUMA node count as GPUs of the same node.
     #[must_use]
     pub fn has_link(&self, other: &Self, topology: Topology) -> bool {
         match topology {
@@ -91,7 +91,7 @@ impl Room<'_> {
         }
     }
 
-    /// Leaves as much room as both have.
+    /// Reduces the room to the room that both have.
     pub fn cut(&mut self, other: &Self) {
         (self.mem_mib, self.core) = (self.mem_mib.min(other.mem_mib), self.core.min(other.core));
     }

@@ -11,11 +11,12 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use tracing::warn;
 
-/// Makes room for the mode `dra`: removes the files of slots, and the sums of the node. `kubelet`: the kubelet's folder.
+/// Makes room for the mode `dra`: removes the files of slots, and the sums and the annotation of the node. `kubelet` is the
+/// kubelet's folder.
 ///
 /// # Errors
-/// Pods have slots, or the kubelet does not answer, or slots have files and the apiserver does not answer. The memory of such
-/// pods would be given away again.
+/// Pods have slots, or the kubelet does not answer, or slots have files and the apiserver does not answer. Without the error,
+/// the node would give the memory of such pods away again.
 pub async fn clear(places: &Places, kubelet: &Path, client: &Client, node: &str) -> Result<(), String> {
     let named = |namespace: &str, pod: &str| format!("{namespace}/{pod}");
     let listed = holders(&kubelet.join("pod-resources/kubelet.sock")).await?;
@@ -24,7 +25,7 @@ pub async fn clear(places: &Places, kubelet: &Path, client: &Client, node: &str)
     let slots: Vec<Name> = files::names(places).into_iter().filter(Name::is_slot).collect();
     let owners: Vec<Owner> = slots.iter().filter_map(|slot| owner_of(places, slot)).collect();
     if !owners.is_empty() {
-        // A kubelet that has just started lists no pod yet.
+        // A kubelet that has just started does not list any pod yet.
         let pods = pods(client, node).await.map_err(|failure| format!("the pods of this node: {failure}"))?;
         let living: BTreeSet<&str> =
             pods.iter().filter(|pod| !pod.is_ended()).map(|pod| pod.metadata.uid.as_str()).collect();
@@ -41,14 +42,14 @@ pub async fn clear(places: &Places, kubelet: &Path, client: &Client, node: &str)
     for slot in &slots {
         files::remove(places, slot).unwrap_or_else(|problem| warn!("{problem}"));
     }
-    // A failure here does no harm: the sums alone place no pod, because the kubelet offers no slots now.
+    // A failure here is harmless. The sums alone place no pod, because the kubelet offers no slots at this time.
     withdraw(client, node)
         .await
         .unwrap_or_else(|failure| warn!("the sums of the node {node} stay: {failure}"));
     Ok(())
 }
 
-/// Removes the annotation and the sums by which the extender may place pods here.
+/// Removes the annotation and the sums by which the extender could place pods on this node.
 async fn withdraw(client: &Client, node: &str) -> Result<(), crate::api::Failure> {
     let path = format!("/api/v1/nodes/{node}");
     let Some(found) = client.get::<Node>(&path).await? else { return Ok(()) };

@@ -1,4 +1,4 @@
-//! Registers with the kubelet, and again after either side was restarted.
+//! Registers with the kubelet, and registers again after a restart of the kubelet or of the agent.
 
 use super::Plugin;
 use super::service::{OPTIONS, PluginService};
@@ -17,13 +17,13 @@ use tracing::{info, warn};
 const SOCKET: &str = "gpuslice.sock";
 /// Version of the interface.
 const PLUGIN_VERSION: &str = "v1beta1";
-/// Time in which the kubelet must accept a registration, and then ask for the devices.
+/// Longest time in which the kubelet must accept a registration, and then ask for the devices.
 const LONGEST_REGISTRATION: Duration = Duration::from_secs(5);
 
 /// Serves one kubelet after another.
 ///
-/// A kubelet that starts removes all sockets of the folder and makes its own. The plugin polls for both, because a poll also
-/// works if the folder itself was replaced.
+/// A starting kubelet removes all sockets of the folder, and makes its own socket. The plugin polls for both events. Unlike a
+/// watch of the folder, a poll also works if the folder itself was replaced.
 pub(super) async fn serve(plugin: &Arc<Plugin>) {
     let folder = plugin.config.plugins();
     let (ours, kubelets) = (folder.join(SOCKET), folder.join("kubelet.sock"));
@@ -55,8 +55,8 @@ pub(super) async fn serve(plugin: &Arc<Plugin>) {
     }
 }
 
-/// Starts a server and registers it with the kubelet. The server stops with the returned task; each stream of devices has a clone
-/// of the returned `Arc`.
+/// Starts a server and registers it with the kubelet. The server stops when the caller aborts the returned task. Each stream of
+/// devices has a clone of the returned `Arc`, so the caller sees from its count whether a stream is open.
 async fn begin(
     plugin: &Arc<Plugin>,
     ours: &Path,
@@ -65,7 +65,7 @@ async fn begin(
     let incoming = listen(ours)?;
     let streams = Arc::new(());
     let service = PluginService { plugin: Arc::clone(plugin), streams: Arc::clone(&streams) };
-    // The plugin serves before it registers: the kubelet asks for the options during the registration.
+    // The plugin serves before it registers, because the kubelet asks for the options during the registration.
     let server = tokio::spawn(async move {
         let served = Server::builder().serve_with_incoming(DevicePluginServer::new(service), incoming);
         if let Err(error) = served.await {

@@ -1,7 +1,7 @@
 //! Device plugin of a node.
 //!
-//! The kubelet gives containers slots, which stand for no GPU. When a container is about to start, the plugin finds out which
-//! container has the slot, and which part of which GPU that is.
+//! The kubelet gives slots to containers. A slot does not stand for a certain GPU. When a container is about to start, the
+//! plugin finds out which container has the slot, and which part of which GPU the extender has chosen for it.
 
 mod clear;
 mod kubelet;
@@ -27,11 +27,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// Slots of each GPU, unless the operator sets another number. Guessed: more slices than a GPU usually has.
+/// Slots of each GPU, unless the operator sets another number. Guessed: GPUs usually have fewer slices.
 pub const SLOTS_PER_GPU: u32 = 16;
 
-/// Time for which an ending plugin runs on after it has removed the node's list of GPUs. Meanwhile it admits pods that the
-/// extender has bound just before. The kubelet takes less than a second from the binding to `Allocate`.
+/// Time between the removal of the node's list of GPUs and the end of the plugin. In this time, the plugin still admits pods
+/// that the extender bound just before. The kubelet calls `Allocate` less than a second after the binding.
 const LINGER: Duration = Duration::from_secs(1);
 
 /// Function that returns the present GPUs of the node.
@@ -50,20 +50,21 @@ pub struct PluginConfig {
     pub library: PathBuf,
     /// Folder that contains `proc` and `sys`: `/`.
     pub machine: PathBuf,
-    /// Slots of each GPU, 1 or more.
+    /// Slots of each GPU; at least 1.
     pub slots_per_gpu: u32,
-    /// True if containers without the extender's annotation get the amounts that they ask for. Only for nodes with one GPU.
+    /// True if containers without the extender's annotation get the amounts for which they ask. Only for nodes with one GPU.
     pub auto_alloc: bool,
-    /// True if only the extender can write the annotation of a pod's parts, because admission policies refuse it from others.
-    /// Then later generations may differ from the pod's request, and running containers get their amounts.
+    /// True if admission policies let only the extender write the annotation of a pod's parts. Then later generations may
+    /// differ from the pod's request, and running containers get their amounts.
     pub resize: bool,
     /// Time between two checks of the node and of the kubelet's list.
     pub interval: Duration,
     /// Time between two checks of the kubelet's sockets.
     pub poll: Duration,
-    /// Time for which the kubelet's lists must lack a pod that the apiserver lacks too, before its slots are released.
+    /// Time for which both the kubelet's and the apiserver's lists must lack a pod, before the plugin releases its slots.
     pub grace: Duration,
-    /// Time in which the apiserver must answer: a part of the 30 s that the kubelet waits for a container's files.
+    /// Longest wait for the apiserver's answer. The kubelet waits 30 s for a container's files, and this is a part of that
+    /// time.
     pub patience: Duration,
 }
 
@@ -106,9 +107,9 @@ pub struct Plugin {
     devices: watch::Sender<Vec<Device>>,
     /// True while the kubelet knows the plugin.
     is_registered: watch::Sender<bool>,
-    /// True from the request to end on.
+    /// True from the moment at which the plugin is asked to end.
     is_leaving: watch::Sender<bool>,
-    /// Resource by which another device plugin gives away the GPUs of the node; none without one.
+    /// Resource by which another device plugin gives away the GPUs of the node; none if there is no such plugin.
     foreign: watch::Sender<Option<String>>,
 }
 
@@ -118,8 +119,8 @@ impl fmt::Debug for Plugin {
     }
 }
 
-/// Serves the kubelet of a node until `ends` is done, and then removes the list of GPUs from the node. Without the list an
-/// extender places no pod there; the kubelet would end such a pod permanently.
+/// Serves the kubelet of a node until `ends` is done, and then removes the list of GPUs from the node. Without the list, an
+/// extender places no pod on the node. The kubelet would end such a pod permanently.
 ///
 /// # Errors
 /// The preload library cannot be installed.
@@ -160,7 +161,7 @@ pub async fn serve(
 }
 
 impl Plugin {
-    /// Runs `act` on the slots, on a separate thread: `act` writes files, and must not block the runtime.
+    /// Runs `act` on the slots. It runs on a blocking thread, because it writes files, and must not block the runtime.
     async fn with_slots<T: Send + 'static>(
         &self,
         act: impl FnOnce(&mut Slots) -> T + Send + 'static,
@@ -170,7 +171,7 @@ impl Plugin {
         tokio::task::spawn_blocking(act).await.map_err(|error| error.to_string())
     }
 
-    /// Returns true while pods that come to the node are admitted.
+    /// Returns true while the plugin admits pods that come to the node.
     fn is_served(&self) -> bool {
         *self.is_registered.borrow() && !*self.is_leaving.borrow()
     }
@@ -190,8 +191,8 @@ impl Plugin {
     }
 }
 
-/// Returns the slots of a node. The number of unhealthy slots is that of its lost GPUs. Slots without an owner become unhealthy
-/// first. The reason: a container cannot start again with an unhealthy slot.
+/// Returns the slots of a node. Some are unhealthy: as many as the lost GPUs of the node have. Slots without an owner become
+/// unhealthy first, because a container cannot start again with an unhealthy slot.
 fn devices(inventory: &Inventory, slots_per_gpu: u32, taken: &BTreeSet<String>) -> Vec<Device> {
     let slots = |gpus: usize| u32::try_from(gpus).unwrap_or(u32::MAX).saturating_mul(slots_per_gpu);
     let lost = inventory.gpus.iter().filter(|gpu| !gpu.healthy).count();
@@ -225,13 +226,13 @@ mod tests {
         Inventory { v: 1, driver: String::new(), gpus: (0..gpus).map(gpu).collect() }
     }
 
-    /// Checks the size of the list. A kubelet drops a plugin whose list has more than 4 MiB: one device for each MiB of an H200
-    /// would exceed that.
+    /// Checks the size of the list. A kubelet drops a plugin whose list has more than 4 MiB. A list with one device for each
+    /// MiB of an H200 would exceed this limit.
     #[test]
     fn the_list_of_the_largest_node_is_far_below_the_limit_of_the_kubelet() {
         let devices = devices(&inventory(16, 16), 256, &BTreeSet::new());
         assert_eq!(devices.len(), 4096);
-        // A name carries no GPU, because the kubelet chooses the slots and the extender the GPUs.
+        // The name of a slot does not tell a GPU: the kubelet chooses the slots, and the extender chooses the GPUs.
         let is_opaque = |device: &Device| {
             device.id.strip_prefix(SLOT).is_some_and(|rest| rest.bytes().all(|byte| byte.is_ascii_digit()))
         };

@@ -1,4 +1,4 @@
-//! Checks the node every few seconds: writes its GPUs to the apiserver, and releases the slots of pods that are gone.
+//! Checks the node every few seconds. Writes its GPUs to the apiserver, and releases the slots of deleted pods.
 
 use super::owners::{holders, pods};
 use super::slots::{Known, Owner};
@@ -31,11 +31,10 @@ pub(super) async fn advertise_or_tell(plugin: &Plugin) {
     }
 }
 
-/// Writes the sums of memory and time, and the list of GPUs, if the node does not have them: another client may have removed
-/// them.
+/// Writes the sums of memory and time, and the list of GPUs, if the node lacks them. Another client may have removed them.
 ///
-/// While the kubelet does not know the plugin, the plugin writes no list. The extender then places no pod on the node, where the
-/// pod would fail for good. The plugin also writes no list while another plugin gives away the same GPUs.
+/// While the kubelet does not know the plugin, the plugin writes no list. So the extender places no pod on the node, where the
+/// pod would fail permanently. The plugin also writes no list while another plugin gives away the same GPUs.
 async fn advertise(plugin: &Plugin) -> Result<(), Failure> {
     let (path, inventory) = (format!("/api/v1/nodes/{}", plugin.config.node), placed(plugin));
     let Some(node) = plugin.client.get::<Node>(&path).await? else {
@@ -56,7 +55,7 @@ async fn advertise(plugin: &Plugin) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Records the resource of another plugin, and logs it once.
+/// Records the resource of another plugin. Logs it once.
 fn note_foreign(plugin: &Plugin, found: Option<String>) {
     plugin.foreign.send_if_modified(|known| {
         let is_new = *known != found;
@@ -72,7 +71,7 @@ fn note_foreign(plugin: &Plugin, found: Option<String>) {
     });
 }
 
-/// Returns the GPUs with their NUMA nodes, which only the extender needs.
+/// Returns the GPUs with the numbers of their NUMA nodes, which the extender needs.
 fn placed(plugin: &Plugin) -> Inventory {
     let (mut inventory, gpu_locations) = ((plugin.gpus)(), gpu_locations(&plugin.config.machine));
     for gpu in &mut inventory.gpus {
@@ -86,8 +85,8 @@ async fn owners(plugin: &Plugin) -> Vec<Owner> {
     owners.await.unwrap_or_default()
 }
 
-/// Returns the sums of memory and time of the GPUs that work. The scheduler subtracts the amounts that pods have asked for. So
-/// for a resized pod the sums include the difference between its request and its present amounts.
+/// Returns the sums of memory and time over the working GPUs. The scheduler subtracts the amounts for which pods have asked. So
+/// the sums also contain the difference between request and present amounts of each resized pod.
 fn sums(inventory: &Inventory, owners: &[Owner]) -> (u64, u64) {
     let sum = |parts: &[Part], of: fn(&Part) -> u64| parts.iter().map(of).fold(0, u64::saturating_add);
     let add = |(memory, core): (u64, u64), owner: &Owner| {
@@ -99,7 +98,7 @@ fn sums(inventory: &Inventory, owners: &[Owner]) -> (u64, u64) {
     owners.iter().fold(inventory.sums(), add)
 }
 
-/// Returns a patch with the sums, if those of the node differ.
+/// Returns a patch with the sums, if the node has other sums.
 fn changed(node: &Node, (memory, core): (u64, u64)) -> Option<serde_json::Value> {
     let sums = [(MEMORY_MIB, memory), (CORE_PERCENT, core)];
     let is_there = |(resource, sum): &(&str, u64)| {
@@ -110,11 +109,12 @@ fn changed(node: &Node, (memory, core): (u64, u64)) -> Option<serde_json::Value>
     (!sums.iter().all(is_there)).then(|| json!({MEMORY_MIB: memory, CORE_PERCENT: core}))
 }
 
-/// Releases slots of pods that have ended, and of those that neither the apiserver nor the kubelet has. Resizes the other slots.
+/// Releases the slots of pods that have ended, and of pods that neither the apiserver nor the kubelet lists. Resizes the other
+/// slots.
 ///
-/// The kubelet's list alone does not suffice: a kubelet that has just started answers with an empty list while containers run.
-/// The apiserver's list alone does not suffice either: a container may run on for a moment after its pod was deleted by force. If
-/// the apiserver does not answer, all slots stay.
+/// The kubelet's list alone is not enough: a kubelet that has just started answers with an empty list while containers run. The
+/// apiserver's list alone is not enough either: a container may run on for a moment after a client has deleted its pod by
+/// force. If the apiserver does not answer, all slots stay.
 async fn release(plugin: &Plugin) -> Result<(), String> {
     let listed = holders(&plugin.config.pod_resources()).await?;
     let listed: BTreeSet<String> = listed.into_iter().flat_map(|holder| holder.slots).collect();

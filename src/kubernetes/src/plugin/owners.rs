@@ -1,4 +1,4 @@
-//! Containers that have slots, from the kubelet's list, and the pods of the node, from the apiserver's.
+//! Lists the containers that have slots, from the kubelet, and the pods of the node, from the apiserver.
 
 use crate::api::{Client, Failure, List, Pod};
 use crate::grpc::pod_resources::ListPodResourcesResponse;
@@ -8,12 +8,12 @@ use std::path::Path;
 use std::time::Duration;
 use tonic::transport::Endpoint;
 
-/// Most bytes of the kubelet's answer, which names every device of every container of the node.
+/// Most bytes of the kubelet's answer. The answer names every device of every container of the node.
 const MOST_OWNERS_BYTES: usize = 64 << 20;
-/// Time in which the kubelet must answer; it takes 1 to 18 ms.
+/// Longest wait for the kubelet's answer, which takes 1 to 18 ms.
 const LONGEST_OWNERS_ANSWER: Duration = Duration::from_secs(5);
 
-/// Container, with its slots.
+/// A container, with its slots.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Holder {
     pub(crate) namespace: String,
@@ -23,7 +23,7 @@ pub(crate) struct Holder {
     pub(crate) slots: Vec<String>,
 }
 
-/// Asks the kubelet on this socket for all containers that have slots.
+/// Asks the kubelet at this socket for all containers with slots.
 pub(crate) async fn holders(socket: &Path) -> Result<Vec<Holder>, String> {
     let told = |error: &dyn std::error::Error| {
         let cause = error.source().map(|cause| format!(": {cause}")).unwrap_or_default();
@@ -40,15 +40,15 @@ pub(crate) async fn holders(socket: &Path) -> Result<Vec<Holder>, String> {
     Ok(read(listed.map_err(|error| told(&error))?.into_inner()))
 }
 
-/// Asks the apiserver for the pods of a node. The kubelet's list does not suffice: a kubelet that has just started lists no pod,
-/// and old kubelets list the slots of ended pods too.
+/// Asks the apiserver for the pods of a node. The kubelet's list is not enough: a kubelet that has just started lists no pod,
+/// and old kubelets also list the slots of ended pods.
 pub(super) async fn pods(client: &Client, node: &str) -> Result<Vec<Pod>, Failure> {
     let pods = client.get::<List<Pod>>(&format!("/api/v1/pods?fieldSelector=spec.nodeName%3D{node}")).await?;
     let pods = pods.ok_or_else(|| Failure::Silent("there is no list".to_owned()))?;
     Ok(pods.items)
 }
 
-/// Returns the containers that have slots. A kubelet may list all devices of a resource together, or one by one.
+/// Returns the containers with slots. A kubelet may list all devices of a resource in one entry, or one device in each entry.
 fn read(listed: ListPodResourcesResponse) -> Vec<Holder> {
     let mut found = Vec::new();
     for pod in listed.pod_resources {

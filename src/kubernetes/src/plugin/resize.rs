@@ -9,11 +9,16 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 use tracing::{info, warn};
 
-/// Reason why a container keeps its amounts, for its user and for the operator of the node.
+/// Reason why a container keeps its amounts. The pod's user and the operator of the node read it.
 const KEPT: &str = "the annotation gpuslice.dev/alloc has other amounts, and the agent of this node does not apply them. \
     If the admission policies of gpuslice are installed, set kubernetes.resize = true in its configuration";
 
-/// Applies the annotations of the node's pods.
+/// Gives the containers of the node the parts in their pods' annotations, and reports each change to the pod's user as an
+/// event.
+///
+/// Without the setting `resize`, a tenant could have written a later annotation itself. So the function then changes nothing,
+/// and reports once that the container keeps its amounts. In any case it lowers limits that tenants have raised in their
+/// regions.
 pub(super) async fn apply(plugin: &Plugin, pods: Vec<Pod>) -> Result<(), String> {
     let (inventory, config) = ((plugin.gpus)(), plugin.config.clone());
     let pods: HashMap<String, Pod> = pods.into_iter().map(|pod| (pod.metadata.uid.clone(), pod)).collect();
@@ -52,7 +57,7 @@ pub(super) async fn apply(plugin: &Plugin, pods: Vec<Pod>) -> Result<(), String>
     Ok(())
 }
 
-/// Reports an event of a pod, if the apiserver has listed the pod.
+/// Reports an event of a pod, if the apiserver's list has the pod.
 async fn tell(plugin: &Plugin, pod: Option<&Pod>, event: Event<'_>) {
     let Some(pod) = pod else { return };
     if let Err(failure) = plugin.client.tell(&pod.metadata, event).await {
@@ -69,7 +74,7 @@ fn message(owner: &Owner) -> String {
     format!("container {} has {}", owner.container, parts.join(", "))
 }
 
-/// Returns the owners with annotations that have other parts. Each comes twice: with its present parts, and with those of the
+/// Returns the owners whose annotations have other parts, as pairs: first with the present parts, then with those of the
 /// annotation.
 fn changed(slots: &Slots, pods: &HashMap<String, Pod>, node: &str) -> Vec<(Owner, Owner)> {
     let wanted =
@@ -100,7 +105,7 @@ fn resize(slots: &mut Slots, mut changed: Vec<(Owner, Owner)>, inventory: &Inven
     resized
 }
 
-/// Returns the new parts of the container, if they differ from its present parts. They are on the same GPUs.
+/// Returns the new parts of the container, if the annotation has other amounts on the same GPUs.
 fn wanted(owner: &Owner, pod: &Pod, node: &str) -> Option<Vec<Part>> {
     let alloc = Alloc::parse(pod.metadata.annotations.get(ALLOC)?).ok()?;
     let parts = alloc.c.get(&owner.container)?;

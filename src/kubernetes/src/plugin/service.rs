@@ -17,15 +17,15 @@ use tokio_stream::wrappers::WatchStream;
 use tokio_stream::{Stream, StreamExt as _};
 use tonic::{Request, Response, Status};
 
-/// Options that the kubelet gets at the registration, and again when it asks.
+/// Options of the plugin. The kubelet gets them at the registration, and again when it asks.
 pub(super) const OPTIONS: DevicePluginOptions =
     DevicePluginOptions { pre_start_required: true, get_preferred_allocation_available: false };
 
-/// Service that answers one kubelet.
+/// Service that answers the kubelet.
 #[derive(Debug)]
 pub(super) struct PluginService {
     pub(super) plugin: Arc<Plugin>,
-    /// Each stream of devices has a clone.
+    /// Each open stream of devices has a clone.
     pub(super) streams: Arc<()>,
 }
 
@@ -56,7 +56,7 @@ impl DevicePlugin for PluginService {
         Ok(Response::new(PreferredAllocationResponse::default()))
     }
 
-    /// Releases the slots from their former owners and answers with their names. It never fails, because the kubelet ends
+    /// Takes the slots from their former owners, and answers with their names. The call never fails, because the kubelet ends
     /// the pod of a call that fails.
     async fn allocate(
         &self,
@@ -72,7 +72,7 @@ impl DevicePlugin for PluginService {
         Ok(Response::new(AllocateResponse { container_responses }))
     }
 
-    /// Makes the files of a container. An error delays the container: the kubelet tries again.
+    /// Makes the files of a container. An error only delays the container, because the kubelet tries again.
     async fn pre_start_container(
         &self,
         request: Request<PreStartContainerRequest>,
@@ -90,7 +90,8 @@ impl DevicePlugin for PluginService {
     }
 }
 
-/// Returns the name under which the container's files will be, once its owner is known: that of its first slot.
+/// Returns the name under which the container's files will lie, once the plugin knows the container. This is the name of its
+/// first slot.
 fn allocated(request: &ContainerAllocateRequest) -> ContainerAllocateResponse {
     let first = request.devices_ids.iter().filter_map(|slot| name(slot)).min();
     let named = first.map(|slot| CdiDevice { name: format!("{KIND}={slot}") });

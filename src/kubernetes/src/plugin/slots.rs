@@ -1,6 +1,7 @@
-//! Slots of a node on its disk: the owner of each slot, and the files of its slice.
+//! The slots of a node on its disk: the owner of each slot, and the files of its slice.
 //!
-//! A container has one slot or more. Its files are in the folder of the first slot. The specification of each slot points there.
+//! A container has one or more slots. Its files are in the folder of the first slot. The specification of each slot points
+//! there.
 
 use crate::files;
 use crate::objects::Part;
@@ -14,22 +15,22 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::Instant;
 
-/// Container that has slots.
+/// A container that has slots.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Owner {
-    /// Namespace of its pod.
+    /// Namespace of the container's pod.
     pub namespace: String,
-    /// Name of its pod.
+    /// Name of the container's pod.
     pub pod: String,
-    /// UID of its pod.
+    /// UID of the container's pod.
     pub uid: String,
     /// Name of the container in the pod.
     pub container: String,
-    /// Slots in order; the files belong to the first one.
+    /// Slots in ascending order. The files belong to the first one.
     pub slots: Vec<String>,
     /// Parts of GPUs of the container.
     pub parts: Vec<Part>,
-    /// Memory and time for which the container has asked, of all its parts together. An older agent's file does not have them.
+    /// Memory and time for which the container has asked, for all its parts together. The file of an older agent lacks them.
     #[serde(default)]
     pub asked: Option<(u64, u64)>,
 }
@@ -49,26 +50,27 @@ impl Owner {
     }
 }
 
-/// Returns the name of a slot; none for any other device.
+/// Returns the name of a slot, or none if the device is no slot.
 pub(crate) fn name(slot: &str) -> Option<Name> {
     slot.parse().ok().filter(Name::is_slot)
 }
 
-/// Returns the container that has a slot with files.
+/// Returns the container that has a slot, from the file of the slot.
 #[must_use]
 pub fn owner_of(places: &Places, slot: &Name) -> Option<Owner> {
     let text = fs::read(owner_file(places, slot)).ok()?;
     serde_json::from_slice(&text).ok()
 }
 
-/// Owner, and the instant since which this agent knows it.
+/// An owner of slots, and facts about it that only the memory of this agent has.
 #[derive(Debug)]
 pub(crate) struct Known {
     pub(crate) owner: Owner,
     pub(crate) since: Instant,
-    /// Instant of the first list of the kubelet after which no list has the owner; none while the kubelet lists it.
+    /// Time of the first of the kubelet's lists that lacks the owner, if all later lists lack it too; none while the kubelet
+    /// lists the owner.
     pub(crate) unlisted: Option<Instant>,
-    /// True if the plugin has reported to the pod's user that the owner keeps its amounts.
+    /// True if the plugin has told the pod's user that the container keeps its amounts.
     pub(crate) is_told: bool,
 }
 
@@ -87,7 +89,7 @@ pub(crate) struct Slots {
 }
 
 impl Slots {
-    /// Reads the files that an earlier agent has left. `library`: the path that [`Places::install`] returned.
+    /// Reads the files that an earlier agent has left. `library` is the path that [`Places::install`] returned.
     pub(crate) fn open(places: Places, library: PathBuf) -> Self {
         let read = |name: Name| {
             let owner = owner_of(&places, &name)?;
@@ -99,7 +101,7 @@ impl Slots {
         opened
     }
 
-    /// Removes specifications and folders of slots without an owner, which a killed agent leaves.
+    /// Removes specifications and folders of slots without an owner. An agent that was killed may leave them.
     fn remove_strays(&mut self) {
         let owned: Vec<Name> = self.known.values().flat_map(|known| known.owner.names()).collect();
         let found = files::names(&self.places);
@@ -114,7 +116,7 @@ impl Slots {
         self.known.values()
     }
 
-    /// Records which owners are in the kubelet's present list, by their slots.
+    /// Records which owners the kubelet lists at present, by their slots.
     pub(crate) fn note_list(&mut self, listed: &BTreeSet<String>) {
         for known in self.known.values_mut() {
             let is_listed = known.owner.slots.iter().any(|slot| listed.contains(slot));
@@ -123,7 +125,7 @@ impl Slots {
         }
     }
 
-    /// Records the report to the pod's user that the owner keeps its amounts. Returns true the first time.
+    /// Records that the pod's user is told that the container keeps its amounts. Returns true the first time.
     pub(crate) fn tell(&mut self, owner: &Owner) -> bool {
         let known = self.known.values_mut().find(|known| known.owner.is(owner));
         known.is_some_and(|known| !std::mem::replace(&mut known.is_told, true))
@@ -135,13 +137,13 @@ impl Slots {
         owners.find(|owner| owner.slots.iter().any(|known| known == slot))
     }
 
-    /// Takes all slots from the owner of `slot`, and removes every file of them. If a file cannot be removed, the failure is
-    /// only logged: the next owner's files replace it.
+    /// Takes all slots from the owner of `slot`, and removes all their files. The function only logs a file that cannot be
+    /// removed, because the next owner's file replaces it.
     pub(crate) fn release(&mut self, slot: &str) {
         let owner = self.owner(slot).cloned();
         let names = owner.iter().flat_map(Owner::names).chain(name(slot));
         let names: Vec<Name> = names.collect();
-        // The specifications of all slots come first: without them no container can start with the slots.
+        // The specifications of all slots go first. Without them no container can start with the slots.
         names.iter().for_each(|name| told(files::withdraw(&self.places, name)));
         for name in &names {
             self.known.remove(name);
@@ -155,9 +157,9 @@ impl Slots {
         told(files::remove(&self.places, name));
     }
 
-    /// Makes a container the owner of its slots, or repairs its files if it is the owner. The specifications come last.
+    /// Makes a container the owner of its slots, or repairs its files if it already is. The specifications come last.
     ///
-    /// A kubelet that has lost its checkpoint gives a container other slots. Then the function releases the slots from before.
+    /// A kubelet that has lost its checkpoint gives a container other slots. Then the function releases the old slots.
     pub(crate) fn give(&mut self, owner: &Owner) -> Result<(), String> {
         let first = owner.names().next().ok_or("a container without slots")?;
         for slot in &owner.slots {
@@ -178,7 +180,7 @@ impl Slots {
         Ok(())
     }
 
-    /// Gives an owner other parts on its GPUs, and applies them to running processes. The owner's file comes last: if the agent
+    /// Gives an owner other parts on its GPUs, and applies them to running processes. The owner's file comes last. If the agent
     /// ends before that, the next agent repeats all steps.
     pub(crate) fn resize(&mut self, owner: &Owner) -> Result<(), String> {
         let first = owner.names().next().ok_or("a container without slots")?;
@@ -192,7 +194,7 @@ impl Slots {
         Ok(())
     }
 
-    /// Lowers limits that tenants have raised in their regions. A tenant may lower its limits. Returns the failures.
+    /// Lowers limits that tenants have raised in their regions. Limits that a tenant has lowered stay. Returns the failures.
     pub(crate) fn hold(&self) -> Vec<String> {
         let lowered = |has: Limits, may: Limits| {
             let cores = u16::try_from(may.cores_permille).ok().and_then(Permille::new);
@@ -204,7 +206,7 @@ impl Slots {
         self.known.iter().filter_map(held).collect()
     }
 
-    /// Writes limits into a region, for the GPUs that it has. `of` gets the present limits and those of the parts.
+    /// Writes limits into a region, for the GPUs that the region has. `of` gets the present limits and those of the parts.
     fn limit(
         &self,
         name: &Name,

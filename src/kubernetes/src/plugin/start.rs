@@ -1,4 +1,4 @@
-//! Finds the container that is about to start, and gives it its slice.
+//! Finds the container that is about to start, and makes its slice.
 
 use super::owners::{Holder, holders};
 use super::slots::{Owner, Slots};
@@ -10,7 +10,7 @@ use crate::placement::{Order, Room, Used, place, take};
 use std::collections::BTreeSet;
 use std::time::Instant;
 
-/// Wait of a container: its cause, and the reason for its user.
+/// The reason why a container has to wait: the cause for the metrics, and a text for its user.
 #[derive(Debug)]
 pub(super) struct Wait {
     pub(super) cause: Cause,
@@ -18,7 +18,7 @@ pub(super) struct Wait {
 }
 
 impl Cause {
-    /// Returns a function that gives an error this cause.
+    /// Returns a function that turns an error into a wait with this cause.
     fn of(self) -> impl FnOnce(String) -> Wait {
         move |why| Wait { cause: self, why }
     }
@@ -36,10 +36,10 @@ enum PodAnswer {
 impl Plugin {
     /// Makes the files of the container that has `slots`.
     ///
-    /// The kubelet's call names only the slots, not the container. So the function looks for the first slot in the kubelet's list
-    /// of containers. Several containers may have the slot there, because old kubelets list ended pods too. The apiserver shows
-    /// which of these pods have not ended. A wrong choice would give one container the memory of another. So if there is not
-    /// exactly one, the function returns an error, and the kubelet tries again.
+    /// The kubelet's call names only the slots, not the container. So the function looks for the first slot in the kubelet's
+    /// list of containers. The list may have several containers for that slot, because old kubelets list ended pods too. The
+    /// apiserver shows which of these pods have not ended. A wrong choice would give one container the memory of another. So
+    /// unless exactly one container is left, the function returns an error, and the kubelet tries again.
     pub(super) async fn start(&self, slots: &[String]) -> Result<(), Wait> {
         let nameless = || Cause::Kubelet.of()("the kubelet names no slot".to_owned());
         let first = slots.iter().min().ok_or_else(nameless)?;
@@ -69,7 +69,7 @@ impl Plugin {
         let foreign = self.foreign.borrow().clone();
         let started = self.with_slots(move |known| {
             let mut owner = owner(&holder, &pod, &config.node).map_err(Cause::Refused.of())?;
-            // An owner that the kubelet does not list is gone, unless the plugin has added it since the question.
+            // An owner that the kubelet does not list is gone, unless the plugin has added it since it asked for the list.
             let others = known.known().filter(|known| {
                 let is_listed = known.owner.slots.iter().any(|slot| used.contains(slot));
                 (is_listed || known.since >= asked) && !known.owner.is(&owner)
@@ -105,8 +105,8 @@ impl Plugin {
         }
     }
 
-    /// Starts a container again that has run before, although the apiserver does not answer. The slots still have that owner. So
-    /// the kubelet has not called `Allocate` for them since, and they belong to the same container.
+    /// Starts a container again while the apiserver does not answer. The owner of the slots has not changed, so the kubelet has
+    /// not called `Allocate` for them. So the slots still belong to the same container.
     async fn start_again(&self, holder: Holder, why: String) -> Result<(), Wait> {
         let started = self.with_slots(move |known| {
             let owner = holder.slots.first().and_then(|slot| known.owner(slot)).cloned();
@@ -122,7 +122,7 @@ impl Plugin {
     }
 }
 
-/// Returns the owner, without its parts.
+/// Returns the owner that a container becomes, without its parts.
 fn owner(holder: &Holder, pod: &Pod, node: &str) -> Result<Owner, String> {
     let Holder { namespace, pod: name, container, slots } = holder.clone();
     let on = pod.spec.node_name.as_deref().unwrap_or_default();
@@ -133,10 +133,10 @@ fn owner(holder: &Holder, pod: &Pod, node: &str) -> Result<Owner, String> {
     Ok(Owner { namespace, pod: name, uid, container, slots, parts: Vec::new(), asked: None })
 }
 
-/// Returns the parts that the extender has chosen.
+/// Returns the parts that the extender has chosen, if they are valid.
 ///
-/// A tenant can write the annotation of its own pod. So the function refuses amounts that the pod has not asked for, and amounts
-/// that do not fit.
+/// A tenant can write the annotation of its own pod. So the function refuses amounts for which the pod has not asked, and
+/// amounts that do not fit.
 fn checked(
     alloc: &Alloc,
     owner: &Owner,
@@ -165,8 +165,8 @@ fn checked(
     let request = request(pod, owner)?;
     for part in parts {
         let Part { uuid, mem_mib, core } = part;
-        // Later generations come from a resize. A tenant can write them too, unless an admission policy leaves them to the
-        // extender.
+        // The extender writes later generations when it resizes a pod. A tenant can write them too, unless an admission policy
+        // allows only the extender to do so.
         let may_differ = config.resize && alloc.generation > 1;
         if !may_differ && (*mem_mib, *core) != (request.mem_mib, request.core) {
             let key = if alloc.generation > 1 { "; kubernetes.resize is off on this node" } else { "" };
@@ -191,8 +191,8 @@ fn missing(owner: &Owner) -> String {
     format!("the pod {}/{} has no annotation {ALLOC}", owner.namespace, owner.pod)
 }
 
-/// Chooses the parts of a container that no extender has placed. `foreign`: the resource of another plugin that gives away the
-/// same GPUs.
+/// Chooses the parts of a container that no extender has placed. `foreign` is the resource of another plugin that gives away
+/// the same GPUs.
 fn decided(
     known: &Slots,
     owner: &Owner,

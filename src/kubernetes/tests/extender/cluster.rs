@@ -19,7 +19,7 @@ pub(crate) struct Cluster {
     pub(crate) extender: Extender,
 }
 
-/// Running extender.
+/// A running extender.
 pub(crate) struct Extender {
     pub(crate) address: SocketAddr,
     /// The port of the state and the metrics.
@@ -28,7 +28,7 @@ pub(crate) struct Extender {
     end: Option<oneshot::Sender<()>>,
 }
 
-/// Makes a pod that is not bound. `core`: its percent of time, or 0 for no limit.
+/// Makes a pod that is not bound. `core` is its percent of time, or 0 for no limit.
 pub(crate) fn pod(name: &str, slices: u32, memory: u32, core: u32) -> Value {
     let mut limits =
         json!({"gpuslice.dev/slice": slices.to_string(), "gpuslice.dev/memory-mib": memory.to_string()});
@@ -44,12 +44,12 @@ pub(crate) fn pod(name: &str, slices: u32, memory: u32, core: u32) -> Value {
 }
 
 impl Cluster {
-    /// Starts a cluster with these nodes, each with a number of GPUs of 16 GiB.
+    /// Starts a cluster with these nodes. The number of a node is its number of GPUs, which have 16 GiB each.
     pub(crate) async fn start(nodes: &[(&str, u32)]) -> Self {
         Self::start_in_order(nodes, Order::Binpack).await
     }
 
-    /// Starts a cluster whose GPUs are filled in this order.
+    /// Starts a cluster whose extender fills GPUs in this order.
     pub(crate) async fn start_in_order(nodes: &[(&str, u32)], order: Order) -> Self {
         let apiserver = Apiserver::default();
         for (name, gpus) in nodes {
@@ -64,7 +64,7 @@ impl Cluster {
         Self::of(apiserver, order).await
     }
 
-    /// Starts an extender that follows this apiserver.
+    /// Starts an extender of this apiserver.
     pub(crate) async fn of(apiserver: Apiserver, order: Order) -> Self {
         let server = apiserver.serve().await;
         let extender = Extender::begin(server, order, None).await;
@@ -78,7 +78,7 @@ impl Cluster {
         self.extender.until_ready().await;
     }
 
-    /// Ends the extender, and starts another one, without a wait until that is ready.
+    /// Ends the extender, and starts another one. Does not wait until the new extender is ready.
     pub(crate) async fn restart_unready(&mut self) {
         self.extender = Extender::begin(self.server, Order::Binpack, None).await;
     }
@@ -113,8 +113,8 @@ impl Cluster {
         answer.as_array().unwrap().iter().map(score).collect()
     }
 
-    /// Asks which pods are evicted for a pod. `victims`: the scheduler's choice by node. Returns the UIDs by node. No pod beyond
-    /// the scheduler's choice may violate a disruption budget.
+    /// Asks the extender which pods to evict for a pod. `victims` is the scheduler's choice by node. Returns the UIDs by node.
+    /// Checks that no added pod violates a disruption budget.
     pub(crate) async fn preempt(&self, pod: &Value, victims: &Value) -> HashMap<String, Vec<String>> {
         let evicted = self.evict(pod, victims).await.into_iter();
         let uids = |(node, (uids, violations))| {
@@ -124,7 +124,8 @@ impl Cluster {
         evicted.map(uids).collect()
     }
 
-    /// Does the same, and returns the number of violated budgets too. The scheduler has counted one.
+    /// Asks the extender as `preempt` does, and also returns the number of violated budgets. The scheduler has counted one
+    /// violation.
     pub(crate) async fn evict(&self, pod: &Value, victims: &Value) -> HashMap<String, (Vec<String>, i64)> {
         let of = |pods: &Value| {
             let uids = pods
@@ -160,7 +161,7 @@ impl Cluster {
         body.lines().map(str::to_owned).collect()
     }
 
-    /// Returns the parts that a pod was given.
+    /// Returns the parts in a pod's annotation.
     pub(crate) fn alloc(&self, name: &str) -> Option<Value> {
         let pod = self.apiserver.pod(&format!("ns/{name}"));
         let text = pod["metadata"]["annotations"]["gpuslice.dev/alloc"].as_str()?;
@@ -181,7 +182,7 @@ impl Cluster {
 }
 
 impl Extender {
-    /// Starts an extender that follows this apiserver.
+    /// Starts an extender of the apiserver at this address.
     async fn begin(server: SocketAddr, order: Order, lease: Option<lease::LeaseConfig>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -225,7 +226,7 @@ impl Drop for Extender {
     }
 }
 
-/// Returns the times of an election that a test can wait for.
+/// Returns settings of an election whose times are short enough for a test.
 pub(crate) fn settings(identity: &str) -> lease::LeaseConfig {
     let [duration, renew_deadline, retry] = [2000, 1200, 100].map(Duration::from_millis);
     let usual = lease::LeaseConfig::usual("gpuslice".to_owned(), "extender".to_owned(), identity.to_owned());

@@ -1,14 +1,14 @@
-//! Tests of several extenders, of which only the holder of the Lease binds.
+//! Tests several extenders, of which only the holder of the Lease binds pods.
 
 use crate::cluster::{Cluster, Extender, pod};
 use std::time::{Duration, Instant};
 
-/// Returns the holder of the Lease; empty if it has none.
+/// Returns the holder of the Lease; empty if nobody holds it.
 fn holder(cluster: &Cluster) -> String {
     cluster.apiserver.lease("extender")["holderIdentity"].as_str().unwrap_or_default().to_owned()
 }
 
-/// Binds a pod once the extender may, and returns how long that took.
+/// Binds a pod as soon as the extender may do so, and returns the time until then.
 async fn bind_at_last(cluster: &Cluster, extender: &Extender, name: &str) -> Duration {
     let begun = Instant::now();
     loop {
@@ -35,7 +35,7 @@ async fn the_holder_of_the_lease_binds_and_another_extender_takes_over_when_it_r
     assert_eq!(lease["leaseDurationSeconds"], 2);
     let why = second.bind("b", "n1").await;
     assert!(why.contains("first has the lease"), "{why}");
-    // The extender renews the Lease while it is asked: otherwise the Lease would run out twice in this time.
+    // The extender renews the Lease while the scheduler asks it. Otherwise the Lease would expire twice in this time.
     let until = Instant::now() + Duration::from_secs(4);
     let mut number = 0;
     while Instant::now() < until {
@@ -46,20 +46,21 @@ async fn the_holder_of_the_lease_binds_and_another_extender_takes_over_when_it_r
         assert!(second.bind("b", "n1").await.contains("first has the lease"));
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    // A killed extender: its Lease stays until it runs out.
+    // A killed extender does not give the Lease back, so the Lease stays until it expires.
     drop(first);
     let took = bind_at_last(&cluster, &second, "b").await;
     assert!(took > Duration::from_millis(500) && took < Duration::from_secs(5), "{took:?}");
     let lease = cluster.apiserver.lease("extender");
     assert_eq!((&lease["holderIdentity"], &lease["leaseTransitions"]), (&"second".into(), &1.into()));
-    // An extender that ends in order: another one gets the Lease at once.
+    // An extender that ends in order gives the Lease back, so another one gets it at once.
     second.end().await;
     assert_eq!(holder(&cluster), "");
     let third = cluster.elected("third").await;
     assert_eq!(third.bind("c", "n1").await, "");
 }
 
-/// Checks that the Lease follows a scheduler that leads, because it asks only its own extender. The other extender runs on.
+/// Checks that the Lease follows the leading scheduler, because only that scheduler asks its extender. The other extender runs
+/// on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_extender_without_requests_gives_the_lease_back() {
     let cluster = Cluster::start(&[("n1", 1)]).await;
@@ -72,8 +73,8 @@ async fn an_extender_without_requests_gives_the_lease_back() {
     assert_eq!(holder(&cluster), "second");
 }
 
-/// Stops the first extender after its choice, for longer than its Lease lasts. Meanwhile the second one gives the chosen memory
-/// to another pod.
+/// Stops the first extender after its choice, for longer than its Lease lasts. In that time the second extender gives the
+/// chosen memory to another pod.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_extenders_that_both_believe_to_lead_do_not_give_away_the_same_memory() {
     let cluster = Cluster::start(&[("n1", 1)]).await;
@@ -93,7 +94,7 @@ async fn two_extenders_that_both_believe_to_lead_do_not_give_away_the_same_memor
     assert_eq!(cluster.alloc("a"), None, "what was written is taken back");
     cluster.apiserver.hold_leases_of(None);
     assert!(first.bind("c", "n1").await.contains("second has the lease"));
-    // The new holder knows the bindings of the old one.
+    // The new holder knows the bindings of the former one.
     assert!(second.bind("a", "n1").await.contains("at most 0 MiB"));
 }
 

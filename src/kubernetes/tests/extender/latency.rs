@@ -1,5 +1,5 @@
-//! Measures the latency of *filter* for 1,000 nodes, in a cluster of 10,000 nodes and 100,000 pods. Code that is not optimized is
-//! not measured, and its cluster has a tenth of the nodes and of the pods.
+//! Measures the latency of *filter* for 1,000 nodes, in a cluster of 10,000 nodes and 100,000 pods. Unoptimised code is not
+//! measured, and its cluster has only a tenth of the nodes and pods.
 
 use crate::apiserver::Apiserver;
 use crate::cluster::{self, pod};
@@ -13,10 +13,10 @@ use std::time::{Duration, Instant};
 const NODES: usize = if cfg!(debug_assertions) { 1_000 } else { 10_000 };
 const PODS: usize = 10 * NODES;
 const ASKED: usize = 1000;
-/// Longest time of an answer that a scheduler does not notice.
+/// Longest time of an answer that does not slow down a scheduler noticeably.
 const MOST: Duration = Duration::from_millis(20);
 
-/// A cluster in two forms: as the extender follows it, and as lists.
+/// A cluster in two forms: as the ledger of an extender, and as lists.
 struct Cluster {
     ledger: Ledger,
     /// GPUs of each node.
@@ -25,7 +25,7 @@ struct Cluster {
     pods: Vec<(String, Part)>,
 }
 
-/// Returns a node with eight GPUs, as the apiserver does.
+/// Returns a node with eight GPUs in the form of the apiserver.
 fn node(number: usize) -> Value {
     let gpu = |gpu| json!({"uuid": format!("GPU-{number}-{gpu}"), "model": "", "memMiB": 81_920, "core": 100, "healthy": true});
     let gpus: Vec<_> = (0..8).map(gpu).collect();
@@ -33,12 +33,12 @@ fn node(number: usize) -> Value {
     json!({"metadata": {"name": format!("n{number}"), "annotations": {INVENTORY: text}}})
 }
 
-/// Returns the part of a pod of a cluster with this many nodes.
+/// Returns the part of the pod with the number `at`, in a cluster with this many nodes.
 fn part(at: usize, nodes: usize) -> Part {
     Part { uuid: format!("GPU-{}-{}", at % nodes, at / nodes % 8), mem_mib: 30_000, core: 40 }
 }
 
-/// Returns that pod, as the apiserver does.
+/// Returns the pod with the number `at` in the form of the apiserver.
 fn bound(at: usize, nodes: usize) -> Value {
     let (node, name) = (format!("n{}", at % nodes), format!("p{at}"));
     let alloc = json!({"v": 1, "uid": format!("uid-{name}"), "node": node, "gen": 1, "at": "", "c": {"main": [part(at, nodes)]}});
@@ -63,8 +63,8 @@ fn cluster() -> Cluster {
     Cluster { ledger, nodes, pods }
 }
 
-/// Counts the nodes of a request that have room, as HAMi's scheduler does in `getNodesUsage`. Each request makes the state of all
-/// nodes anew, and subtracts the parts of all pods of the cluster.
+/// Counts the nodes of a request with room in the way of HAMi's scheduler (`getNodesUsage`). Each request builds the state of
+/// all nodes anew, and subtracts the parts of all pods of the cluster.
 fn counted_anew(cluster: &Cluster, wanted: &[String], asked: &[Request]) -> usize {
     let all = cluster.nodes.iter().map(|(name, gpus)| (name.as_str(), Used::default().left(gpus)));
     let mut rooms: HashMap<&str, Vec<Room<'_>>> = all.collect();
@@ -98,7 +98,7 @@ fn a_thousand_nodes_of_a_large_cluster_are_filtered_in_twenty_milliseconds() {
     let own = times(100, |wanted| wanted.iter().filter(is_fit).count());
     let (median, worst) = (own[50], own[98]);
     println!("{ASKED} of {NODES} nodes with {PODS} pods: median {median:?}, 99 of 100 within {worst:?}");
-    // A node without room is asked for a reason, and whether evictions can help.
+    // For a node without room, the extender also finds the reason, and whether evictions could help.
     let large = requests(&serde_json::from_value(pod("large", 1, 80_000, 50)).unwrap()).unwrap();
     let new = Pending { requests: &large, ..new };
     let is_full = |node: &&String| {
@@ -109,7 +109,7 @@ fn a_thousand_nodes_of_a_large_cluster_are_filtered_in_twenty_milliseconds() {
     let anew = times(9, |wanted| counted_anew(&cluster, wanted, &asked))[4];
     let ratio = anew.as_secs_f64() / median.as_secs_f64();
     println!("with all pods counted anew at each request: median {anew:?}, {ratio:.1} times as long");
-    // Without optimization the code takes several times as long: `ci/extender.sh` runs this test with `--release`.
+    // Without optimisation the code takes several times as long. `ci/extender.sh` runs this test with `--release`.
     if cfg!(debug_assertions) {
         println!("not compared with {MOST:?}: the code is not optimized");
     } else {
@@ -117,9 +117,9 @@ fn a_thousand_nodes_of_a_large_cluster_are_filtered_in_twenty_milliseconds() {
     }
 }
 
-/// Measures the answer as a scheduler sees it: with a connection, HTTP, and the JSON of both sides. The cluster has only the
-/// nodes of the request, because the apiserver of the tests needs kilobytes for each pod. So the processor's caches have more of
-/// it.
+/// Measures the answer that a scheduler gets, with connection, HTTP, and the JSON of both sides. The cluster has only the nodes
+/// of the request, because the test apiserver needs kilobytes for each pod. So more of the cluster fits into the processor's
+/// caches than in reality.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_thousand_nodes_are_filtered_over_http() {
     let apiserver = Apiserver::default();

@@ -1,4 +1,4 @@
-//! Property test of the ledger: bindings, resizes, ends and lists in random order, with changes that arrive late.
+//! Property test of the ledger. Bindings, resizes, ends and lists come in random order, and changes arrive late.
 
 use gpuslice_kubernetes::api::{Metadata, Node, Pod};
 use gpuslice_kubernetes::extender::{Ledger, Pending};
@@ -49,21 +49,21 @@ enum Step {
     Delete {
         pod: usize,
     },
-    /// A node comes or goes.
+    /// A node is added, or removed if it exists.
     Node {
         node: usize,
     },
-    /// The extender gets this many changes.
+    /// The extender receives this many changes.
     Tell {
         count: usize,
     },
-    /// The extender requests a list of everything.
+    /// The extender requests a list of all objects.
     Ask,
-    /// The extender gets that list.
+    /// The extender receives the requested list.
     Listed,
 }
 
-/// Change that the extender has not received yet.
+/// A change that the extender has not received yet.
 #[derive(Debug, Clone)]
 enum News {
     Pod(Pod),
@@ -72,13 +72,13 @@ enum News {
     NodeGone(String),
 }
 
-/// List on its way to the extender.
+/// A list that the extender has requested and not received yet.
 #[derive(Debug)]
 struct List {
     asked: Instant,
     pods: Vec<Pod>,
     nodes: Vec<Node>,
-    /// True if the extender had received all changes before.
+    /// True if the extender had received all changes before the list was requested.
     was_told: bool,
 }
 
@@ -92,9 +92,9 @@ struct World {
     list: Option<List>,
     /// Node, parts and start of the bindings that are under way, by the pod's UID.
     bindings: BTreeMap<String, (usize, Vec<Part>, Instant)>,
-    /// UIDs of pods whose bindings were lost.
+    /// UIDs of pods with a binding that was lost.
     unsure: BTreeSet<String>,
-    /// Pods whose resizes were lost.
+    /// Pods with a resize that was lost.
     unsure_sizes: BTreeSet<usize>,
     made: usize,
     /// Version of the last change.
@@ -113,14 +113,14 @@ fn node(number: usize) -> Node {
     Node { metadata: Metadata { name: name(number), annotations, ..Metadata::default() }, ..Node::default() }
 }
 
-/// Writes parts on a pod.
+/// Writes parts into the annotation of a pod.
 fn give(pod: &mut Pod, node: &str, parts: &[Part]) {
     let alloc =
         json!({"v": 1, "uid": pod.metadata.uid, "node": node, "gen": 1, "at": "", "c": {"main": parts}});
     pod.metadata.annotations.insert(ALLOC.to_owned(), alloc.to_string());
 }
 
-/// Returns the parts of a bound pod that has not ended.
+/// Returns the parts of a pod if it is bound and has not ended.
 fn parts(pod: &Pod) -> Vec<Part> {
     let is_there = pod.spec.node_name.is_some() && !pod.is_ended();
     let text = pod.metadata.annotations.get(ALLOC).filter(|_| is_there);
@@ -188,7 +188,7 @@ impl World {
         let Ok(placed) = self.ledger.place(&name(node), pending, Order::Binpack) else { return };
         let parts: Vec<Part> = placed.into_values().flatten().collect();
         let begun = self.ledger.begin(&uid, &name(node), &parts);
-        // The annotation is written at once.
+        // The annotation is written at once, so earlier bindings cannot bind the pod.
         self.ledger.give_up_others(&uid, begun);
         self.unsure.remove(&uid);
         self.bindings.insert(uid, (node, parts, begun));
@@ -209,7 +209,7 @@ impl World {
         }
     }
 
-    /// Resizes a pod of which the extender knows everything.
+    /// Resizes a pod, if the extender has received all changes of it.
     fn resize(&mut self, pod: usize, mem_mib: u64, core: u32, answer: Answer) {
         let Some((found, _)) = self.pods.get(&pod) else { return };
         let (uid, mut parts) = (found.metadata.uid.clone(), parts(found));
@@ -248,7 +248,7 @@ impl World {
         let nodes = self.nodes.iter().map(|number| node(*number)).collect();
         let was_told = self.news.is_empty() && self.list.as_ref().is_none_or(|list| list.was_told);
         self.list = Some(List { asked: Instant::now(), pods, nodes, was_told });
-        // The list has these changes.
+        // The list contains these changes.
         self.news.clear();
     }
 
@@ -260,7 +260,7 @@ impl World {
         pods.iter().for_each(|pod| self.ledger.pod(pod));
     }
 
-    /// Returns the GPU of which pods have more than it has, counting those that may be bound yet.
+    /// Returns a GPU whose pods have more than the GPU. Pods whose bindings are under way count too.
     fn exceeded(&self) -> Option<String> {
         let mut sums: BTreeMap<String, (u64, u32)> = BTreeMap::new();
         let under_way = self.bindings.iter().filter(|(uid, _)| self.is_living(uid));
@@ -273,7 +273,7 @@ impl World {
         sums.into_iter().find(is_exceeded).map(|(uuid, sum)| format!("{uuid}: {sum:?}"))
     }
 
-    /// Ends everything that is under way, and tells the extender everything.
+    /// Ends all bindings and resizes under way, and sends all changes to the extender.
     fn settle(&mut self) {
         for (uid, (.., begun)) in std::mem::take(&mut self.bindings) {
             self.ledger.give_up(&uid, begun);
@@ -292,7 +292,7 @@ impl World {
         }
     }
 
-    /// Makes the ledger of an extender that starts.
+    /// Returns the ledger of an extender that has just started.
     fn rebuilt(&self) -> Ledger {
         let mut ledger = Ledger::default();
         self.nodes.iter().for_each(|number| ledger.node(&node(*number)));
@@ -327,8 +327,8 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Begins a binding while the apiserver has not answered another one of the same pod. Until the second one has changed the pod,
-/// the first one may still bind it.
+/// Begins a second binding of a pod while the first one is unanswered. Until the second binding has changed the pod, the first
+/// one may still bind it.
 #[test]
 fn a_second_binding_of_a_pod_leaves_the_room_of_the_first_until_it_has_changed_the_pod() {
     let mut ledger = Ledger::default();
@@ -354,8 +354,8 @@ fn a_second_binding_of_a_pod_leaves_the_room_of_the_first_until_it_has_changed_t
     assert_eq!((rooms(&ledger), ledger.count()), ([true, true], 0));
 }
 
-/// Loses the new size of a pod while the pod has the version 1. The pod changes before the extender learns of the loss, or after
-/// it.
+/// The write of a pod's new size is lost while the pod has version 1. The pod changes before the extender learns of the loss,
+/// or after that.
 #[test]
 fn a_lost_size_counts_until_the_pod_has_another_version() {
     let bound = |version: u32| {
@@ -387,8 +387,8 @@ fn a_lost_size_counts_until_the_pod_has_another_version() {
 }
 
 proptest! {
-    /// Checks after each step that no GPU is given away twice. Checks at the end that nothing is lost: the ledger answers like a
-    /// ledger that is rebuilt from the objects.
+    /// Checks after each step that no GPU is given away twice. At the end, checks that the ledger has lost nothing: it answers
+    /// like a ledger that is rebuilt from the objects.
     #[test]
     fn no_order_of_events_gives_a_gpu_away_twice_or_loses_a_part(steps in prop::collection::vec(step(), 1..80)) {
         let mut world = World::default();

@@ -28,7 +28,7 @@ use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-/// Time within which an event comes that the test waits for, on a machine under other load.
+/// Longest wait for an event. It is long, because the machine may be under other load.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -44,7 +44,7 @@ async fn nodes_without_room_have_a_reason_and_the_fullest_of_the_others_is_best(
     assert_eq!(answer["NodeNames"], serde_json::json!(["half", "empty"]));
     let failed = &answer["FailedNodes"];
     assert!(failed["full"].as_str().unwrap().contains("at most 4384 MiB and 90 percent"), "{failed}");
-    // Evictions help on a full node. They do not on a node that is not known.
+    // Evictions can help on a full node, but not on an unknown node.
     let lost = &answer["FailedAndUnresolvableNodes"]["lost"];
     assert!(lost.as_str().unwrap().contains("not known") && failed["lost"].is_null(), "{answer}");
     let answer = cluster.filter(&pod("large", 1, 20_000, 10), &["full", "empty"]).await;
@@ -59,7 +59,7 @@ async fn nodes_without_room_have_a_reason_and_the_fullest_of_the_others_is_best(
     assert!(refused.as_str().unwrap().contains("4001 is not divisible"), "{answer}");
 }
 
-/// Checks both choices of `spread`: the emptiest node is the best, and a pod gets the emptiest GPU of its node.
+/// Checks both choices of the order `spread`: the emptiest node is the best, and a pod gets the emptiest GPU of its node.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_extender_that_spreads_prefers_the_emptiest_node_and_its_emptiest_gpu() {
     for order in [Order::Spread, Order::Binpack] {
@@ -79,8 +79,8 @@ async fn an_extender_that_spreads_prefers_the_emptiest_node_and_its_emptiest_gpu
     }
 }
 
-/// Loses the answer to a binding, as an apiserver that is killed. The scheduler asks again, because it does not know that the pod
-/// is bound.
+/// The apiserver is killed after a binding, so its answer is lost. The scheduler asks again, because it does not know that the
+/// pod is bound.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_pod_whose_binding_was_not_answered_keeps_its_parts_when_the_scheduler_asks_again() {
     for mishap in [Mishap::Unheard, Mishap::Late] {
@@ -100,7 +100,7 @@ async fn a_pod_whose_binding_was_not_answered_keeps_its_parts_when_the_scheduler
         assert!(cluster.bind("a", "n2").await.contains("bound to the node n1"), "{mishap:?}");
         assert_eq!((cluster.alloc("a"), cluster.apiserver.writes()), (alloc, writes), "{mishap:?}");
     }
-    // A pod that was bound by hand is left alone.
+    // The extender leaves a pod alone that another client has bound.
     let cluster = Cluster::start(&[("n1", 1)]).await;
     let mut by_hand = pod("b", 1, 8000, 50);
     by_hand["spec"]["nodeName"] = "n1".into();
@@ -109,7 +109,7 @@ async fn a_pod_whose_binding_was_not_answered_keeps_its_parts_when_the_scheduler
     assert_eq!(cluster.alloc("b"), None);
 }
 
-/// Opens connections that begin a request and never end it.
+/// Opens connections that begin a request and never finish it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn connections_of_unfinished_requests_to_the_health_port_are_closed_in_time() {
     let cluster = Cluster::start(&[("n1", 1)]).await;
@@ -126,8 +126,8 @@ async fn connections_of_unfinished_requests_to_the_health_port_are_closed_in_tim
     }
 }
 
-/// Answers a binding with 500 and applies it later, as an apiserver whose etcd is late. Meanwhile another pod wants the same
-/// room.
+/// The apiserver answers a binding with 500 and applies it later, because its etcd is late. In between, another pod wants the
+/// same room.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_pod_that_may_be_bound_after_an_error_of_the_apiserver_keeps_its_room() {
     let cluster = Cluster::start(&[("n1", 1)]).await;
@@ -145,7 +145,7 @@ async fn a_pod_that_may_be_bound_after_an_error_of_the_apiserver_keeps_its_room(
     assert_eq!(cluster.bind("a", "n1").await, "");
 }
 
-/// Answers the annotation of a pod with 500: the extender then sends no binding, so the pod takes no room.
+/// The apiserver answers the annotation of a pod with 500. The extender then sends no binding, so the pod takes no room.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_pod_whose_annotation_was_not_written_has_no_room() {
     for mishap in [Mishap::Unsure, Mishap::Lost] {
@@ -160,8 +160,8 @@ async fn a_pod_whose_annotation_was_not_written_has_no_room() {
     }
 }
 
-/// Loses the answer to a binding to the first node. The scheduler retries with the second node, and the first binding is applied
-/// between the annotation and the binding of the retry.
+/// The answer to a binding to the first node is lost. The scheduler tries the second node. The apiserver applies the first
+/// binding between the annotation and the binding of the second try.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_binding_that_a_later_one_overtakes_does_not_bind_the_pod_beside_its_annotation() {
     let cluster = Cluster::start(&[("n1", 1), ("n2", 1)]).await;
@@ -176,7 +176,8 @@ async fn a_binding_that_a_later_one_overtakes_does_not_bind_the_pod_beside_its_a
     cluster.until_it_fits("b", "n1").await;
 }
 
-/// Loses two bindings of a pod to different nodes. The annotation of the second one makes the first one impossible.
+/// The answers to two bindings of a pod to different nodes are lost. The annotation of the second one makes the first
+/// impossible.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_second_binding_frees_the_room_of_the_first_though_it_is_not_answered_either() {
     let cluster = Cluster::start(&[("n1", 1), ("n2", 1)]).await;
@@ -189,7 +190,7 @@ async fn a_second_binding_frees_the_room_of_the_first_though_it_is_not_answered_
     assert_eq!(answer["NodeNames"], serde_json::json!(["n1"]), "{answer}");
 }
 
-/// Binds ten pods at the same time, of which six have room.
+/// Binds ten pods at the same time. Only six of them have room.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bindings_at_the_same_time_never_give_away_more_than_there_is() {
     let cluster = Cluster::start(&[("n1", 2)]).await;
@@ -243,7 +244,7 @@ async fn the_metrics_count_each_verb_and_its_failures() {
     cluster.filter(&a, &["n1"]).await;
     cluster.prioritize(&a, &["n1"]).await;
     assert_eq!(cluster.bind("a", "n1").await, "");
-    // A node without room is an answer, and a binding without room fails.
+    // *filter* answers for a node without room. A binding to such a node fails.
     cluster.filter(&b, &["n1"]).await;
     assert!(cluster.bind("b", "n1").await.contains("at most 0 MiB"));
     let count = |metrics: &[String], line: String| {
@@ -264,7 +265,7 @@ async fn the_metrics_count_each_verb_and_its_failures() {
     for name in metrics.iter().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next()) {
         assert!(page.contains(&format!("`{name}")), "the guide does not have {name}");
     }
-    // Before the pods are listed, requests fail.
+    // Before the extender has listed the pods, requests fail.
     cluster.apiserver.fail_lists_of(Some("pods"));
     cluster.restart_unready().await;
     assert_ne!(cluster.answer_of_filter(&b, &["n1"]).await["Error"], "");
@@ -275,7 +276,7 @@ async fn the_metrics_count_each_verb_and_its_failures() {
     }
 }
 
-/// Checks that the names of pods make no series, and that the ledger's memory follows pods that come, change and go.
+/// Checks that names of pods create no series, and that the ledger's memory is right after pods come, change and go.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_metrics_count_rejected_nodes_by_the_reason_and_have_the_memory_of_each_node() {
     let cluster = Cluster::start(&[("n1", 1), ("n2", 2)]).await;
@@ -319,7 +320,7 @@ async fn the_metrics_count_rejected_nodes_by_the_reason_and_have_the_memory_of_e
     assert_eq!(memory(&cluster.metrics().await), of(4000));
 }
 
-/// Makes the apiserver delay the annotation of one pod until another pod of the node is bound.
+/// The apiserver delays the annotation of one pod until another pod of the node is bound.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_binding_that_hangs_does_not_delay_another_one_on_its_node() {
     let cluster = Cluster::start(&[("n1", 1)]).await;
@@ -328,7 +329,7 @@ async fn a_binding_that_hangs_does_not_delay_another_one_on_its_node() {
     }
     cluster.apiserver.hold(Some("ns/a"));
     let (hung, other) = tokio::join!(cluster.bind("a", "n1"), async {
-        // The first pod counts once another one of its size has no room.
+        // The ledger counts the first pod as soon as another pod of its size has no room.
         let end = Instant::now() + PATIENCE;
         while cluster.filter(&pod("c", 1, 10_000, 0), &["n1"]).await["NodeNames"] != serde_json::json!([]) {
             assert!(Instant::now() < end, "the first pod does not count");
@@ -358,7 +359,7 @@ async fn a_binding_that_fails_anywhere_leaves_no_room_lost() {
         }
         cluster.apiserver.put(&pod("b", 1, 16_384, 100));
         if mishap == Mishap::Unheard {
-            // The pod is bound, and keeps the parts that it was given.
+            // The pod is bound, and keeps its parts.
             assert!(cluster.alloc("a").is_some());
             cluster.apiserver.end_watches();
             assert!(cluster.bind("b", "n1").await.contains("0 MiB"), "{mishap:?}");
@@ -374,11 +375,11 @@ async fn a_restarted_and_a_second_extender_know_all_given_parts() {
     let mut cluster = Cluster::start(&[("n1", 1)]).await;
     cluster.apiserver.put(&pod("a", 1, 16_000, 100));
     assert_eq!(cluster.bind("a", "n1").await, "");
-    // An annotation on a pod without a node comes from an extender that ended in between, or from a tenant.
+    // An annotation on a pod without a node comes from an extender that ended before the binding, or from a tenant.
     let mut claimed = pod("claimed", 1, 300, 0);
     claimed["metadata"]["annotations"] = cluster.apiserver.pod("ns/a")["metadata"]["annotations"].clone();
     cluster.apiserver.put(&claimed);
-    // This pod was bound by hand, to another node than that of its parts.
+    // Another client has bound this pod to another node than that of its parts.
     let mut moved = pod("moved", 1, 300, 0);
     let given = serde_json::json!({"v": 1, "uid": "uid-moved", "node": "n2", "gen": 1, "at": "", "c": {"main": [{"uuid": "GPU-n1-0", "memMiB": 300, "core": 0}]}});
     moved["metadata"]["annotations"] = serde_json::json!({"gpuslice.dev/alloc": given.to_string()});
@@ -392,12 +393,13 @@ async fn a_restarted_and_a_second_extender_know_all_given_parts() {
         let answer = cluster.filter(&pod("c", 1, 384, 0), &["n1"]).await;
         assert_eq!(answer["NodeNames"], serde_json::json!(["n1"]), "{answer}");
     }
-    // The bound pod has another UID than the pod of the request.
+    // The request has the UID of an earlier pod of the same name.
     cluster.apiserver.change("ns/c", |pod| pod["metadata"]["uid"] = "other".into());
     assert!(cluster.bind("c", "n1").await.contains("is gone"));
 }
 
-/// Checks that the extender waits for both lists. Before that, GPUs look emptier than they are, or nodes are missing.
+/// Checks that the extender waits for both lists. Without the pods, GPUs look emptier than they are; without the nodes, nodes
+/// are missing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_extender_decides_nothing_before_it_has_listed_nodes_and_pods() {
     for kind in ["nodes", "pods"] {

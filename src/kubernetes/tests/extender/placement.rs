@@ -31,8 +31,8 @@ fn request() -> impl Strategy<Value = Request> {
 }
 
 proptest! {
-    /// Checks the parts that are given to any number of pods. They are on working GPUs, each slice of a container on another one,
-    /// never exceed a GPU, and are exactly the requested amounts. A refusal means that too few GPUs have room.
+    /// Checks the parts that any number of pods get. They are on working GPUs, and each slice of a container is on another GPU.
+    /// They never exceed a GPU, and have exactly the requested amounts. A refusal means that too few GPUs have room.
     #[test]
     fn no_gpu_is_given_away_twice_and_no_room_is_overlooked(
         gpus in gpus(),
@@ -68,7 +68,7 @@ proptest! {
         }
     }
 
-    /// Checks that a fuller node is better for one order, and worse for the other.
+    /// Checks that a fuller node has a higher score in one order, and a lower score in the other.
     #[test]
     fn scores_follow_the_part_that_is_left(gpus in prop::collection::vec((1..100_u64, Just(true)), 1..6), mem_mib in 1..50_u64) {
         let inventory = inventory(&gpus);
@@ -79,7 +79,7 @@ proptest! {
         prop_assert_eq!((score(&empty, Order::Binpack), score(&empty, Order::Spread)), (0, 10));
     }
 
-    /// Checks that a container gets connected GPUs exactly if there are such, on nodes with any connections.
+    /// Checks that a container gets connected GPUs exactly if the node has some, whatever its connections are.
     #[test]
     fn connected_gpus_are_found_where_there_are_any(
         links in prop::collection::vec((0..8_usize, 0..8_usize), 0..30),

@@ -1,4 +1,4 @@
-//! Tests of evictions for pods of higher priority.
+//! Tests evictions that make room for pods of higher priority.
 
 use crate::cluster::{Cluster, pod};
 use serde_json::{Value, json};
@@ -11,14 +11,14 @@ fn prior(name: &str, priority: i32, memory: u32) -> Value {
     pod
 }
 
-/// Starts a node of two GPUs, with two small pods on the first GPU and a large one on the second.
+/// Starts a node with two GPUs. Two small pods are on the first GPU, and a large pod is on the second.
 async fn two_gpus() -> Cluster {
     let cluster = Cluster::start(&[("n1", 2)]).await;
     for (name, priority, memory) in [("small-1", 1, 8000), ("small-2", 2, 8000), ("large", 3, 16_000)] {
         cluster.apiserver.put(&prior(name, priority, memory));
         assert_eq!(cluster.bind(name, "n1").await, "");
     }
-    // A pod can be evicted once the apiserver has told the extender that it is bound.
+    // The extender can choose a pod for eviction once the apiserver has told it that the pod is bound.
     let end = Instant::now() + crate::PATIENCE;
     let asked = prior("new", 9, 16_000);
     while cluster.preempt(&asked, &json!({"n1": []})).await != on_n1(&["small-2", "small-1"]) {
@@ -32,16 +32,16 @@ fn on_n1(uids: &[&str]) -> HashMap<String, Vec<String>> {
     HashMap::from([("n1".to_owned(), uids.iter().map(|name| format!("uid-{name}")).collect())])
 }
 
-/// The sum of the node has room once one small pod is gone, and no GPU has.
+/// After the eviction of one small pod, the sum of the node has room, and no single GPU has.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn more_pods_are_evicted_where_those_of_the_scheduler_free_no_gpu() {
     let cluster = two_gpus().await;
     let victims = json!({"n1": ["small-1"]});
     // One small pod is enough.
     assert_eq!(cluster.preempt(&prior("new", 9, 8000), &victims).await, on_n1(&["small-1"]));
-    // The GPU of two pods of low priority is emptied, rather than that of one pod of a higher priority.
+    // The two pods of low priority on one GPU go, and not the one pod of higher priority on the other GPU.
     assert_eq!(cluster.preempt(&prior("new", 9, 16_000), &victims).await, on_n1(&["small-1", "small-2"]));
-    // Pods of the same priority stay, so that nothing helps. Pods of others are left to the scheduler.
+    // Pods of the same priority stay, so nothing helps. The extender keeps a choice of the scheduler that it does not know.
     assert_eq!(cluster.preempt(&prior("new", 2, 16_000), &victims).await, HashMap::new());
     assert_eq!(
         cluster.preempt(&prior("new", 2, 8000), &json!({"n1": ["other"]})).await,
@@ -55,7 +55,8 @@ fn budget(allowed: u32) -> Value {
         "status": {"disruptionsAllowed": allowed}})
 }
 
-/// Waits until these pods are evicted, beyond one of the scheduler's choice that is somewhere else and violates a budget.
+/// Waits until the extender evicts these pods. The scheduler's choice is one more pod, which is elsewhere and violates a
+/// budget.
 async fn until_evicted(cluster: &Cluster, asked: &Value, pods: &[&str], violations: i64) {
     let end = Instant::now() + crate::PATIENCE;
     let uids = on_n1(&[&["other"], pods].concat()).remove("n1").unwrap();
@@ -84,11 +85,11 @@ async fn pods_whose_budget_allows_no_eviction_stay_where_others_are_enough_and_a
         pod
     });
     until_evicted(&cluster, &small, &["small-1"], 0).await;
-    // No budget allows the small pods. The large one is more important, and goes.
+    // The budget forbids the eviction of the small pods. So the large pod goes, although it is more important.
     cluster.apiserver.put_budget(&budget(0));
     until_evicted(&cluster, &small, &["large"], 0).await;
     until_evicted(&cluster, &two, &["small-2", "small-1", "large"], 2).await;
-    // One of them may go. The budget is that of the more important one, which the scheduler counts first.
+    // The budget allows the eviction of one small pod. The more important one, `small-2`, counts first, so it may go.
     cluster.apiserver.put_budget(&budget(1));
     until_evicted(&cluster, &small, &["small-2"], 0).await;
     until_evicted(&cluster, &two, &["small-1", "large", "small-2"], 1).await;
@@ -99,7 +100,7 @@ async fn pods_whose_budget_allows_no_eviction_stay_where_others_are_enough_and_a
     until_evicted(&cluster, &small, &["small-1"], 0).await;
 }
 
-/// A pod waits until another one has ended. Meanwhile a pod of low priority must not take the room that is free already.
+/// A pod waits until another pod has ended. In that time, a pod of low priority must not take the room that is already free.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn room_is_kept_for_a_pod_for_which_others_are_evicted() {
     let cluster = two_gpus().await;
@@ -111,7 +112,8 @@ async fn room_is_kept_for_a_pod_for_which_others_are_evicted() {
     cluster
         .apiserver
         .change("ns/small-2", |pod| pod["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into());
-    // Once the pod above fits, the extender has seen that the first pod is gone. Then only the kept room refuses the others.
+    // The pod `above` fits once the extender has seen that the first pod is gone. After that, only the kept room can refuse the
+    // others.
     for (name, priority, fits) in [("above", 10, true), ("below", 8, false), ("same", 9, false)] {
         cluster.apiserver.put(&prior(name, priority, 8000));
         if fits {
@@ -128,7 +130,7 @@ async fn room_is_kept_for_a_pod_for_which_others_are_evicted() {
     assert_eq!(cluster.bind("waiting", "n1").await, "");
 }
 
-/// Waits until the extender has seen for which pod it keeps the room.
+/// Waits until the extender refuses the pod, because it keeps the room for another one.
 async fn until_refused(cluster: &Cluster, name: &str) {
     let (pod, end) = (cluster.apiserver.pod(&format!("ns/{name}")), Instant::now() + crate::PATIENCE);
     while cluster.filter(&pod, &["n1"]).await["NodeNames"] == json!(["n1"]) {

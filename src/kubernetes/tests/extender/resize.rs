@@ -38,7 +38,7 @@ async fn a_pod_gets_the_amounts_of_its_user_and_others_get_the_rest() {
         answer["FailedNodes"]["n1"].as_str().unwrap().contains("at most 4384 MiB and 40 percent"),
         "{answer}"
     );
-    // The pod is smaller now: others get the room.
+    // The pod has become smaller, so other pods get the room.
     cluster.apiserver.write_on("ns/a", RESIZE, &wish(1000, 10));
     until("it is smaller", || (amounts(&cluster, "a") == (1000, 10, 3)).then_some(())).await;
     cluster.apiserver.put(&pod("b", 1, 15_384, 90));
@@ -54,7 +54,7 @@ async fn a_wish_without_room_is_reported_once_and_waits_for_room() {
     let refused = || cluster.apiserver.events("ResizeRefused");
     let told = until("its user has an event", || refused().first().cloned()).await;
     assert_eq!(told, "GPU-n1-0 has 8192 MiB and 70 % of time for it, and 8193 MiB and 30 % are wanted");
-    // A change of the pod is no new wish.
+    // A change of another field of the pod is no new wish.
     cluster.apiserver.change("ns/a", |pod| pod["metadata"]["labels"] = json!({"a": "b"}));
     cluster.apiserver.put(&pod("c", 1, 16, 0));
     assert_eq!(cluster.bind("c", "n1").await, "");
@@ -72,7 +72,7 @@ async fn a_wish_without_room_is_reported_once_and_waits_for_room() {
     assert_eq!(amounts(&cluster, "a"), (8193, 30, 2));
 }
 
-/// Returns the arguments of each `CronJob` of the example, with which its image `kubectl` changes the pods.
+/// Returns the arguments of `kubectl` in each `CronJob` of the example. The jobs change the pods with these arguments.
 fn commands() -> Vec<Vec<String>> {
     let text = include_str!("../../../../examples/kubernetes/day-night.yaml");
     let arguments = |rest: &str| {
@@ -82,7 +82,7 @@ fn commands() -> Vec<Vec<String>> {
     text.split("args:\n").skip(1).map(arguments).collect()
 }
 
-/// Makes the changes that `kubectl annotate` makes with the arguments of the example.
+/// Makes the changes that `kubectl annotate` would make with the arguments of the example.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_example_of_day_and_night_changes_the_amounts_of_its_pods() {
     let cluster = cluster(&[("a", 4096)]).await;
@@ -105,7 +105,7 @@ async fn the_example_of_day_and_night_changes_the_amounts_of_its_pods() {
     assert_eq!(cluster.apiserver.events("ResizeRefused"), Vec::<String>::new());
 }
 
-/// Checks the room between the choice and the apiserver's answer: of the old and the new parts, the larger ones count.
+/// Checks the room between the choice and the apiserver's answer. In that time, the larger of the old and the new parts count.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn room_is_not_given_away_twice_while_a_pod_is_resized() {
     let cluster = cluster(&[("a", 4096)]).await;
@@ -118,7 +118,7 @@ async fn room_is_not_given_away_twice_while_a_pod_is_resized() {
         assert!(Instant::now() < end, "the new size does not count");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    // A change of the pod that still has its old size.
+    // The pod changes while it still has its old size.
     cluster.apiserver.change("ns/a", |pod| pod["status"]["phase"] = "Running".into());
     cluster.apiserver.put(&pod("mark", 1, 1, 0));
     assert_eq!(cluster.bind("mark", "n1").await, "");
@@ -128,8 +128,8 @@ async fn room_is_not_given_away_twice_while_a_pod_is_resized() {
     assert!(cluster.bind("b", "n1").await.contains("at most 4383 MiB"));
 }
 
-/// Starts a cluster in which the first write of a pod's new size, in MiB, meets a mishap. Changes of the pod are held, so that
-/// later tries wait.
+/// Starts a cluster in which the first write of a pod's new size meets a mishap. `memory` is that size in MiB. The apiserver
+/// holds further patches of the pod, so later tries wait.
 async fn cluster_with_mishap(mishap: Mishap, memory: u32) -> Cluster {
     let cluster = cluster(&[("a", 4096)]).await;
     cluster.apiserver.next_patch(mishap);
@@ -139,7 +139,7 @@ async fn cluster_with_mishap(mishap: Mishap, memory: u32) -> Cluster {
     cluster
 }
 
-/// Answers the new size of a pod with 500 and applies it later, as an apiserver whose etcd is late.
+/// The apiserver answers the new size of a pod with 500 and applies it later, because its etcd is late.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_pod_that_may_be_resized_after_an_error_of_the_apiserver_keeps_its_room() {
     let cluster = cluster_with_mishap(Mishap::Unsure, 12_000).await;
@@ -147,7 +147,7 @@ async fn a_pod_that_may_be_resized_after_an_error_of_the_apiserver_keeps_its_roo
         let answer = cluster.filter(&pod("b", 1, 4385, 0), &["n1"]).await;
         assert!(answer.to_string().contains("at most 4384 MiB"), "{answer}");
     };
-    // The extender reads the answer meanwhile.
+    // In this time the extender reads the answer.
     for _ in 0..50 {
         is_full().await;
         tokio::time::sleep(Duration::from_millis(5)).await;
@@ -157,7 +157,7 @@ async fn a_pod_that_may_be_resized_after_an_error_of_the_apiserver_keeps_its_roo
     is_full().await;
 }
 
-/// Loses the new size of a pod. The room counts while the write may still arrive, and no longer than that.
+/// The write of a pod's new size is lost. The new size counts while the write may still arrive, and no longer.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_size_that_was_lost_and_is_taken_back_leaves_no_room_lost() {
     let cluster = cluster_with_mishap(Mishap::Lost, 8192).await;
@@ -173,7 +173,7 @@ async fn a_size_that_was_lost_and_is_taken_back_leaves_no_room_lost() {
     assert_eq!(cluster.bind("b", "n1").await, "");
 }
 
-/// Checks that only one extender resizes, and that the annotation of a pod that no extender has placed is no wish.
+/// Checks that only one extender resizes. The annotation of a pod that no extender has placed is no wish.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_of_two_extenders_resizes() {
     let cluster = Cluster::start(&[("n1", 1)]).await;

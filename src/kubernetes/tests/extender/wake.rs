@@ -1,4 +1,4 @@
-//! Tests that a pod is not forgotten whose room became free just after its refusal.
+//! Tests that the extender wakes a pod whose room became free just after its refusal.
 
 use crate::cluster::{Cluster, pod, until};
 use serde_json::json;
@@ -12,7 +12,8 @@ async fn until_woken(cluster: &Cluster, name: &str) {
     until(&format!("{name} is woken"), || is_woken(cluster, name).then_some(())).await;
 }
 
-/// Refuses pods just before another one goes, as an extender does that learns of the end later than the scheduler.
+/// The extender refuses pods just before another pod goes. It behaves like an extender that learns of the end later than the
+/// scheduler.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_pod_that_was_refused_just_before_it_had_room_is_woken_and_no_other() {
     let cluster = Cluster::start(&[("n1", 1), ("n2", 1), ("n3", 1)]).await;

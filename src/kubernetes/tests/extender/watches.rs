@@ -8,7 +8,7 @@ fn is_watch(query: &HashMap<String, String>) -> bool {
     query.contains_key("watch")
 }
 
-/// Waits until the extender watches pods, and returns the queries up to then: those of the lists before the watch too.
+/// Waits until the extender watches pods, and returns the queries up to then. They include the lists before the watch.
 async fn next(cluster: &Cluster) -> Vec<HashMap<String, String>> {
     let end = Instant::now() + crate::PATIENCE;
     let mut queries = Vec::new();
@@ -31,7 +31,7 @@ async fn a_watch_that_ends_goes_on_where_it_was_and_pods_are_not_listed_again() 
     cluster.apiserver.put(&pod("a", 1, 16_384, 100));
     let version = cluster.apiserver.version();
     cluster.apiserver.end_watches();
-    // The extender sees a change between two watches.
+    // A change between two watches reaches the extender.
     assert_eq!(cluster.bind("a", "n1").await, "");
     cluster.apiserver.put(&pod("b", 1, 16_384, 100));
     cluster.apiserver.delete("ns/a");
@@ -45,7 +45,7 @@ async fn a_watch_that_ends_goes_on_where_it_was_and_pods_are_not_listed_again() 
 async fn a_bookmark_moves_the_version_from_which_a_watch_goes_on() {
     let cluster = Cluster::start(&[("n1", 1)]).await;
     next(&cluster).await;
-    // The version grows while no pod changes, and older changes are forgotten.
+    // Other objects change, so the version grows, while no pod changes. The apiserver then forgets older changes.
     cluster.apiserver.put(&pod("a", 1, 4096, 30));
     cluster.apiserver.bookmark();
     cluster.apiserver.forget();
@@ -53,7 +53,7 @@ async fn a_bookmark_moves_the_version_from_which_a_watch_goes_on() {
     let queries = next(&cluster).await;
     assert!(queries.iter().all(is_watch), "{queries:?}");
     assert_eq!(queries[0]["resourceVersion"], cluster.apiserver.version());
-    // Without a bookmark the version is too old: the extender lists once, and follows the changes from there on.
+    // Without a bookmark, the extender's version is too old. So it lists once, and follows the changes after that.
     cluster.apiserver.mute(true);
     cluster.apiserver.put(&pod("b", 1, 4096, 30));
     cluster.apiserver.forget();
@@ -80,7 +80,7 @@ async fn a_list_comes_page_by_page() {
     cluster.restart().await;
     let pages = cluster.apiserver.queries();
     assert_eq!(pages.iter().filter(|query| !is_watch(query)).count(), 3, "{pages:?}");
-    // Seven pods have 7 GiB and 70 %.
+    // Seven pods together have 7 GiB and 70 %.
     let answer = cluster.filter(&pod("b", 1, 9217, 10), &["n1"]).await;
     assert!(
         answer["FailedNodes"]["n1"].as_str().unwrap().contains("at most 9216 MiB and 30 percent"),
@@ -88,7 +88,7 @@ async fn a_list_comes_page_by_page() {
     );
 }
 
-/// The extender sees nodes that come, change and go, by its watch and between two watches.
+/// The extender sees nodes that come, change and go, both by its watch and between two watches.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nodes_that_come_change_and_go_are_followed() {
     let cluster = Cluster::start(&[("n1", 1)]).await;
@@ -113,7 +113,7 @@ async fn nodes_that_come_change_and_go_are_followed() {
     }
 }
 
-/// Waits until a node has this reason.
+/// Waits until the extender refuses a node for this reason.
 async fn until_refused(cluster: &Cluster, node: &str, why: &str) {
     let end = Instant::now() + crate::PATIENCE;
     loop {

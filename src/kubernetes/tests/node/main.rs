@@ -1,5 +1,5 @@
-//! The parts of the agent on a node, and their client of the apiserver, against a kubelet and an apiserver that answer as real
-//! ones do, over real sockets.
+//! Tests the parts of the agent on a node, and their client of the apiserver. The kubelet and the apiserver of the tests answer
+//! like real ones, over real sockets.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -24,5 +24,5 @@ mod raw;
 
 use std::time::Duration;
 
-/// Time within which an event comes that the test waits for, on a machine under other load.
+/// Longest wait for an event. It is long, because the machine may be under other load.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);

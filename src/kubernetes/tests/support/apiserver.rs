@@ -1,4 +1,4 @@
-//! Test apiserver with pods, nodes, disruption budgets, claims and lists of devices, over real HTTP.
+//! An apiserver for tests, over real HTTP. It has pods, nodes, disruption budgets, claims and lists of devices.
 
 mod leases;
 mod lists;
@@ -37,18 +37,18 @@ struct Stored {
     /// Disruption budgets by `namespace/name`.
     budgets: Objects,
     is_down: bool,
-    /// Kind whose lists are answered with an error.
+    /// Kind whose lists the apiserver answers with an error.
     unlisted: Option<&'static str>,
     node_writes: u32,
-    /// Requests of any kind that change something.
+    /// Number of requests of any kind that change something.
     writes: u32,
     /// Version of the last change.
     version: u64,
-    /// Mishap of the next binding.
+    /// Mishap that the next binding meets.
     mishap: Option<Mishap>,
-    /// Mishap of the next patch of a pod.
+    /// Mishap that the next patch of a pod meets.
     patch_mishap: Option<Mishap>,
-    /// Pod, and the binding that is applied just after the next patch of this pod.
+    /// A pod and a binding. The apiserver applies the binding just after the next patch of the pod.
     overtaken: Option<(String, Value)>,
     /// Watchers, each with the kind of its objects.
     watchers: Vec<(&'static str, mpsc::UnboundedSender<Value>)>,
@@ -57,17 +57,17 @@ struct Stored {
     history: Vec<(u64, &'static str, Value)>,
     /// Version up to which changes are forgotten.
     forgotten: u64,
-    /// Most objects of a page.
+    /// Most objects on a page of a list.
     page: Option<usize>,
     /// Queries of lists and watches of pods.
     queries: Vec<HashMap<String, String>>,
-    /// Pod whose patches wait while it is set.
+    /// Pod whose patches wait while this field names it.
     held: Option<String>,
     /// True if changes are not sent to watchers.
     is_mute: bool,
     leases: Objects,
     events: Vec<Value>,
-    /// Process whose writes of Leases wait while it is set.
+    /// Process whose writes of Leases wait while this field names it.
     stopped: Option<String>,
 }
 
@@ -170,17 +170,17 @@ impl Apiserver {
         self.with(|stored| stored.node_writes)
     }
 
-    /// Returns how many requests have changed something, or have tried to.
+    /// Returns the number of requests that have changed something, or have tried to.
     pub(crate) fn writes(&self) -> u32 {
         self.with(|stored| stored.writes)
     }
 
-    /// Answers every request with an error from now on, or stops that.
+    /// Makes the apiserver answer every request with an error, or ends that.
     pub(crate) fn fail(&self, is_down: bool) {
         self.with(|stored| stored.is_down = is_down);
     }
 
-    /// Answers lists of one kind, `pods` or `nodes`, with an error from now on.
+    /// Makes the apiserver answer lists of this kind, `pods` or `nodes`, with an error. None ends that.
     pub(crate) fn fail_lists_of(&self, kind: Option<&'static str>) {
         self.with(|stored| stored.unlisted = kind);
     }
@@ -197,7 +197,7 @@ impl Apiserver {
         self.with(|stored| stored.patch_mishap = Some(mishap));
     }
 
-    /// Returns true while the mishap of the next patch has not happened.
+    /// Returns true until a patch has met the mishap.
     pub(crate) fn awaits_mishap(&self) -> bool {
         self.with(|stored| stored.patch_mishap.is_some())
     }
@@ -207,7 +207,7 @@ impl Apiserver {
         self.with(|stored| stored.watchers.clear());
     }
 
-    /// Forgets all changes until now: a client with an older version must list again.
+    /// Forgets all changes so far. A client with an older version must list again.
     pub(crate) fn forget(&self) {
         self.with(|stored| (stored.history.clear(), stored.forgotten = stored.version));
     }
@@ -217,7 +217,7 @@ impl Apiserver {
         self.with(|stored| stored.version.to_string())
     }
 
-    /// Counts a change of another object, and sends the version after it to all watchers.
+    /// Counts a change of an object that nobody watches, and sends the new version to all watchers.
     pub(crate) fn bookmark(&self) {
         self.with(|stored| {
             stored.version += 1;
@@ -227,7 +227,7 @@ impl Apiserver {
         });
     }
 
-    /// Limits lists to `most` objects a page from now on.
+    /// Limits lists to `most` objects on a page.
     pub(crate) fn page(&self, most: usize) {
         self.with(|stored| stored.page = Some(most));
     }
@@ -237,12 +237,12 @@ impl Apiserver {
         self.with(|stored| std::mem::take(&mut stored.queries))
     }
 
-    /// Stops sending changes of pods to watchers, or resumes that.
+    /// Stops or resumes sending changes of pods to watchers.
     pub(crate) fn mute(&self, is_mute: bool) {
         self.with(|stored| stored.is_mute = is_mute);
     }
 
-    /// Returns the messages of the events with a reason.
+    /// Returns the messages of the events with this reason.
     pub(crate) fn events(&self, reason: &str) -> Vec<String> {
         self.with(|stored| {
             let of_it = stored.events.iter().filter(|event| event["reason"] == reason);
@@ -256,12 +256,12 @@ impl Apiserver {
         self.change(key, |pod| pod["metadata"]["annotations"][name] = json!(text));
     }
 
-    /// Returns how often the pods were asked for.
+    /// Returns the number of requests for pods.
     pub(crate) fn looks(&self) -> usize {
         self.with(|stored| stored.queries.len())
     }
 
-    /// Makes patches of a pod wait, or resumes those that wait.
+    /// Makes patches of a pod wait. None lets waiting patches go on.
     pub(crate) fn hold(&self, key: Option<&str>) {
         self.with(|stored| stored.held = key.map(str::to_owned));
     }

@@ -1,4 +1,4 @@
-//! The part of a kubelet that a device plugin sees: real gRPC on real sockets.
+//! The part of a kubelet that calls a device plugin, with real gRPC on real sockets.
 
 use gpuslice_kubernetes::grpc::device_plugin as api;
 use gpuslice_kubernetes::grpc::pod_resources as resources;
@@ -14,7 +14,7 @@ use tokio_stream::wrappers::UnixListenerStream;
 use tonic::transport::{Channel, Endpoint, Server};
 use tonic::{Request, Response, Status};
 
-/// Time after which the kubelet retries a failed `PreStartContainer`. It is 12 s in a real kubelet.
+/// Time after which the kubelet repeats a failed `PreStartContainer`. A real kubelet waits 12 s.
 const AGAIN: Duration = Duration::from_millis(100);
 
 /// A container: its namespace, pod and name.
@@ -24,23 +24,23 @@ pub(crate) fn container(pod: &str) -> Container {
     ("ns".to_owned(), pod.to_owned(), "main".to_owned())
 }
 
-/// Checkpoint of the kubelet, and the state that is lost when it ends.
+/// The kubelet's checkpoint, and the state that it loses when it ends.
 #[derive(Debug, Default)]
 pub(crate) struct State {
     pub(crate) allocated: BTreeMap<Container, Vec<String>>,
-    /// Names that `Allocate` returned.
+    /// The names that `Allocate` returned.
     pub(crate) named: BTreeMap<Container, Vec<String>>,
-    /// Containers that the list hides: init containers.
+    /// Containers that the list does not show: init containers.
     pub(crate) hidden: BTreeSet<Container>,
-    /// Healthy devices of the plugin's last list; none without a stream.
+    /// Healthy devices in the plugin's last list; none if no stream is open.
     pub(crate) healthy: Option<Vec<String>>,
     pub(crate) endpoint: Option<PathBuf>,
     pub(crate) registrations: u32,
-    /// True if the list has one entry for all devices of a container, as in 1.20.
+    /// True if one entry of the list has all devices of a container, as in Kubernetes 1.20.
     pub(crate) is_grouped: bool,
-    /// Further devices of another resource that each container has.
+    /// Number of devices of another resource that each container has too.
     pub(crate) others: u32,
-    /// Readers of the plugin's streams.
+    /// Tasks that read the plugin's streams.
     streams: Vec<JoinHandle<()>>,
     seed: u64,
 }
@@ -58,7 +58,7 @@ impl Kubelet {
         Self { folder: folder.to_owned(), state: Arc::default(), tasks: Vec::new() }
     }
 
-    /// Starts as a kubelet does: removes every socket of the folder of plugins.
+    /// Starts like a real kubelet: removes every socket of the folder of plugins.
     pub(crate) fn begin(&mut self) {
         let plugins = self.folder.join("device-plugins");
         fs::create_dir_all(&plugins).unwrap();
@@ -94,7 +94,7 @@ impl Kubelet {
         act(&mut self.state.lock().unwrap())
     }
 
-    /// Waits until the plugin has registered and listed this many healthy devices.
+    /// Waits until the plugin has registered and has listed this many healthy devices.
     pub(crate) async fn sees(&self, devices: usize) {
         let has = || self.with(|state| state.healthy.as_ref().map(Vec::len)) == Some(devices);
         until(&format!("{devices} devices"), has).await;
@@ -106,7 +106,7 @@ impl Kubelet {
         dial(&endpoint).await.map(api::device_plugin_client::DevicePluginClient::new)
     }
 
-    /// Admits a container: chooses devices at random, and asks the plugin to allocate them. An error ends its pod permanently.
+    /// Admits a container: chooses devices at random, and asks the plugin to allocate them. An error ends the pod permanently.
     pub(crate) async fn admit(&self, container: &Container, count: usize) -> Result<(), Status> {
         let chosen = self.with(|state| {
             let taken: BTreeSet<String> = state.allocated.values().flatten().cloned().collect();
@@ -138,7 +138,8 @@ impl Kubelet {
         Ok(())
     }
 
-    /// Asks which of the healthy devices the plugin prefers for a container. A kubelet asks only a plugin that offers advice.
+    /// Asks the plugin which of the healthy devices it prefers for a container. A real kubelet asks only a plugin that offers
+    /// advice.
     pub(crate) async fn preferred(&self, count: i32) -> Result<Vec<String>, Status> {
         let one = api::ContainerPreferredAllocationRequest {
             available_device_i_ds: self.with(|state| state.healthy.clone()).unwrap_or_default(),
@@ -150,7 +151,7 @@ impl Kubelet {
         Ok(answer.container_responses.into_iter().flat_map(|response| response.device_i_ds).collect())
     }
 
-    /// Asks once whether a container may start.
+    /// Asks the plugin once whether a container may start.
     pub(crate) async fn pre_start(&self, container: &Container) -> Result<(), Status> {
         let devices_ids = self.with(|state| state.allocated[container].clone());
         let request = api::PreStartContainerRequest { devices_ids };
@@ -166,13 +167,13 @@ impl Kubelet {
         }
     }
 
-    /// Admits a container and starts it: the plugin must allow both at the first request.
+    /// Admits a container and starts it. The plugin must allow both at the first request.
     pub(crate) async fn run(&self, container: &Container, count: usize) {
         self.admit(container, count).await.unwrap_or_else(|why| panic!("{container:?} is refused: {why}"));
         self.pre_start(container).await.unwrap_or_else(|why| panic!("{container:?} does not start: {why}"));
     }
 
-    /// Forgets a pod that is gone.
+    /// Forgets a deleted pod.
     pub(crate) fn forget(&self, container: &Container) {
         self.with(|state| {
             state.allocated.remove(container);

@@ -1,4 +1,4 @@
-//! Leases of the test apiserver. Any client may write a Lease whose last version it has read.
+//! Leases of the test apiserver. A client may write a Lease only if it has read its last version.
 
 use super::{Answer, Apiserver, conflict, merge};
 use axum::extract::{Path, State};
@@ -8,12 +8,12 @@ use axum::{Json, Router};
 use serde_json::{Value, json};
 
 impl Apiserver {
-    /// Returns the specification of a Lease; null if it does not exist.
+    /// Returns the specification of a Lease; null if the Lease does not exist.
     pub(crate) fn lease(&self, name: &str) -> Value {
         self.with(|stored| stored.leases.get(name).map_or(Value::Null, |lease| lease["spec"].clone()))
     }
 
-    /// Makes writes of Leases by a process wait, or resumes them.
+    /// Makes writes of Leases by this process wait. None lets waiting writes go on.
     pub(crate) fn hold_leases_of(&self, identity: Option<&str>) {
         self.with(|stored| stored.stopped = identity.map(str::to_owned));
     }

@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 
-/// Sends the changes of one kind from a version on, one JSON object a line, until the watch is ended.
+/// Sends the changes of one kind after a version, one JSON object in each line, until the watch ends.
 fn watch(server: &Apiserver, kind: &'static str, query: &HashMap<String, String>) -> Response {
     let (sender, receiver) = mpsc::unbounded_channel();
     let from: u64 = query["resourceVersion"].parse().unwrap();
@@ -44,7 +44,7 @@ pub(super) fn list(kind: &'static str) -> MethodRouter<Apiserver> {
     })
 }
 
-/// Returns a page of the objects of a kind. None if such lists are to fail.
+/// Returns a page of the objects of a kind. Returns none if the apiserver fails lists of this kind.
 fn page(stored: &mut Stored, kind: &'static str, query: &HashMap<String, String>) -> Option<Value> {
     let node = query.get("fieldSelector").and_then(|fields| fields.strip_prefix("spec.nodeName="));
     let is_on = |object: &&Value| node.is_none_or(|node| object["spec"]["nodeName"] == json!(node));

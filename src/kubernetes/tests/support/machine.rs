@@ -1,4 +1,4 @@
-//! Machine of a node: its files, its GPUs, its apiserver, and a part of the agent in a process of its own.
+//! The machine of a node: its files, its GPUs, its apiserver, and a process that is a part of the agent.
 
 use crate::apiserver::Apiserver;
 use gpuslice_kubernetes::api::Client;
@@ -14,7 +14,7 @@ use tempfile::TempDir;
 
 /// Name of the node in the apiserver.
 pub(crate) const NODE: &str = "n1";
-/// Variable that names the folder of the machine to the process that is a part of the agent.
+/// Variable that tells the process of a machine the machine's folder.
 const ROOT: &str = "GPUSLICE_TEST_NODE";
 
 pub(crate) struct Machine {
@@ -35,7 +35,7 @@ impl Machine {
         Self { root, apiserver, address, process: Mutex::default() }
     }
 
-    /// Returns the root of its files.
+    /// Returns the root folder of the machine's files.
     pub(crate) fn root(&self) -> &Path {
         self.root.path()
     }
@@ -44,7 +44,7 @@ impl Machine {
         Places::usual(self.root())
     }
 
-    /// Gives the machine GPUs of 16 GiB with these UUIDs, of which the first `healthy` ones work.
+    /// Gives the machine GPUs of 16 GiB with these UUIDs. The first `healthy` of them work.
     pub(crate) fn has(&self, driver: &str, uuids: impl Iterator<Item = String>, healthy: u32) {
         let gpu = |(number, uuid)| Gpu {
             uuid,
@@ -105,7 +105,7 @@ impl Drop for Machine {
     }
 }
 
-/// Machine, seen by its process.
+/// A machine, as its own process sees it.
 pub(crate) struct Inside {
     pub(crate) root: PathBuf,
     pub(crate) client: Client,
@@ -113,7 +113,7 @@ pub(crate) struct Inside {
     pub(crate) library: PathBuf,
 }
 
-/// Returns the machine if this is its process, which logs from now on. None if the program runs as usual.
+/// Returns the machine if this process is the process of one, and starts its log. Returns none if the program runs as usual.
 pub(crate) fn inside() -> Option<Inside> {
     let root = PathBuf::from(std::env::var_os(ROOT)?);
     let client = Client::new(&std::env::var("APISERVER").unwrap(), None, None).unwrap();

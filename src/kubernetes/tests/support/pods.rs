@@ -11,19 +11,19 @@ use serde_json::{Value, json};
 /// Mishap of a binding, or of a patch of a pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mishap {
-    /// The binding is refused.
+    /// The apiserver refuses the binding.
     Refused,
     /// The pod is bound, and the answer is lost.
     Unheard,
     /// The answer is lost, and the pod is bound a while later.
     Late,
-    /// The answer is 500, and the write is done a while later, as by an etcd that is late.
+    /// The answer is 500, and the apiserver does the write a while later, as with a late etcd.
     Unsure,
     /// Neither the write nor its answer arrives.
     Lost,
     /// The answer is lost, and the pod is bound just after its next patch.
     Overtaken,
-    /// The pod is deleted just before.
+    /// The pod is deleted just before the request.
     Deleted,
 }
 
@@ -50,7 +50,7 @@ pub(super) async fn patch_pod(
     }
 }
 
-/// Patches a pod, once its patches are not held.
+/// Patches a pod. Waits first while the pod's patches are held.
 async fn patched(server: &Apiserver, key: &str, patch: &Value) -> Response {
     while server.with(|stored| stored.held.as_deref() == Some(key)) {
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;
@@ -121,13 +121,13 @@ fn bound(server: &Apiserver, key: &str, binding: &Value) -> Response {
     bound.into_response()
 }
 
-/// Returns the answer of an apiserver whose etcd is late.
+/// Returns the answer of an apiserver with a late etcd.
 fn late() -> Response {
     let status = json!({"kind": "Status", "message": "etcdserver: request timed out"});
     (StatusCode::INTERNAL_SERVER_ERROR, Json(status)).into_response()
 }
 
-/// Returns an answer in whose middle the connection ends.
+/// Returns an answer during which the connection breaks.
 fn cut_off() -> Response {
     let cut = tokio_stream::once(Err::<String, _>(std::io::Error::other("cut off")));
     Body::from_stream(cut).into_response()

@@ -1,4 +1,4 @@
-//! Client that sends the authority of old kubelets: the path of the socket, which no client of Rust can send.
+//! A client that sends the path of the socket as the authority, like old kubelets. No client library of Rust can send it.
 
 use loona_hpack::{Decoder, Encoder};
 use std::io::{Read as _, Write as _};
@@ -12,7 +12,7 @@ const RESET: u8 = 3;
 const SETTINGS: u8 = 4;
 const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
-/// Bytes before a message: a flag, and its length.
+/// Bytes before a message: a flag, and the message's length.
 const PREFIX: usize = 5;
 
 fn frame(kind: u8, flags: u8, stream: u32, content: &[u8]) -> Vec<u8> {
@@ -20,7 +20,7 @@ fn frame(kind: u8, flags: u8, stream: u32, content: &[u8]) -> Vec<u8> {
     [&length[1..], &[kind, flags], &stream.to_be_bytes(), content].concat()
 }
 
-/// Sends one request, and returns the message of the answer. `patience`: the longest wait for bytes of it.
+/// Sends one request, and returns the message of the answer. `patience` is the longest wait for more bytes of the answer.
 pub(crate) fn call(socket: &Path, method: &str, message: &[u8], patience: Duration) -> Vec<u8> {
     let authority = socket.to_str().unwrap().replace('/', "%2F");
     let mut socket = UnixStream::connect(socket).unwrap();

@@ -1,4 +1,4 @@
-//! Claims of pods and lists of devices in the test apiserver.
+//! Claims of pods, and lists of devices, in the test apiserver.
 
 use super::{Answer, Apiserver, Objects, conflict, merge};
 use axum::extract::{Path, Query, State};
@@ -15,7 +15,7 @@ pub(super) struct Resources {
     claims: Objects,
     slices: Objects,
     writes: u64,
-    /// Fields of devices that the apiserver drops, as one whose feature gates are off.
+    /// Fields of devices that the apiserver drops, like a real one without the features.
     dropped: Vec<&'static str>,
     /// True if the apiserver lacks the API.
     is_old: bool,
@@ -61,7 +61,7 @@ impl Apiserver {
         self.resources(|resources| resources.store(slice.clone()));
     }
 
-    /// Removes all lists, as a kubelet does when it starts.
+    /// Removes all lists, like a starting kubelet.
     pub(crate) fn wipe_slices(&self) {
         self.resources(|resources| resources.slices.clear());
     }
@@ -70,7 +70,7 @@ impl Apiserver {
         self.resources(|resources| resources.dropped = fields.to_vec());
     }
 
-    /// Removes the API from now on, or restores it.
+    /// Removes the API `resource.k8s.io/v1`, or restores it.
     pub(crate) fn is_old(&self, is_old: bool) {
         self.resources(|resources| resources.is_old = is_old);
     }
@@ -97,7 +97,7 @@ fn invalid(why: &str) -> Response {
     (StatusCode::UNPROCESSABLE_ENTITY, Json(status)).into_response()
 }
 
-/// Checks some of the rules of the real apiserver, and returns the violation.
+/// Checks some of the rules of the real apiserver, and returns a violation.
 fn wrong(slice: &Value) -> Option<String> {
     let spec = &slice["spec"];
     if spec["driver"] != "gpuslice.dev" || spec["pool"]["resourceSliceCount"] != 1 {

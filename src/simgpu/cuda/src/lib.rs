@@ -12,7 +12,7 @@ use simgpu::rows::*;
 
 gpuslice_driver::for_each_cuda! { [simgpu::export_cuda] }
 
-/// Stands for a function that no header declares. A newer driver has such functions.
+/// Stands for the functions of a newer driver that no header declares yet.
 #[unsafe(no_mangle)]
 extern "C" fn cuLaunchUnheardOf() -> Status {
     simgpu::undocumented::unheard_of()

@@ -53,7 +53,7 @@ struct Requirements {
     reserved: [u32; 4],
 }
 
-/// Unit of the parts of a sparse array, in bytes.
+/// Size of a tile of a sparse array, in bytes.
 const TILE: u64 = 64 << 10;
 
 const _: () = assert!(size_of::<CUDA_ARRAY_SPARSE_PROPERTIES>() == size_of::<[u32; 12]>());
@@ -70,7 +70,7 @@ impl DriverCall {
         self.write(to, pointer(array))
     }
 
-    /// Ends an array after all queued work.
+    /// Destroys an array, once all queued work has ended.
     pub(super) fn destroy_array(&self, array: u64) -> Outcome {
         let simulation = self.simulation()?;
         let context = simulation.objects().arrays.get(array)?.context;
@@ -78,7 +78,7 @@ impl DriverCall {
         simulation.objects().end_array(simulation, array)
     }
 
-    /// Ends a mipmapped array after all queued work.
+    /// Destroys a mipmapped array, once all queued work has ended.
     pub(super) fn destroy_mipmap(&self, mipmap: u64) -> Outcome {
         let simulation = self.simulation()?;
         let context = simulation.objects().arrays.mipmap(mipmap)?.context;
@@ -96,7 +96,7 @@ impl DriverCall {
         objects.arrays.mipmap(handle(mipmap)).map(|mipmap| (mipmap.shape, mipmap.levels))
     }
 
-    /// Writes the memory requirements of an array. As with the real driver, only arrays with deferred mapping have them.
+    /// Writes the memory requirements of an array. As with the real driver, only an array with deferred mapping has any.
     fn requirements(&self, to: *mut CUDA_ARRAY_MEMORY_REQUIREMENTS, shape: Shape, levels: u32) -> Outcome {
         if shape.is_backed() {
             return Err(status::INVALID_VALUE);
@@ -106,7 +106,7 @@ impl DriverCall {
         self.write(to.cast(), Requirements { size, alignment: TILE as usize, reserved: [0; 4] })
     }
 
-    /// Writes the properties of a sparse array: tiles of 256 by 256 bytes, and no levels that share a tile.
+    /// Writes the properties of a sparse array. Its tiles have 256 by 256 bytes, and no two levels share a tile.
     fn sparse(&self, to: *mut CUDA_ARRAY_SPARSE_PROPERTIES, shape: Shape, levels: u32) -> Outcome {
         if shape.flags & flag::SPARSE == 0 {
             return Err(status::INVALID_VALUE);

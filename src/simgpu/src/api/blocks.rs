@@ -9,7 +9,7 @@ use crate::os::clock;
 use crate::process::memory::{PITCH, map_host};
 use crate::status::{Outcome, statuses};
 
-/// Returns the device number of a location, or the host's.
+/// Returns the number of a location's device, or the number that stands for the host.
 pub(super) fn ordinal_of(place: CUmemLocation) -> Result<i32, Status> {
     match place.kind {
         1 => Ok(place.id),
@@ -26,7 +26,7 @@ impl DriverCall {
         objects.allocate(simulation, size, origin)
     }
 
-    /// Frees memory of any allocation function, after all queued work.
+    /// Frees memory of any allocation function, once all queued work has ended.
     pub(super) fn free(&self, address: u64) -> Outcome {
         if address == 0 {
             return Ok(());
@@ -125,7 +125,7 @@ impl DriverCall {
         simulation.objects().prefetch(simulation, address, to)
     }
 
-    /// Prefetches ranges. Each range goes to the last location whose index is not behind it.
+    /// Prefetches ranges. The location of a range is the last one whose index is not greater than the range's index.
     pub(super) fn prefetch_all(
         &self,
         (addresses, sizes, count): (*mut CUdeviceptr, *mut usize, usize),
@@ -145,7 +145,7 @@ impl DriverCall {
         Ok(())
     }
 
-    /// Checks a hint about managed memory. Hints change nothing here, but their memory must exist.
+    /// Checks a hint about managed memory. Hints change nothing here, but the memory must exist.
     pub(super) fn hint(&self, address: CUdeviceptr, count: usize) -> Outcome {
         let objects = self.simulation()?.objects();
         objects.current()?;

@@ -17,7 +17,7 @@ mod capturing {
 }
 
 thread_local! {
-    /// Dependencies of the last query about a capture. The caller reads them in place.
+    /// Dependencies in the answer to the last query about a capture. The caller reads them in place.
     static DEPENDENCIES: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -49,7 +49,7 @@ impl DriverCall {
         ended.map(|_| ())
     }
 
-    /// Returns the handles of nodes in a list of the caller.
+    /// Returns the handles of the nodes in a list of the caller.
     pub(super) fn handles(&self, from: *const CUgraphNode, count: usize) -> Result<Vec<u64>, Status> {
         (0..count).map(|index| self.read_at(from, index).map(handle)).collect()
     }
@@ -69,7 +69,7 @@ impl DriverCall {
         self.write(to.cast::<u32>(), answer)
     }
 
-    /// Writes the status and number of a capture. Returns the graph and the dependencies of a valid one.
+    /// Writes the status and the number of a capture. If the capture is valid, returns its graph and its dependencies.
     pub(super) fn capture_info(
         &self,
         on: StreamArgument,

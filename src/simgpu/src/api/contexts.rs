@@ -58,7 +58,7 @@ impl DriverCall {
         simulation.device(device)?;
         let mut objects = simulation.objects();
         let handle = objects.primary(device)?.handle;
-        // Callers that have retained the context must release it all the same.
+        // Callers that have retained the context must still release it.
         let _ = objects.end_context(simulation, handle);
         Ok(())
     }

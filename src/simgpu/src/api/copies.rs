@@ -1,4 +1,4 @@
-//! Functions that copy.
+//! Functions that copy memory.
 
 use gpuslice_driver::types::*;
 

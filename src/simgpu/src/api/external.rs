@@ -15,7 +15,7 @@ use crate::status::Outcome;
 const _: () = assert!(size_of::<CUipcMemHandle>() == 64);
 const _: () = assert!(size_of::<CUipcEventHandle>() == 64);
 
-/// `CUDA_EXTERNAL_MEMORY_HANDLE_DESC`. Only descriptors are supported.
+/// `CUDA_EXTERNAL_MEMORY_HANDLE_DESC`. Only file descriptors are supported.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Handle {
@@ -60,7 +60,7 @@ impl DriverCall {
             return Err(status::INVALID_VALUE);
         }
         let simulation = self.simulation()?;
-        // The program wrote only the lower half: other members of the union are wider.
+        // The program wrote only the lower half, because other members of the union are wider.
         let imported =
             simulation.objects().import_external(simulation, wanted.descriptor as i32, wanted.size)?;
         self.write(to, pointer(imported))

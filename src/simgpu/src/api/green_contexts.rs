@@ -1,4 +1,4 @@
-//! Functions that divide multiprocessors, and make green contexts of them.
+//! Functions that divide multiprocessors into groups, and make green contexts of the groups.
 
 use gpuslice_driver::types::*;
 

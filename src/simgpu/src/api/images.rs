@@ -1,4 +1,4 @@
-//! Takes code from the program into modules and libraries.
+//! Reads the program's code, and adds it to modules and libraries.
 
 use gpuslice_driver::types::*;
 
@@ -12,7 +12,7 @@ use crate::status::{Outcome, statuses};
 const ELF_HEADER: usize = 64;
 
 impl DriverCall {
-    /// Returns the image behind a pointer.
+    /// Returns the image at a pointer.
     pub(super) fn image(&self, code: *const c_void) -> Result<Image, Status> {
         let start: [u8; 4] = self.read_start(code)?;
         if start == ELF_MAGIC {
@@ -30,14 +30,14 @@ impl DriverCall {
         Image::of_text(&text).ok_or(statuses::INVALID_IMAGE)
     }
 
-    /// Returns the image in a fat binary.
+    /// Returns the image of a fat binary.
     fn fat_image(&self, code: *const c_void) -> Result<Image, Status> {
         let length =
             fat_binary::length(self.bytes(code, fat_binary::HEADER)?).ok_or(statuses::INVALID_IMAGE)?;
         Ok(fat_binary::image(self.bytes(code, length)?))
     }
 
-    /// Returns the first bytes. It does not read beyond the end of a short text.
+    /// Returns the first bytes at a pointer. Does not read beyond the end of a short text.
     fn read_start(&self, code: *const c_void) -> Result<[u8; 4], Status> {
         let mut start = [0; 4];
         for (index, byte) in start.iter_mut().enumerate() {
@@ -49,7 +49,7 @@ impl DriverCall {
         Ok(start)
     }
 
-    /// Returns the image in a file.
+    /// Returns the image of a file.
     pub(super) fn image_file(&self, name: *const c_char) -> Result<Image, Status> {
         use std::os::unix::ffi::OsStrExt;
         let name = std::ffi::OsStr::from_bytes(self.text(name)?.to_bytes());
@@ -76,7 +76,7 @@ impl DriverCall {
         self.write(to, pointer(module))
     }
 
-    /// Adds a library. With lazy loading nothing is loaded yet. Otherwise it is loaded into every context.
+    /// Adds a library. With lazy loading, the driver loads nothing yet. Otherwise it loads the library into every context.
     pub(super) fn load_library(&self, to: *mut CUlibrary, image: Image) -> Outcome {
         if to.is_null() {
             return Err(status::INVALID_VALUE);
@@ -126,7 +126,7 @@ impl DriverCall {
         self.write(to, pointer(objects.linkers.add(Vec::new())))
     }
 
-    /// Adds input to a linker. The linked image is the first input, because only names count here.
+    /// Adds input to a linker. The linked image is the first input, because the simulation uses only the names in it.
     pub(super) fn add_to_linker(&self, linker: CUlinkState, data: *mut c_void, size: usize) -> Outcome {
         let mut objects = self.simulation()?.objects();
         let made = objects.linkers.get_mut(handle(linker))?;

@@ -1,4 +1,4 @@
-//! Functions that start the driver, look up entries, and describe devices.
+//! Functions that start the driver, look up functions, and describe devices.
 
 use core::sync::atomic::{AtomicBool, Ordering};
 
@@ -15,16 +15,16 @@ use crate::process::simulation;
 use crate::status::{Outcome, statuses};
 use crate::undocumented;
 
-/// Results of `cuGetProcAddress_v2` beside its status.
+/// Results of `cuGetProcAddress_v2`, in addition to its status.
 mod found {
     pub(super) const YES: u32 = 0;
     pub(super) const UNKNOWN: u32 = 1;
     pub(super) const TOO_OLD: u32 = 2;
 }
 
-/// The name of the table that the CUDA runtime needs to start.
+/// The identifier of the table without which the CUDA runtime does not start.
 const RUNTIME_TABLE: [u8; 16] = 0x6bd5_fb6c_5bf4_e74a_8987_d939_12fd_9df9_u128.to_be_bytes();
-/// Set once the process has printed why the CUDA runtime stops. The runtime asks again at each call.
+/// Set once the process has printed why the CUDA runtime stops. The runtime asks for the table again at each call.
 static RUNTIME_IS_TOLD: AtomicBool = AtomicBool::new(false);
 
 impl DriverCall {
@@ -204,7 +204,7 @@ impl Init for DriverCall {
         if simulation.device(src_device)? == simulation.device(dst_device)? {
             return Err(statuses::INVALID_DEVICE);
         }
-        // Rank 0. Access, native atomics, and access to arrays are possible.
+        // Attribute 1 is the performance rank, which is 0. Access, native atomics, and access to arrays are possible.
         let answer = match attrib {
             1 => 0,
             2..=5 => 1,

@@ -13,11 +13,11 @@ use crate::model::user_objects::EndedObjects;
 use crate::process::host_queue::HostTask;
 use crate::status::Outcome;
 
-/// All flags of instantiation: free on launch, upload, on the device, by priority.
+/// All flags of an instantiation: free on launch, upload, launch from the device, and use of node priority.
 const INSTANTIATION_FLAGS: u64 = 0xf;
-/// The executable's work is uploaded to the device at once.
+/// Flag: the executable is uploaded to the device at once.
 const UPLOAD: u64 = 2;
-/// The executable can be launched from the device.
+/// Flag: the executable can be launched from the device.
 const DEVICE_LAUNCH: u64 = 4;
 
 impl DriverCall {
@@ -122,7 +122,7 @@ impl DriverCall {
         self.write(to, pointer(exec))
     }
 
-    /// Instantiates, and writes an empty log.
+    /// Instantiates a graph, and writes an empty log.
     pub(super) fn instantiate_logged(
         &self,
         to: *mut CUgraphExec,
@@ -143,7 +143,7 @@ impl DriverCall {
         params: *mut CUDA_GRAPH_INSTANTIATE_PARAMS,
         per_thread: bool,
     ) -> Outcome {
-        // Flags, stream, error node, result: four words. Half of the last one is used.
+        // The four words are flags, stream, error node and result. Only half of the last one is used.
         const _: () = assert!(size_of::<CUDA_GRAPH_INSTANTIATE_PARAMS>() == 32);
         let mut words: [u64; 4] = self.read(params.cast())?;
         let [flags, stream, node, result] = &mut words;
@@ -190,7 +190,7 @@ impl DriverCall {
         outcome
     }
 
-    /// Queues the work of an executable on a stream, after its memory is provided.
+    /// Queues the work of an executable on a stream. Before that, the memory of the executable is provided.
     fn run_graph(&self, exec: u64, stream: u64, place: StreamPlace) -> Outcome {
         let simulation = self.simulation()?;
         let objects = simulation.objects();
@@ -205,7 +205,7 @@ impl DriverCall {
         for event in &plan.waits {
             self.wait_event(StreamArgument(stream, false), pointer(*event))?;
         }
-        // Launches of one executable run one after the other, whatever their streams.
+        // Launches of one executable run one after the other, even on different streams.
         let done = self.done(exec, context, place.device)?;
         simulation.enqueue(place, Work::Wait(done))?;
         let ticket = simulation.enqueue(place, plan.work())?;
@@ -221,7 +221,7 @@ impl DriverCall {
         objects.give_graph_blocks(exec)
     }
 
-    /// Returns the event for the end of an executable's launches on a device.
+    /// Returns the event that marks the end of an executable's launches on a device.
     fn done(&self, exec: u64, context: u64, device: usize) -> Result<EventId, Status> {
         let simulation = self.simulation()?;
         let mut objects = simulation.objects();
@@ -236,7 +236,7 @@ impl DriverCall {
         Ok(made)
     }
 
-    /// Replaces an executable's nodes by those of a graph. The types and their order must be equal.
+    /// Replaces an executable's nodes by those of a graph. Both must have the same types of nodes in the same order.
     pub(super) fn update(&self, exec: CUgraphExec, graph: CUgraph) -> Result<bool, Status> {
         let mut objects = self.simulation()?.objects();
         let new = objects.graphs.get(handle(graph))?.clone();
@@ -254,7 +254,7 @@ impl DriverCall {
         Ok(same)
     }
 
-    /// Writes handles as far as there is room. Sets the count to the number of handles, or of written ones.
+    /// Writes handles, as many as there is room for. Sets the count to the number of handles, or of written handles.
     pub(super) fn list(&self, nodes: &[u64], to: *mut CUgraphNode, count: *mut usize) -> Outcome {
         if to.is_null() {
             return self.write(count, nodes.len());
@@ -353,7 +353,7 @@ impl DriverCall {
         let mut objects = self.simulation()?.objects();
         let object = handle(object);
         let found = objects.user_objects.get_mut(object).map_err(|_| status::INVALID_VALUE)?;
-        // The caller may transfer its own uses.
+        // The caller may transfer uses that it already has.
         if flags & 1 == 0 {
             found.uses = found.uses.saturating_add(count);
         }

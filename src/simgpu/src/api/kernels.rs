@@ -1,4 +1,4 @@
-//! Submits kernels, and computes how many blocks fit.
+//! Launches kernels, and computes the number of blocks that fit on a multiprocessor.
 
 use gpuslice_driver::types::*;
 
@@ -18,7 +18,7 @@ pub(super) type Extent = ([u32; 3], [u32; 3], u32);
 /// `CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION`.
 const CLUSTER_DIMENSION: u32 = 4;
 
-/// `CUlaunchAttribute`, with its number and value as words. Unknown numbers stay valid.
+/// `CUlaunchAttribute`, with its number and value as words. So unknown numbers are valid too.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Attribute {
@@ -27,7 +27,7 @@ struct Attribute {
     value: [u32; 16],
 }
 
-/// Returns the largest part of the device that a launch fills, in thousandths.
+/// Returns the part of the device that a launch fills at its largest, in thousandths.
 fn occupancy((grid, block, _): &Extent) -> u16 {
     let product =
         |sizes: &[u32; 3]| sizes.iter().fold(1_u64, |all, size| all.saturating_mul(u64::from(*size)));
@@ -45,7 +45,7 @@ fn check((grid, block, shared): &Extent) -> Outcome {
 }
 
 impl DriverCall {
-    /// Checks a launch of a function or kernel.
+    /// Checks the arguments of a launch of a function or kernel.
     pub(super) fn launch(
         &self,
         function: CUfunction,
@@ -65,7 +65,7 @@ impl DriverCall {
         Ok(Launch { function, grid, block, shared, params, extra, ns, is_collective, occupancy })
     }
 
-    /// Returns the function of a handle, with its code loaded. No lock may be held.
+    /// Returns the function of a handle, and loads its code first. The caller must hold no lock.
     pub(super) fn ready(&self, function: u64) -> Result<u64, Status> {
         let simulation = self.simulation()?;
         simulation.make_way_for_code(|objects| objects.context_awaiting_code_of(function));
@@ -111,14 +111,14 @@ impl DriverCall {
         self.launch_on(on, function, (grid, block, config.sharedMemBytes), params, extra)
     }
 
-    /// Returns a function's cluster attributes.
+    /// Returns the cluster attributes of a function.
     fn clusters(&self, function: CUfunction) -> Result<Clusters, Status> {
         let function = self.ready(handle(function))?;
         let objects = self.simulation()?.objects();
         objects.code.functions.get(function).map(|function| function.settings.clusters)
     }
 
-    /// Returns the cluster in the attributes of a launch.
+    /// Returns the cluster dimensions in the attributes of a launch.
     fn chosen_cluster(&self, config: &CUlaunchConfig) -> Result<Option<[u32; 3]>, Status> {
         for index in 0..config.numAttrs as usize {
             let attribute: Attribute = self.read_at(config.attrs.cast(), index)?;
@@ -130,7 +130,7 @@ impl DriverCall {
         Ok(None)
     }
 
-    /// Returns the number of blocks of a launch that one multiprocessor holds.
+    /// Returns the number of a launch's blocks that one multiprocessor holds.
     fn resident_blocks(&self, function: CUfunction, config: &CUlaunchConfig) -> Result<u32, Status> {
         let block = [config.blockDimX, config.blockDimY, config.blockDimZ];
         let threads = block.iter().fold(1_u32, |all, size| all.saturating_mul(*size));
@@ -138,7 +138,7 @@ impl DriverCall {
         self.resident(function, threads, config.sharedMemBytes as usize)
     }
 
-    /// Returns the largest cluster, in blocks, that a launch can choose; 0 if not even one of its blocks fits.
+    /// Returns the largest cluster that a launch can choose, in blocks. Returns 0 if not even one block fits.
     pub(super) fn potential_cluster(
         &self,
         function: CUfunction,
@@ -149,7 +149,7 @@ impl DriverCall {
         Ok(if clusters::active(size, resident) > 0 { size } else { 0 })
     }
 
-    /// Returns the number of clusters of a launch that run at once.
+    /// Returns the number of a launch's clusters that run at the same time.
     pub(super) fn active_clusters(
         &self,
         function: CUfunction,
@@ -179,7 +179,7 @@ impl DriverCall {
         self.launch_on(StreamArgument::legacy(stream), function, (grid, block, shared), none, none)
     }
 
-    /// Launches on several devices: one launch on each, without synchronisation.
+    /// Launches one kernel on each of several devices. The launches do not wait for each other.
     pub(super) fn launch_multi(&self, list: *mut CUDA_LAUNCH_PARAMS, count: c_uint) -> Outcome {
         for index in 0..count as usize {
             let one = self.read_at(list, index)?;
@@ -229,7 +229,7 @@ impl DriverCall {
         )
     }
 
-    /// Returns the number of blocks of a size that one multiprocessor holds.
+    /// Returns the number of blocks of this size that one multiprocessor holds.
     pub(super) fn resident(&self, function: CUfunction, block: c_int, shared: usize) -> Result<u32, Status> {
         self.ready(handle(function))?;
         let block =
@@ -238,7 +238,7 @@ impl DriverCall {
         let warps = attributes::THREADS_PER_PROCESSOR / (block.next_multiple_of(32));
         let by_shared = match u32::try_from(shared).unwrap_or(u32::MAX) {
             0 => u32::MAX,
-            // Every block takes a kilobyte more than it requests.
+            // Every block needs a kilobyte more than it requests.
             bytes => attributes::SHARED_PER_PROCESSOR / bytes.saturating_add(1024),
         };
         Ok(warps.min(by_shared).min(attributes::BLOCKS_PER_PROCESSOR))

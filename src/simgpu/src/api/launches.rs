@@ -1,4 +1,4 @@
-//! Functions that submit kernels.
+//! Functions that launch kernels.
 
 use gpuslice_driver::types::*;
 

@@ -1,4 +1,4 @@
-//! Functions that allocate, free and report ordinary memory.
+//! Functions that allocate, free and describe ordinary memory.
 
 use gpuslice_driver::types::*;
 
@@ -274,7 +274,7 @@ impl Memory for DriverCall {
         data: *mut *mut c_void,
         ptr: CUdeviceptr,
     ) -> Outcome {
-        // An address without memory has 0 for every attribute.
+        // For an address without memory, every attribute is 0.
         for index in 0..num_attributes as usize {
             let attribute = self.read_at(attributes.cast::<c_uint>(), index)?;
             let value = self.pointer_attribute(attribute, ptr).unwrap_or_else(|_| Self::nothing(attribute));

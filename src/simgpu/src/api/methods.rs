@@ -1,6 +1,6 @@
-//! A macro for functions that differ only in names and arguments.
+//! A macro for functions that differ only in their names and arguments.
 
-/// Methods of one line each: `name(argument: type) => expression;`.
+/// Defines methods of one line each: `name(argument: type) => expression;`.
 macro_rules! methods {
     ($this:ident; $( $name:ident ( $($arg:ident: $ty:ty),* $(,)? ) => $body:expr; )*) => { $(
         fn $name(&$this, $($arg: $ty),*) -> crate::status::Outcome {

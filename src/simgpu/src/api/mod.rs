@@ -1,8 +1,7 @@
 //! The functions of the driver API.
 //!
-//! One trait for each file of rows is made from the rows. It has a method for each function, which answers "not
-//! supported" unless a module here implements it. The signatures are those of the table, and the compiler checks
-//! them.
+//! A macro makes one trait for each file of rows in the table of functions. The trait has a method for each row, which answers
+//! "not supported" unless a module here implements it. The compiler checks the implementations against the table's signatures.
 #![allow(
     non_snake_case,
     clippy::wildcard_imports,

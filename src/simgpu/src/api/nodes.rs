@@ -9,7 +9,7 @@ use crate::model::movement::Movement;
 use crate::model::objects::{handle, pointer};
 use crate::status::{Outcome, statuses};
 
-/// The common beginning of all versions of `CUDA_KERNEL_NODE_PARAMS`.
+/// The fields with which all versions of `CUDA_KERNEL_NODE_PARAMS` begin.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct KernelParams {
@@ -21,7 +21,7 @@ struct KernelParams {
     extra: usize,
 }
 
-/// The additional fields of the second version.
+/// The fields that the second version adds.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct KernelParams2 {
@@ -30,7 +30,7 @@ struct KernelParams2 {
     context: usize,
 }
 
-/// The common beginning of all versions of `CUDA_MEMSET_NODE_PARAMS`.
+/// The fields with which all versions of `CUDA_MEMSET_NODE_PARAMS` begin.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct FillParams {
@@ -42,7 +42,7 @@ struct FillParams {
     height: usize,
 }
 
-/// The head of `CUgraphNodeParams`.
+/// The first fields of `CUgraphNodeParams`.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct AnyParams {
@@ -96,8 +96,8 @@ impl DriverCall {
         Ok(Op::Host(given.fn_, given.userData.expose_provenance()))
     }
 
-    /// Reads `CUDA_MEM_ALLOC_NODE_PARAMS`, and writes the address into it. It is an address that earlier nodes have
-    /// freed, or a new one.
+    /// Reads `CUDA_MEM_ALLOC_NODE_PARAMS`, and writes the address of the allocation into it. The address is one that earlier
+    /// nodes have freed, or else a new one.
     pub(super) fn alloc_op(
         &self,
         params: *mut CUDA_MEM_ALLOC_NODE_PARAMS,
@@ -125,14 +125,14 @@ impl DriverCall {
         Ok(Op::Alloc { address, size, device })
     }
 
-    /// Returns a node that frees an allocation of a graph.
+    /// Returns the operation that frees an allocation of a graph.
     pub(super) fn free_op(&self, address: u64, graph: u64) -> Result<Op, Status> {
         let objects = self.simulation()?.objects();
         objects.check_free(graph, address)?;
         if objects.graphs.get(graph)?.owned { Err(status::INVALID_VALUE) } else { Ok(Op::Free(address)) }
     }
 
-    /// Returns the operation of parameters of any type, for a new node of a graph.
+    /// Returns the operation with parameters of any type, for a new node of a graph.
     pub(super) fn new_op(
         &self,
         params: *mut CUgraphNodeParams,
@@ -148,7 +148,7 @@ impl DriverCall {
         }
     }
 
-    /// Returns the operation of parameters of any type.
+    /// Returns the operation with parameters of any type.
     pub(super) fn any_op(&self, params: *mut CUgraphNodeParams) -> Result<Op, Status> {
         let head: AnyParams = self.read(params.cast())?;
         let body = params.cast::<AnyParams>().wrapping_add(1);
@@ -166,13 +166,13 @@ impl DriverCall {
                     _ => Op::Record(word),
                 })
             }
-            // The parameters of memory nodes cannot be changed.
+            // The driver API cannot change the parameters of memory nodes.
             _ => Err(status::NOT_SUPPORTED),
         }
     }
 
-    /// Returns a child node. It has a copy of the graph, or from CUDA 12.9 on the graph itself. Only the latter may have memory
-    /// nodes.
+    /// Returns the operation of a child node. The node has a copy of the graph. Since CUDA 12.9, it can also take over the graph
+    /// itself, and only then the graph may have memory nodes.
     pub(super) fn child_op(&self, graph: u64, ownership: u32) -> Result<Op, Status> {
         const MOVED: u32 = 1;
         let mut objects = self.simulation()?.objects();
@@ -249,7 +249,7 @@ impl DriverCall {
         (given.dptr, given.bytesize) = (address, size as usize);
         (given.accessDescs, given.accessDescCount) = (core::ptr::null(), 0);
         self.write(to, given)?;
-        // The parameters begin with these properties.
+        // The structure begins with the same properties.
         self.write(to.cast(), properties)
     }
 
@@ -261,7 +261,7 @@ impl DriverCall {
         self.write(to, word)
     }
 
-    /// Replaces the operation of a node by another one of the same type.
+    /// Replaces the operation of a node. The new operation must have the same type.
     pub(super) fn change_node(&self, node: CUgraphNode, op: Op) -> Outcome {
         let mut objects = self.simulation()?.objects();
         let node = objects.node_mut(handle(node))?;
@@ -272,7 +272,7 @@ impl DriverCall {
         Ok(())
     }
 
-    /// Replaces an operation in an executable. The node is one of the graph that the executable was made from.
+    /// Replaces an operation in an executable. The node belongs to the graph from which the executable was made.
     pub(super) fn change_exec(&self, exec: CUgraphExec, node: CUgraphNode, op: Op) -> Outcome {
         let mut objects = self.simulation()?.objects();
         let mut children = std::collections::HashMap::new();

@@ -1,4 +1,4 @@
-//! Attributes of pointers.
+//! Attributes of device pointers.
 
 use gpuslice_driver::types::*;
 
@@ -6,7 +6,7 @@ use crate::call::DriverCall;
 use crate::model::regions::Origin;
 use crate::status::Outcome;
 
-/// Numbers of `CUpointer_attribute`.
+/// The numbers in `CUpointer_attribute`.
 mod attribute {
     pub(super) const CONTEXT: u32 = 1;
     pub(super) const MEMORY_TYPE: u32 = 2;
@@ -33,7 +33,7 @@ mod attribute {
 const HOST_MEMORY: u64 = 1;
 const DEVICE_MEMORY: u64 = 2;
 
-/// The facts behind all attributes.
+/// The facts from which all attributes follow.
 struct Facts {
     base: u64,
     size: u64,
@@ -75,7 +75,7 @@ impl DriverCall {
         })
     }
 
-    /// Returns the value of an attribute as a word. [`DriverCall::write_attribute`] writes the bytes that the attribute has.
+    /// Returns the value of an attribute as one word. [`DriverCall::write_attribute`] writes as many bytes as the attribute has.
     pub(super) fn pointer_attribute(&self, number: u32, address: u64) -> Result<u64, Status> {
         let facts = self.facts(address)?;
         Ok(match number {
@@ -98,12 +98,12 @@ impl DriverCall {
         })
     }
 
-    /// Returns the attribute of a pointer without memory.
+    /// Returns the value of an attribute for a pointer without memory.
     pub(super) fn nothing(number: u32) -> u64 {
         if number == attribute::DEVICE_ORDINAL { u64::from(u32::MAX - 1) } else { 0 }
     }
 
-    /// Writes an attribute, with its number of bytes.
+    /// Writes the value of an attribute, in as many bytes as the attribute has.
     pub(super) fn write_attribute(&self, to: *mut c_void, number: u32, value: u64) -> Outcome {
         match number {
             attribute::MEMORY_TYPE | attribute::DEVICE_ORDINAL | attribute::ACCESS_FLAGS => {

@@ -1,4 +1,4 @@
-//! Functions that allocate in stream order.
+//! Functions that allocate memory in the order of a stream.
 
 use gpuslice_driver::types::*;
 
@@ -34,7 +34,7 @@ mod attribute {
     pub(super) const DECOMPRESSION: u32 = 14;
 }
 
-/// Returns the device of a pool and its place. The device is `None` for the host, and for managed memory without a location.
+/// Returns the device and the place of a pool. The device is `None` for the host, and for managed memory without a location.
 fn place_of(
     simulation: &Simulation,
     allocation_type: u32,
@@ -82,7 +82,7 @@ impl DriverCall {
         self.write(to, address)
     }
 
-    /// Frees memory of a pool, of a graph or of `cuMemAlloc` in stream order.
+    /// Frees memory in the order of a stream. The memory is that of a pool, of a graph, or of `cuMemAlloc`.
     pub(super) fn free_async(&self, address: CUdeviceptr, stream: CUstream, per_thread: bool) -> Outcome {
         let simulation = self.simulation()?;
         let mut objects = simulation.objects();
@@ -128,7 +128,7 @@ impl DriverCall {
         self.write(to, pointer(simulation.objects().pools.pools.add(pool)))
     }
 
-    /// Returns the pool of a location for memory of a kind.
+    /// Returns the pool for memory of one kind in one location.
     fn location_pool(
         &self,
         location: *mut CUmemLocation,
@@ -145,7 +145,7 @@ impl DriverCall {
         })
     }
 
-    /// Exports a pool: a file with its label. The program receives the descriptor.
+    /// Exports a pool as a file with a label. The program gets the descriptor of the file.
     fn export_pool(&self, to: *mut c_void, pool: CUmemoryPool, kind: c_uint, flags: u64) -> Outcome {
         let simulation = self.simulation()?;
         let objects = simulation.objects();
@@ -160,7 +160,7 @@ impl DriverCall {
         self.write(to.cast::<c_int>(), ipc_handles::hand_over(&file)?)
     }
 
-    /// Imports a pool of another process. Its memory is imported pointer by pointer.
+    /// Imports a pool of another process. Its memory is imported later, pointer by pointer.
     fn import_pool(&self, to: *mut CUmemoryPool, from: *mut c_void, kind: c_uint, flags: u64) -> Outcome {
         let simulation = self.simulation()?;
         let descriptor = c_int::try_from(from.addr()).map_err(|_| status::INVALID_VALUE)?;
@@ -239,7 +239,7 @@ impl DriverCall {
                 }
             }
             attribute::THRESHOLD => pool.threshold = self.read(from.cast::<u64>())?,
-            // A high-water mark can only be set to 0. It restarts from the present use.
+            // The program can set a high-water mark only to 0. The mark then restarts from the present use.
             attribute::RESERVED_HIGH | attribute::USED_HIGH if self.read(from.cast::<u64>())? != 0 => {
                 return Err(status::INVALID_VALUE);
             }

@@ -1,4 +1,4 @@
-//! Converts the many descriptions of a copy into one form.
+//! Converts the different descriptions of a copy into one form.
 
 use gpuslice_driver::types::*;
 
@@ -9,17 +9,17 @@ use crate::model::movement::{End, Movement, Side};
 use crate::model::objects::handle;
 use crate::status::Outcome;
 
-/// Returns an end in device memory.
+/// Returns a side of a copy in device memory.
 pub(super) fn device(address: u64) -> End {
     End::flat(Side::Device(address))
 }
 
-/// Returns an end in host memory.
+/// Returns a side of a copy in host memory.
 pub(super) fn host<T>(address: *const T) -> End {
     End::flat(Side::Host(address.expose_provenance() as u64))
 }
 
-/// Returns an end in an array.
+/// Returns a side of a copy in an array.
 pub(super) fn array(of: CUarray, offset: u64) -> End {
     End::at(Side::Array(handle(of)), offset)
 }
@@ -50,19 +50,19 @@ impl DriverCall {
         Ok(End { side: found, x, y, z, pitch: side.pitch as u64, height: side.height as u64 })
     }
 
-    /// Returns the movement of a two-dimensional copy.
+    /// Returns the description of a two-dimensional copy.
     pub(super) fn movement_2d(&self, copy: *const CUDA_MEMCPY2D) -> Result<Movement, Status> {
         let copy: PlaneCopy = self.read(copy.cast())?;
         let (mut from, mut to) = (self.end_2d(&copy.from)?, self.end_2d(&copy.to)?);
         let width = copy.width as u64;
         for end in [&mut from, &mut to] {
-            // A pitch of 0 means rows without gaps.
+            // A pitch of 0 stands for rows without gaps.
             end.pitch = if end.pitch == 0 { width } else { end.pitch };
         }
         Ok(Movement::Copy { to, from, width, height: copy.height as u64, depth: 1 })
     }
 
-    /// Returns the movement of a three-dimensional copy.
+    /// Returns the description of a three-dimensional copy.
     pub(super) fn movement_3d(&self, copy: *const CUDA_MEMCPY3D) -> Result<Movement, Status> {
         let copy: VolumeCopy = self.read(copy.cast())?;
         let (mut from, mut to) = (self.end_3d(&copy.from)?, self.end_3d(&copy.to)?);
@@ -76,7 +76,7 @@ impl DriverCall {
 
     fn move_bytes(&self, on: StreamArgument, movement: Movement, wait: Wait) -> Outcome {
         let context = self.simulation()?.objects().current().map(|_| ());
-        // A stream has a context. Only default streams need a current one.
+        // Every other stream has a context. Only the default streams need a current context.
         if on.0 < 3 {
             context?;
         }
@@ -88,12 +88,12 @@ impl DriverCall {
         self.submit(on, &Op::Move(movement), wait)
     }
 
-    /// Makes a copy of a run of bytes.
+    /// Copies consecutive bytes.
     pub(super) fn copy(&self, on: StreamArgument, to: End, from: End, width: u64, wait: Wait) -> Outcome {
         self.move_bytes(on, Movement::Copy { to, from, width, height: 1, depth: 1 }, wait)
     }
 
-    /// Makes a copy between pointers of the host or of the device.
+    /// Copies bytes between pointers to host or device memory.
     pub(super) fn copy_any(&self, on: StreamArgument, to: u64, from: u64, width: u64, wait: Wait) -> Outcome {
         let (to, from) = {
             let objects = self.simulation()?.objects();
@@ -117,7 +117,7 @@ impl DriverCall {
         Ok(())
     }
 
-    /// Copies boxes between addresses. Arrays are not supported: their lengths are in elements.
+    /// Copies boxes of bytes between addresses. Arrays are not supported, because their lengths are in elements.
     pub(super) fn copy_boxes(
         &self,
         on: StreamArgument,

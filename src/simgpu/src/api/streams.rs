@@ -1,4 +1,4 @@
-//! Functions of streams and events, and of waits for them.
+//! Functions of streams and events. They include waits.
 
 use gpuslice_driver::types::*;
 
@@ -82,7 +82,7 @@ impl DriverCall {
         let mut objects = self.simulation()?.objects();
         let (context, green) =
             objects.streams.streams.get(stream).map(|stream| (stream.context, stream.green))?;
-        // A stream of a green context has the green context's handle, as long as the green context exists.
+        // A stream of a green context shows the green context's handle as long as the green context exists.
         let view = green.and_then(|green| objects.green_view(green).ok());
         self.write(to, pointer(view.unwrap_or(context)))
     }
@@ -110,7 +110,7 @@ impl DriverCall {
         self.write(to, number)
     }
 
-    /// Reads an attribute of a stream. No attribute makes a difference here, so all are 0.
+    /// Reads an attribute of a stream. No attribute has an effect here, so all are 0.
     fn get_attribute(&self, on: StreamArgument, to: *mut CUstreamAttrValue) -> Outcome {
         self.stream(on)?;
         self.write(to.cast::<[u8; 64]>(), [0; 64])
@@ -127,7 +127,7 @@ impl DriverCall {
         let from = Side::Host(bytes_of.as_ptr().expose_provenance() as u64);
         let movement = Movement::run(Side::Device(address), from, bytes);
         self.stream(on)?;
-        // The value is on this stack, so it must be moved before the function returns, even in a capture.
+        // The value is on this stack, so its bytes must move before the function returns, even in a capture.
         let simulation = self.simulation()?;
         movement.prepare(&simulation.objects(), simulation)?.perform();
         self.submit(on, &Op::Empty, super::submit::Wait::No)

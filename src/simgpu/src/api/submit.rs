@@ -1,4 +1,4 @@
-//! Puts work into streams.
+//! Queues work on streams.
 
 use gpuslice_driver::types::{CUstream, Status};
 
@@ -13,31 +13,31 @@ use crate::process::host_thread;
 use crate::process::simulation::Simulation;
 use crate::status::Outcome;
 
-/// Whether the caller waits for the end of its work.
+/// Tells whether the caller waits for the end of its work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wait {
     Yes,
     No,
 }
 
-/// A stream argument: its handle, and the meaning of a null handle.
+/// A stream argument: its handle, and true if a null handle means the thread's own default stream.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct StreamArgument(pub(crate) u64, pub(crate) bool);
 
 impl StreamArgument {
-    /// Returns the stream of a call whose null stream is the legacy default stream.
+    /// Returns the argument of a call for which a null stream is the legacy default stream.
     pub(crate) fn legacy(stream: CUstream) -> Self {
         Self(handle(stream), false)
     }
 
-    /// Returns the stream of a call whose null stream is the thread's own default stream.
+    /// Returns the argument of a call for which a null stream is the thread's own default stream.
     pub(crate) fn per_thread(stream: CUstream) -> Self {
         Self(handle(stream), true)
     }
 }
 
 impl DriverCall {
-    /// Returns the handle and the place of a stream.
+    /// Returns the handle of a stream, and its place in the engine.
     pub(crate) fn stream(&self, on: StreamArgument) -> Result<(u64, StreamPlace), Status> {
         let simulation = self.simulation()?;
         let mut objects = simulation.objects();
@@ -46,7 +46,7 @@ impl DriverCall {
         Ok((stream, place))
     }
 
-    /// Queues an operation on a stream, or adds it to the graph that the stream captures.
+    /// Queues an operation on a stream. If the stream captures, adds the operation to its graph instead.
     pub(crate) fn submit(&self, on: StreamArgument, op: &Op, wait: Wait) -> Outcome {
         let simulation = self.simulation()?;
         let mut objects = simulation.objects();
@@ -65,7 +65,7 @@ impl DriverCall {
                 objects.touch(simulation, movement);
                 let prepared = movement.prepare(&objects, simulation)?;
                 drop(objects);
-                // A copy within devices never waits, whatever the function is called.
+                // A copy within devices never waits, even if its function is synchronous.
                 let wait = if prepared.stays_on_devices() { Wait::No } else { wait };
                 if wait == Wait::No {
                     prepared.perform();
@@ -95,7 +95,7 @@ impl DriverCall {
         Ok(())
     }
 
-    /// Queues a task of the host thread on a stream.
+    /// Queues on a stream a task for the host thread.
     pub(crate) fn queue_host_task(
         &self,
         simulation: &Simulation,

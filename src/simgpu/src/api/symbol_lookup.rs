@@ -1,4 +1,4 @@
-//! The function that `cuGetProcAddress` returns for a name.
+//! Finds the function that `cuGetProcAddress` returns for a name.
 
 use std::collections::HashMap;
 use std::sync::OnceLock;
@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use gpuslice_driver::Symbol;
 use gpuslice_driver::table::{ALL, Api};
 
-/// One form of a function.
+/// One form of a function, such as its second version.
 #[derive(Debug, Clone, Copy)]
 struct Form {
     since: u32,
@@ -17,7 +17,7 @@ struct Form {
 /// Result of a look-up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LookupResult {
-    /// This function.
+    /// The function of this symbol.
     Symbol(Symbol),
     /// No function has this base name.
     Unknown,
@@ -27,7 +27,7 @@ pub(crate) enum LookupResult {
     BadFlags,
 }
 
-/// Returns the name without the suffixes of its forms, and whether it is a per-thread form.
+/// Returns the name without the suffixes of its forms, and true if the form uses the per-thread default stream.
 fn base_name(name: &str) -> (&str, bool) {
     let plain = name.strip_suffix("_ptsz").or_else(|| name.strip_suffix("_ptds"));
     let rest = plain.unwrap_or(name);
@@ -38,7 +38,7 @@ fn base_name(name: &str) -> (&str, bool) {
     (base, plain.is_some())
 }
 
-/// Returns all forms by base name.
+/// Returns the forms of all functions, by base name.
 fn forms() -> &'static HashMap<&'static str, Vec<Form>> {
     static FORMS: OnceLock<HashMap<&'static str, Vec<Form>>> = OnceLock::new();
     FORMS.get_or_init(|| {
@@ -52,7 +52,7 @@ fn forms() -> &'static HashMap<&'static str, Vec<Form>> {
     })
 }
 
-/// Looks up a base name. `own` is the version of the driver, and `version` the requested one.
+/// Looks up a base name. `own` is the driver's own version, and `version` the requested one.
 pub(crate) fn find(name: &[u8], version: i32, flags: u64, own: u32) -> LookupResult {
     if flags > 3 {
         return LookupResult::BadFlags;

@@ -1,4 +1,4 @@
-//! Functions of physical memory and of addresses, separate from each other.
+//! Functions of physical memory and of address ranges, which are separate objects.
 
 use gpuslice_driver::types::*;
 
@@ -39,7 +39,7 @@ struct ArrayMap {
 
 const _: () = assert!(size_of::<ArrayMap>() == size_of::<CUarrayMapInfo>());
 
-/// `CUmemOperationType`: map memory.
+/// `CUmemOperationType` for a mapping.
 const MAP: u32 = 1;
 
 impl DriverCall {
@@ -70,7 +70,7 @@ impl DriverCall {
     }
 }
 
-/// An offset in a multicast object, and the device if the call names one.
+/// A place in a multicast object: its offset, and the device if the call names one.
 struct MulticastPlace {
     object: u64,
     offset: usize,

@@ -1,4 +1,4 @@
-//! `simgpu-truth`: prints the ground truth of the simulated devices, and sets faults while programs run.
+//! `simgpu-truth`: prints the truth about the simulated devices, and sets faults while programs run.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line tool")]
 
 use std::path::PathBuf;
@@ -54,7 +54,7 @@ fn run() -> Result<(), String> {
     }
     let faulty = format!("{}: ", path.display());
     let opened = match wish {
-        // The user may set faults before the first program starts.
+        // The user may set faults before the first program starts. So the file is made if there is none.
         Task::Faults(_) => {
             let settings = Settings::read(|name| std::env::var(name).ok())?;
             Shared::open(&path, &settings)

@@ -1,4 +1,4 @@
-//! NVML as this process sees it: length and delay of the utilisation windows, and the PIDs of processes.
+//! The process's own view of NVML: length and delay of the utilisation windows, and the PIDs of processes.
 
 use gpuslice_driver::Symbol;
 
@@ -13,37 +13,37 @@ use crate::state::sizes::NAME;
 /// The PIDs by which NVML reports processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Pids {
-    /// The PIDs that the processes see themselves.
+    /// The PIDs that the processes themselves see.
     Own,
     /// No PIDs: NVML cannot tell the processes apart.
     None,
     /// The host's PIDs, as old drivers report them in a container.
     Offset,
-    /// Own PIDs in lists, and the host's PIDs with utilisation.
+    /// The processes' own PIDs in lists, and the host's PIDs with utilisation.
     Mixed,
-    /// Own PIDs for processes of this process's group. Other processes have the host's PIDs, and are in no list.
+    /// The own PIDs for processes of the same group. Other processes have the host's PIDs, and no list contains them.
     Foreign,
 }
 
-/// Difference between the host's PID and a process's own PID.
+/// Difference between the host's PID of a process and the process's own PID.
 const OFFSET: u32 = 1_000_000;
 
-/// The settings of NVML from the environment, and the offset of the wall clock.
+/// The settings of NVML in the environment, and the offset of the wall clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct NvmlView {
     /// `SIMGPU_NVML_WINDOW_MS`: length of a utilisation window.
     window_ns: Option<u64>,
     /// `SIMGPU_NVML_LAG_MS`: delay until a window can be read.
     lag_ns: Option<u64>,
-    /// `SIMGPU_NVML_SAMPLES`: whether a window has a sample for each process, or for one.
+    /// `SIMGPU_NVML_SAMPLES`: true if a window has a sample for each process, and false if it has one for a single process.
     each: Option<bool>,
     /// `SIMGPU_NVML_INIT_MS`: duration of the first `nvmlInit`.
     init_ns: u64,
-    /// `SIMGPU_NVML_LIST_US`: duration of a list of processes.
+    /// `SIMGPU_NVML_LIST_US`: duration of a call that lists processes.
     list_ns: u64,
-    /// `SIMGPU_NVML_BYTES`: bytes that lists report for each process. `None`: the bytes that it holds.
+    /// `SIMGPU_NVML_BYTES`: bytes that lists report for each process. `None`: the bytes that the process holds.
     pub(crate) bytes: Option<u64>,
-    /// `SIMGPU_NVML_IMPORTS`: whether these bytes include imported memory that another process is charged for.
+    /// `SIMGPU_NVML_IMPORTS`: true if these bytes include imported memory for which another process is charged.
     pub(crate) imports: bool,
     /// `SIMGPU_NVML_COMPUTE_MODE`: the compute mode of every GPU. `None`: the driver API's.
     pub(crate) compute_mode: Option<u32>,
@@ -51,7 +51,7 @@ pub(crate) struct NvmlView {
     pids: Pids,
     /// `SIMGPU_GROUP`: the group of this process.
     group: [u8; NAME],
-    /// Wall clock minus monotonic clock, in microseconds. It is fixed, so a sample has the same time in every answer.
+    /// Wall clock minus monotonic clock, in microseconds. The value is fixed, so a sample has the same time in every answer.
     pub(crate) epoch_us: u64,
 }
 
@@ -60,7 +60,7 @@ fn times(text: &str, unit: u64) -> Option<u64> {
 }
 
 impl NvmlView {
-    /// Reads the variables; `get` reads one. A malformed value is reported on standard error and ignored.
+    /// Reads the variables by `get`. Reports a malformed value on standard error, and ignores it.
     pub(crate) fn read(get: &impl Fn(&str) -> Option<String>) -> Self {
         let number = |name: &str, read: &dyn Fn(&str) -> Option<u64>| {
             let text = get(name)?;
@@ -110,8 +110,8 @@ impl NvmlView {
         }
     }
 
-    /// Returns the nanoseconds for which a call holds the lock of the resource manager. `None`: it needs no lock. `is_in_use`:
-    /// NVML is initialised, so `nvmlInit` only counts.
+    /// Returns the nanoseconds for which a call holds the lock of the resource manager. `None`: it needs no lock. If `is_in_use`
+    /// is true, NVML is initialised, and a further `nvmlInit` only counts.
     pub(crate) fn turn_ns(&self, symbol: Symbol, is_in_use: bool) -> Option<u64> {
         match symbol {
             Symbol::nvmlInit | Symbol::nvmlInit_v2 | Symbol::nvmlInitWithFlags => {
@@ -139,7 +139,7 @@ impl NvmlView {
         self.pids != Pids::None
     }
 
-    /// Returns the PID of a process in lists. `None`: it is in no list.
+    /// Returns the PID of a process in lists. `None`: no list contains the process.
     pub(crate) fn listed(&self, state: &State, process: &Process) -> Option<u32> {
         match self.pids {
             Pids::None => None,
@@ -164,14 +164,14 @@ impl NvmlView {
         group.map_or([0; NAME], |group| group.name) == self.group
     }
 
-    /// Sets the windows of all devices to those of the environment.
+    /// Sets the windows of all devices to the values in the environment.
     pub(crate) fn apply(&self, state: &mut Locked<'_>) {
         for device in 0..state.settings.count() {
             self.device(state, device);
         }
     }
 
-    /// Returns the engine of a device, with the windows of the environment. A new state file starts with default windows.
+    /// Returns the engine of a device, with the windows of the environment. In a new state file, the engine has default windows.
     pub(crate) fn device<'a>(&self, state: &'a mut Locked<'_>, device: usize) -> &'a mut EngineState {
         let engine = state.engine(device);
         let mut config = *engine.config();
@@ -186,9 +186,9 @@ impl NvmlView {
     }
 }
 
-/// Duration of `nvmlInit` on machines with several GPUs (measured).
+/// Measured duration of `nvmlInit` on machines with several GPUs.
 const INIT_NS: u64 = 300 * MS;
-/// Median duration of a list of processes (measured).
+/// Measured median duration of a call that lists processes.
 const LIST_NS: u64 = 4_500_000;
 
 fn wall_us() -> u64 {

@@ -5,27 +5,27 @@ use std::sync::OnceLock;
 use crate::state::machine::gpu_text;
 use crate::state::settings::{Settings, size};
 
-/// Settings that each process has for itself.
+/// Settings that differ between processes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ProcessConfig {
-    /// The group that this process counts towards; empty for none.
+    /// The group of this process in the ground truth; empty for none.
     pub(crate) group: Vec<u8>,
     /// The program's name.
     pub(crate) program: Vec<u8>,
-    /// Duration of a kernel whose name does not tell it, in nanoseconds.
+    /// Duration of a kernel whose name does not contain its duration, in nanoseconds.
     pub(crate) kernel_ns: u64,
-    /// `CUDA_LAUNCH_BLOCKING`: whether a launch returns only when its kernel has ended.
+    /// `CUDA_LAUNCH_BLOCKING`: true if a launch returns only after its kernel has ended.
     pub(crate) launches_block: bool,
     /// `SIMGPU_GRAPH_BLOCK`: unit in which the graph pools of this process grow, in bytes.
     pub(crate) graph_block: u64,
-    /// `CUDA_MODULE_LOADING`: whether code is loaded when it is first needed.
+    /// `CUDA_MODULE_LOADING`: true if the driver loads code only when it is first needed.
     pub(crate) lazy: bool,
-    /// `SIMGPU_LOADING`: whether late loading waits for the queued work of its context, and blocks other calls there.
+    /// `SIMGPU_LOADING`: true if late loading waits for the queued work of its context, and blocks other calls there.
     pub(crate) loading_waits: bool,
-    /// `SIMGPU_EVENT_CONTENTION_NS`: nanoseconds that the record of an event takes longer for each other thread that
-    /// records one at the same time.
+    /// `SIMGPU_EVENT_CONTENTION_NS`: the record of an event takes this many nanoseconds longer for each other thread that
+    /// records an event at the same time.
     pub(crate) event_contention_ns: u64,
-    /// `SIMGPU_MANAGED`: the location of managed memory.
+    /// `SIMGPU_MANAGED`: the location of managed memory at its allocation.
     pub(crate) managing: Managing,
     /// `CUDA_VISIBLE_DEVICES`.
     pub(crate) visible: Option<String>,
@@ -33,7 +33,7 @@ pub(crate) struct ProcessConfig {
     pub(crate) order: Option<String>,
 }
 
-/// Location of managed memory, by `SIMGPU_MANAGED`.
+/// Location of managed memory at its allocation, by `SIMGPU_MANAGED`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Managing {
     /// On its device from the start.
@@ -42,7 +42,7 @@ pub(crate) enum Managing {
     WhenTouched,
     /// On its device from the start, and never on device and host at once.
     Exclusive,
-    /// The devices have no managed memory.
+    /// The devices support no managed memory.
     Never,
 }
 
@@ -56,7 +56,7 @@ impl Managing {
         }
     }
 
-    /// Returns the attribute of a device, if this setting changes it.
+    /// Returns the value of a device attribute, if this setting changes it.
     pub(crate) fn attribute(self, number: u32) -> Option<i32> {
         match (self, number) {
             (Self::Never, MANAGED_ATTRIBUTE)
@@ -71,14 +71,14 @@ const MANAGED_ATTRIBUTE: u32 = 83;
 /// `CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS`.
 const CONCURRENT_MANAGED_ATTRIBUTE: u32 = 89;
 
-/// Version of the driver API unless the environment sets another.
+/// Version of the driver API, unless the environment sets another one.
 const USUAL_DRIVER_VERSION: i32 = 13_000;
-/// The first version that loads code late by default.
+/// The first version whose default is late loading.
 const FIRST_LAZY: i32 = 12_020;
-/// Duration of a kernel whose name does not tell it, in nanoseconds: 10 us.
+/// Duration of a kernel whose name does not contain its duration, in nanoseconds.
 const KERNEL_NS: u64 = 10_000;
-/// Nanoseconds that the record of an event takes longer for each other thread that records at the same time. A report has 22.9 us
-/// with many threads (cms-patatrack/pixeltrack-standalone#218). That is a microsecond for each of about twenty.
+/// Nanoseconds that the record of an event takes longer for each other thread that records at the same time. A public report
+/// measured 22.9 us with many threads (cms-patatrack/pixeltrack-standalone#218). That is a microsecond for each of about twenty.
 const EVENT_CONTENTION_NS: u64 = 1000;
 /// Default unit of a graph pool, in bytes.
 const GRAPH_BLOCK: u64 = 2 << 20;
@@ -105,7 +105,7 @@ impl ProcessConfig {
         Self::read(&|name: &str| std::env::var(name).ok())
     }
 
-    /// Reads the variables; `text` reads one.
+    /// Reads the variables by `text`.
     fn read(text: &impl Fn(&str) -> Option<String>) -> Self {
         Self {
             group: text("SIMGPU_GROUP").unwrap_or_default().into_bytes(),
@@ -127,9 +127,9 @@ impl ProcessConfig {
 
     /// Returns the devices that this process sees, in its order.
     ///
-    /// The rules are those of the real driver. The list ends at the first entry that matches no device, or several. A
-    /// list with the same device twice shows none. Of MIG instances only the first is visible, and no whole GPU
-    /// beside it.
+    /// The rules are those of the real driver. The list ends at the first entry that matches no device, or several.
+    /// A list that has the same device twice shows no device. If the list names a MIG instance, only the first
+    /// instance is visible, and no whole GPU.
     pub(crate) fn visible(&self, machine: &Settings) -> Vec<usize> {
         let by_bus = self.order.as_deref().map(str::trim) == Some("PCI_BUS_ID");
         let gpus = machine.order(by_bus);
@@ -151,7 +151,7 @@ impl ProcessConfig {
     }
 }
 
-/// Returns the device of an entry. An entry begins with the device's number, or is a unique beginning of its UUID.
+/// Returns the device of an entry. An entry is the device's number, or a beginning of its UUID that no other device has.
 fn device(entry: &str, machine: &Settings, gpus: &[usize]) -> Option<usize> {
     let first = |gpu: usize| machine.devices_of(gpu).next();
     if let Some(rest) = entry.strip_prefix("MIG-GPU-") {
@@ -187,7 +187,7 @@ fn lower(entry: &str) -> String {
     kind.to_owned() + &digits.to_ascii_lowercase()
 }
 
-/// Returns the only match, if there is exactly one.
+/// Returns the match if there is exactly one.
 fn only(mut matching: impl Iterator<Item = usize>) -> Option<usize> {
     matching.next().filter(|_| matching.next().is_none())
 }

@@ -3,15 +3,15 @@
 use super::layout::EngineState;
 use super::table::Link;
 
-/// The device's clock stops here, a century and a half after its start. Work without end lies beyond.
+/// The device's clock stops at this instant, a century and a half after its start. Work without an end ends later than that.
 pub(super) const END_OF_TIME: u64 = 1 << 62;
 
 impl EngineState {
-    /// Moves the device to an instant of the caller's monotonic clock. An instant in the past changes nothing, so the
-    /// caller may read its clock before it takes the lock.
+    /// Moves the device to an instant of the caller's monotonic clock. An instant in the past changes nothing. So the caller may
+    /// read its clock before it takes the lock.
     ///
-    /// The result depends on when work was enqueued, and not on how often this is called. The cost depends on the
-    /// items that complete and on the slices that end. Idle time costs nothing.
+    /// The result depends only on the times at which work was enqueued, and not on the number of calls. The cost grows with the
+    /// completed items and the ended slices. Idle time costs nothing.
     pub(crate) fn advance(&mut self, now_ns: u64) {
         let now_ns = now_ns.min(END_OF_TIME);
         if self.clock == 0 {
@@ -33,25 +33,25 @@ impl EngineState {
         self.pass(now_ns);
     }
 
-    /// Returns the instant that the state describes: the latest one that it was advanced to.
+    /// Returns the instant that the state describes. It is the latest instant to which a caller has advanced the state.
     #[must_use]
     pub(crate) fn clock_ns(&self) -> u64 {
         self.clock
     }
 
-    /// Starts the work that can start at the clock's instant.
+    /// Starts all work that can start at the clock's instant.
     pub(super) fn settle(&mut self) {
         self.look_at_marked();
         self.start_copies();
         self.schedule();
     }
 
-    /// Returns the instant of the next change without a call. The largest number: there is none.
+    /// Returns the instant of the next change that needs no call. Returns the largest number if there is none.
     pub(super) fn next_change(&self) -> u64 {
         self.next_compute().min(self.next_copy()).max(self.clock)
     }
 
-    /// Lets time pass in which nothing happens but sampling.
+    /// Advances the clock over a time in which only samples are taken.
     fn pass(&mut self, to: u64) {
         while self.sample_at <= to {
             if self.skip_samples(to) {
@@ -63,7 +63,7 @@ impl EngineState {
         self.accrue(to);
     }
 
-    /// Returns true if anything is running.
+    /// Returns true if any work is running.
     pub(super) fn active(&self) -> bool {
         self.clients.at(self.owner).running_count != 0 || self.engines.iter().any(|e| e.current != 0)
     }
@@ -78,7 +78,7 @@ impl EngineState {
         self.clock = to;
     }
 
-    /// Charges the owner of the multiprocessors. Returns the client with a running fill, and the time of it.
+    /// Charges the owner of the multiprocessors. Returns the client with a running fill, and the fill's time.
     fn accrue_compute(&mut self, to: u64) -> (Link, u64) {
         let from = self.clock.max(self.resume_at);
         let owner = self.owner;
@@ -101,7 +101,7 @@ impl EngineState {
         if fills == 0 { (0, 0) } else { (owner, ran) }
     }
 
-    /// Charges copies and fills. A client pays once, however many engines it uses.
+    /// Charges copies and fills. A client is charged once, even if it uses several engines.
     fn accrue_memory(&mut self, passed: u64, filling: (Link, u64)) {
         let mut seen: [Link; super::config::MAX_COPY_ENGINES] = [0; _];
         let mut longest = filling.1;

@@ -1,4 +1,4 @@
-//! Clients of the device, and their streams and events.
+//! The clients of a device, with their streams and events.
 
 use super::config::DeviceConfig;
 use super::ids::{ClientId, EventId, Refused, StreamId, StreamKind, UnknownId};
@@ -16,8 +16,7 @@ impl EngineState {
 
     /// Changes the device's properties. Numbers out of range are clamped.
     ///
-    /// Queued work keeps its duration and its copy engine. The present slice keeps its end. The utilisation window
-    /// starts again.
+    /// Queued work keeps its duration and its copy engine. The present slice keeps its end. The utilisation window starts anew.
     pub(crate) fn set_config(&mut self, config: DeviceConfig, now_ns: u64) {
         self.advance(now_ns);
         self.config = config.checked();
@@ -25,10 +24,10 @@ impl EngineState {
         self.forget_window();
     }
 
-    /// Registers a client: a context of the process `pid`. Time slices are between clients; NVML samples are per PID.
+    /// Registers a client, which is a context of the process `pid`. Time slices are between clients, and NVML samples are by PID.
     ///
     /// # Errors
-    /// [`Refused::Full`]: the table of clients or of streams is full.
+    /// [`Refused::Full`]: the table of clients or the table of streams is full.
     pub(crate) fn add_client(&mut self, pid: u32, now_ns: u64) -> Result<ClientId, Refused> {
         self.advance(now_ns);
         if self.streams.full() {
@@ -44,10 +43,10 @@ impl EngineState {
     }
 
     /// Removes a client, with its queues, its running work, its streams and its events. Streams of other clients that
-    /// waited for it continue.
+    /// waited for the client continue.
     ///
     /// # Errors
-    /// The client does not exist, or no longer exists.
+    /// The client does not exist, or was removed.
     pub(crate) fn remove_client(&mut self, id: ClientId, now_ns: u64) -> Result<(), UnknownId> {
         self.advance(now_ns);
         let link = self.client_link(id).ok_or(UnknownId)?;
@@ -57,7 +56,7 @@ impl EngineState {
             self.drop_work(stream);
             stream = self.streams.at(stream).next_of_client;
         }
-        // The streams are freed last, because a stream that is woken by the end of another stream must still exist.
+        // The streams are freed last. A stream that wakes at the end of another stream must still exist.
         while self.clients.at(link).streams != 0 {
             self.free_stream(self.clients.at(link).streams);
         }
@@ -77,7 +76,7 @@ impl EngineState {
     /// Makes a stream.
     ///
     /// # Errors
-    /// The client is gone, or the table of streams is full.
+    /// The client was removed, or the table of streams is full.
     pub(crate) fn add_stream(&mut self, id: ClientId, kind: StreamKind) -> Result<StreamId, Refused> {
         let client = self.client_link(id).ok_or(Refused::Gone)?;
         let rule = match kind {
@@ -91,7 +90,7 @@ impl EngineState {
     /// Returns the legacy default stream of a client.
     ///
     /// # Errors
-    /// The client is gone.
+    /// The client was removed.
     pub(crate) fn legacy_stream(&self, id: ClientId) -> Result<StreamId, UnknownId> {
         let client = self.client_link(id).ok_or(UnknownId)?;
         Ok(self.stream_id(self.clients.at(client).legacy))
@@ -100,7 +99,7 @@ impl EngineState {
     /// Destroys a stream. Its queued work is still done.
     ///
     /// # Errors
-    /// The stream does not exist, or no longer exists, or is a legacy default stream.
+    /// The stream does not exist, or was removed, or is a legacy default stream.
     pub(crate) fn remove_stream(&mut self, id: StreamId, now_ns: u64) -> Result<(), UnknownId> {
         self.advance(now_ns);
         let link = self.open_stream(id).ok_or(UnknownId)?;
@@ -117,7 +116,7 @@ impl EngineState {
     /// Makes an event.
     ///
     /// # Errors
-    /// The client is gone, or the table of events is full.
+    /// The client was removed, or the table of events is full.
     pub(crate) fn add_event(&mut self, id: ClientId) -> Result<EventId, Refused> {
         let client = self.client_link(id).ok_or(Refused::Gone)?;
         let link = self.events.take().ok_or(Refused::Full)?;
@@ -132,17 +131,17 @@ impl EngineState {
     /// Destroys an event. Streams that already wait for it still wait.
     ///
     /// # Errors
-    /// The event does not exist, or no longer exists.
+    /// The event does not exist, or was removed.
     pub(crate) fn remove_event(&mut self, id: EventId) -> Result<(), UnknownId> {
         let link = self.event_link(id).ok_or(UnknownId)?;
         self.events.give(link);
         Ok(())
     }
 
-    /// Returns the number by which other clients can share an event.
+    /// Returns the number by which other clients can open an event.
     ///
     /// # Errors
-    /// The event does not exist, or no longer exists.
+    /// The event does not exist, or was removed.
     pub(crate) fn share_event(&mut self, id: EventId) -> Result<u32, UnknownId> {
         let link = self.event_link(id).ok_or(UnknownId)?;
         if self.events.at(link).shared == 0 {
@@ -152,11 +151,11 @@ impl EngineState {
         Ok(self.events.at(link).shared)
     }
 
-    /// Returns a client's own name of an event that another client shares. A record of either is seen by both. The name outlives
-    /// the other one.
+    /// Returns a client's own name for an event that another client shares. A record under either name is visible under both.
+    /// Each name stays valid if the other client destroys its own.
     ///
     /// # Errors
-    /// The client or the event is gone, the event does not have that number, or the table of events is full.
+    /// The client or the event was removed, the event does not have that number, or the table of events is full.
     pub(crate) fn import_event(
         &mut self,
         id: ClientId,
@@ -171,8 +170,8 @@ impl EngineState {
         Ok(made)
     }
 
-    /// Makes a record of a shared event the newest under all its names. Each name finds out on request whether the
-    /// record is complete.
+    /// Makes the record of a shared event the newest one under all its names. Each name finds out at a query
+    /// whether the record is complete.
     pub(super) fn tell_sharers(&mut self, recorded: &EventRow) {
         for link in self.events.links() {
             let event = self.events.at_mut(link);
@@ -187,7 +186,7 @@ impl EngineState {
         found.then_some(id.link)
     }
 
-    /// Returns a stream that its owner has not destroyed.
+    /// Returns a stream, unless its owner has destroyed it.
     pub(super) fn open_stream(&self, id: StreamId) -> Option<Link> {
         let stream = self.streams.at(id.link);
         let found = id.link != 0 && stream.life == life::OPEN && stream.generation == id.generation;
@@ -209,7 +208,7 @@ impl EngineState {
         let client = self.clients.at_mut(client_link);
         let next = core::mem::replace(&mut client.streams, link);
         let stream = self.streams.at_mut(link);
-        // No name has generation 0.
+        // No name has the generation 0.
         stream.generation = stream.generation.max(1);
         stream.client = client_link;
         stream.ordering = rule;
@@ -236,7 +235,7 @@ impl EngineState {
         self.streams.give(link);
     }
 
-    /// Removes all work of a stream, wherever it is.
+    /// Removes all work of a stream from all lists and engines.
     fn drop_work(&mut self, link: Link) {
         let stream = *self.streams.at(link);
         match stream.phase {
@@ -259,7 +258,7 @@ impl EngineState {
         row.phase = phase::IDLE;
     }
 
-    /// Completes an event now if its record is done, or gone with its stream.
+    /// Completes an event at the clock's instant, if its record is done or was lost with its stream.
     pub(super) fn close_record(&mut self, link: Link) {
         let event = *self.events.at(link);
         if event.status != status::PENDING
@@ -285,7 +284,7 @@ impl EngineState {
         }
     }
 
-    /// Takes a client out of the rotation of slices.
+    /// Removes a client from the rotation of slices.
     fn leave_slices(&mut self, link: Link) {
         if self.owner == link {
             self.owner = 0;

@@ -1,4 +1,4 @@
-//! The multiprocessors: kernels that overlap within a client, and time slices between clients.
+//! The multiprocessors. Kernels of one client overlap, and clients take turns by time slices.
 
 use super::config::WHOLE_DEVICE;
 use super::ids::Ticket;
@@ -23,7 +23,7 @@ impl EngineState {
         self.ask_for_slice(client_link);
     }
 
-    /// Lets a client wait for a slice.
+    /// Puts a client into the list of clients that wait for a slice.
     pub(super) fn ask_for_slice(&mut self, link: Link) {
         if link == self.owner || self.clients.at(link).waits_for_slice != 0 {
             return;
@@ -31,16 +31,16 @@ impl EngineState {
         let first = self.runnable.head == 0;
         self.wait_behind(self.owner, link);
         if first && self.owner_active != 0 {
-            // While the client was alone, its slices ended unnoticed. The present one ends at a multiple of the
-            // slice.
+            // While the client was alone, no event marked the ends of its slices. The present slice ends at a
+            // multiple of the slice's length.
             let slice = self.config().slice_ns;
             let passed = self.clock.saturating_sub(self.slice_start) / slice;
             self.slice_end = self.slice_start.saturating_add((passed + 1).saturating_mul(slice));
         }
     }
 
-    /// Puts a client into the list of those that wait for a slice. The list has the order of the table of clients, and begins
-    /// behind `owner`. A device goes through its runlist in order, and skips clients without work.
+    /// Inserts a client into the list of clients that wait for a slice. The list is in the order of the table of clients,
+    /// beginning after `owner`. A real device also goes through its runlist in order, and skips clients without work.
     fn wait_behind(&mut self, owner: Link, link: Link) {
         let turns_until = |link: Link| link.wrapping_sub(owner).wrapping_sub(1);
         let (mut before, mut next) = (0, self.runnable.head);
@@ -59,7 +59,8 @@ impl EngineState {
         }
     }
 
-    /// Gives the multiprocessors to a client that can use them, and starts its kernels.
+    /// Starts kernels on the multiprocessors. If the owner has no kernel to run, gives the
+    /// multiprocessors to the next client first.
     pub(super) fn schedule(&mut self) {
         if self.owner != 0 && self.clients.at(self.owner).runnable() {
             if self.owner_active == 0 {
@@ -76,7 +77,7 @@ impl EngineState {
         self.admit();
     }
 
-    /// Gives the multiprocessors to the next client in the list. There must be one.
+    /// Gives the multiprocessors to the next client in the list. The list must not be empty.
     fn hand_over(&mut self) {
         let next = self.runnable.head;
         let config = *self.config();
@@ -96,7 +97,7 @@ impl EngineState {
         self.slice_end = self.slice_start.saturating_add(config.slice_ns);
     }
 
-    /// Ends the owner's slice if it is over and another client waits.
+    /// Ends the owner's slice, if the slice is over and another client waits.
     pub(super) fn end_slice(&mut self) {
         if self.runnable.head == 0 || self.owner_active == 0 || self.clock < self.slice_end {
             return;
@@ -109,7 +110,11 @@ impl EngineState {
         self.hand_over();
     }
 
-    /// Starts kernels of the owner, oldest first, as long as they fit beside each other.
+    /// Starts kernels of the owner, oldest first, as long as the sum of their occupancies fits the device.
+    ///
+    /// The first kernel that does not fit stops the loop, so it delays all kernels after it. The end of a kernel and
+    /// its order are written before its phase. So a repair after the death of this process finds either a complete
+    /// running kernel or a ready one.
     fn admit(&mut self) {
         let (limit, begins) = (self.config().concurrent, self.clock.max(self.resume_at));
         loop {
@@ -146,7 +151,7 @@ impl EngineState {
         }
     }
 
-    /// Takes a stream out of its client's running set. The item at its head stays.
+    /// Removes a stream from its client's running set. Its oldest item stays in the queue.
     pub(super) fn leave_running(&mut self, client_link: Link, link: Link) {
         let item = *self.items.at(self.streams.at(link).items.head);
         let client = self.clients.at_mut(client_link);
@@ -175,12 +180,12 @@ impl EngineState {
         }
     }
 
-    /// Returns true if a piece of work is complete, or can never be.
+    /// Returns true if a piece of work is complete, or can never complete.
     pub(super) fn is_over(&self, ticket: Ticket) -> bool {
         self.reached(ticket.stream.link, ticket.stream.generation, ticket.order)
     }
 
-    /// Returns the instant at which the next kernel or the slice ends.
+    /// Returns the instant at which the next kernel or the present slice ends.
     pub(super) fn next_compute(&self) -> u64 {
         let client = self.clients.at(self.owner);
         let left =
@@ -191,7 +196,7 @@ impl EngineState {
     }
 }
 
-/// Returns the duration times occupancy: the part of a client's capacity that a kernel takes.
+/// Returns duration times occupancy, which is the part of the device's capacity that a kernel needs.
 pub(super) fn area(duration: u64, occupancy: u16) -> u64 {
     duration.saturating_mul(u64::from(occupancy))
 }

@@ -1,8 +1,8 @@
 //! Properties of the simulated device: slices, queues, bandwidths, sampling.
 
-/// Largest number of kernels of one client that may run at once, whatever the configuration says.
+/// Largest number of kernels of one client that may run at the same time, for any configuration.
 pub(crate) const MAX_CONCURRENT: usize = 128;
-/// Largest number of copy engines, whatever the configuration says.
+/// Largest number of copy engines, for any configuration.
 pub(crate) const MAX_COPY_ENGINES: usize = 4;
 /// The occupancy of a kernel that fills the device.
 pub(crate) const WHOLE_DEVICE: u16 = 1000;
@@ -21,7 +21,8 @@ pub(crate) struct DeviceConfig {
     pub(crate) sample_period_ns: u64,
     /// Delay from the end of a window until its samples can be read.
     pub(crate) sample_lag_ns: u64,
-    /// 0: a window names the process that is on the engine at its end. 1: a window names each process that ran in it.
+    /// 0: a window names only the process that uses the engine at the window's end. 1: it names each
+    /// process that ran in the window.
     pub(crate) sample_each: u64,
     /// Time between two nodes of a graph.
     pub(crate) graph_node_gap_ns: u64,
@@ -35,23 +36,22 @@ pub(crate) struct DeviceConfig {
     pub(crate) peer: u64,
     /// Bandwidth of fills and of copies inside the device, in bytes per microsecond.
     pub(crate) device_to_device: u64,
-    /// Largest number of work items of a stream. Then an enqueue blocks.
+    /// Largest number of work items in a stream. An enqueue blocks while the stream has as many.
     pub(crate) stream_depth: u32,
-    /// Largest number of work items of a client. Then an enqueue blocks.
+    /// Largest number of work items of a client. An enqueue blocks while the client has as many.
     pub(crate) client_depth: u32,
-    /// Largest number of kernels of one client that run at once, 1 to [`MAX_CONCURRENT`].
+    /// Largest number of kernels of one client that run at the same time, from 1 to [`MAX_CONCURRENT`].
     pub(crate) concurrent: u32,
-    /// Number of copy engines, 1 to [`MAX_COPY_ENGINES`].
+    /// Number of copy engines, from 1 to [`MAX_COPY_ENGINES`].
     pub(crate) copy_engines: u32,
     /// Drift of the device's clock against the host's, in parts per million. Event times show it.
     pub(crate) event_skew_ppm: i32,
-    /// Time for which an event occupies its stream, from the instant that it records.
+    /// Time for which the record of an event occupies its stream.
     pub(crate) event_ns: u32,
 }
 
 impl DeviceConfig {
-    /// The properties of a zeroed state: a large device behind a fourth-generation bus, with the driver's usual queue
-    /// depths.
+    /// The properties of a zeroed state: a large device on a fourth-generation bus, with the driver's usual depths of queues.
     pub(crate) const DEFAULT: Self = Self {
         slice_ns: 1_024_000,
         switch_ns: 50_000,
@@ -101,7 +101,7 @@ impl DeviceConfig {
         self.copy_overhead_ns.saturating_add(transfer_ns(bytes, rate))
     }
 
-    /// Returns the duration of a fill of `bytes`, or of a copy of `bytes` inside the device.
+    /// Returns the duration of a fill of `bytes`, or of a copy of `bytes` within the device.
     #[must_use]
     pub(crate) fn fill_ns(&self, bytes: u64) -> u64 {
         self.copy_overhead_ns.saturating_add(transfer_ns(bytes, self.device_to_device))
@@ -114,7 +114,7 @@ impl DeviceConfig {
         kernels_ns.saturating_add(gaps)
     }
 
-    /// Returns the engine of a direction. Each direction has its own while there are enough.
+    /// Returns the copy engine of a direction. Each direction has an engine of its own if there are enough.
     pub(super) fn engine(&self, direction: Direction) -> u8 {
         let wanted = match direction {
             Direction::HostToDevice => 0,
@@ -124,7 +124,7 @@ impl DeviceConfig {
         if u32::from(wanted) < self.copy_engines { wanted } else { 0 }
     }
 
-    /// Returns the time that an event on the device records for an instant of the host's clock.
+    /// Returns the time that the device records in an event at an instant of the host's clock.
     pub(super) fn event_time(&self, ns: u64) -> u64 {
         let skewed = i128::from(ns) + i128::from(ns) * i128::from(self.event_skew_ppm) / 1_000_000;
         let skewed = u64::try_from(skewed.max(0)).unwrap_or(u64::MAX);
@@ -133,14 +133,14 @@ impl DeviceConfig {
     }
 }
 
-/// Direction of a copy that a copy engine does.
+/// Direction of a copy on a copy engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Direction {
-    /// Host memory to this device.
+    /// From host memory to this device.
     HostToDevice,
-    /// This device to host memory.
+    /// From this device to host memory.
     DeviceToHost,
-    /// This device to another one.
+    /// From this device to another device.
     Peer,
 }
 

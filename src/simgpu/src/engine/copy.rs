@@ -1,4 +1,4 @@
-//! The copy engines. Each does one copy at a time, in order of arrival, beside kernels and slices.
+//! The copy engines. Each does one copy at a time, in the order of arrival, beside kernels. Time slices do not interrupt a copy.
 
 use super::layout::{CopyEngine, EngineState};
 use super::rows::phase;
@@ -42,7 +42,7 @@ impl EngineState {
         }
     }
 
-    /// Completes the copies whose time is over.
+    /// Completes the copies that have reached their ends.
     pub(super) fn finish_copies(&mut self) {
         for index in 0..self.engines.len() {
             let Some(engine) = self.engines.get_mut(index) else { return };
@@ -60,7 +60,7 @@ impl EngineState {
         running.map(|engine| self.streams.at(engine.current).ends).min().unwrap_or(u64::MAX)
     }
 
-    /// Takes a stream from the engine that has it.
+    /// Removes a stream from the engine that has it.
     pub(super) fn leave_engines(&mut self, link: Link) {
         for index in 0..self.engines.len() {
             let Some(engine) = self.engines.get_mut(index) else { return };
@@ -81,7 +81,7 @@ impl EngineState {
     }
 
     fn engine_mut(&mut self, index: u8) -> &mut CopyEngine {
-        // The copy was planned when there were more engines: the first engine takes it.
+        // The copy was planned when the device had more engines, so the first engine takes it.
         let index = if usize::from(index) < self.engines.len() { usize::from(index) } else { 0 };
         let [first, rest @ ..] = &mut self.engines;
         match index.checked_sub(1).and_then(|i| rest.get_mut(i)) {

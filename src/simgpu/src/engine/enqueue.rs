@@ -1,4 +1,4 @@
-//! Appends work to a queue, or says when the queue may have room.
+//! Appends work to a queue. If the queue is full, returns the instant at which it may have room.
 
 use super::collectives;
 use super::compute::area;
@@ -10,14 +10,14 @@ use super::layout::EngineState;
 use super::rows::{Item, kind, ordering, phase, status};
 use super::table::Link;
 
-/// Nanoseconds until the next try for a full queue that waits for a host function.
+/// Nanoseconds until the next try if a full queue waits for a host function.
 const HOST_POLL_NS: u64 = 1_000_000;
 
 impl EngineState {
-    /// Appends work to a stream at the instant `now_ns`. It starts at once if nothing holds it.
+    /// Appends work to a stream at the instant `now_ns`. The work starts at once if nothing holds it.
     ///
     /// # Errors
-    /// The stream or an event is gone. Or the queue is full, where a driver would block the caller.
+    /// The stream or an event was removed. Or the queue is full; a real driver would block the caller then.
     pub(crate) fn enqueue(&mut self, id: StreamId, work: Work, now_ns: u64) -> Result<Ticket, EnqueueError> {
         self.advance(now_ns);
         let link = self.open_stream(id).ok_or(EnqueueError::NoStream)?;
@@ -37,8 +37,8 @@ impl EngineState {
         Ok(ticket)
     }
 
-    /// Returns the due host function of a client, the oldest first. The caller runs it and then calls
-    /// [`EngineState::finish_host_call`]. Until then the stream runs nothing.
+    /// Returns the oldest due host function of a client. The caller runs the function and then calls
+    /// [`EngineState::finish_host_call`]. Until then, the stream runs nothing.
     pub(crate) fn next_host_call(&mut self, id: ClientId, now_ns: u64) -> Option<HostCall> {
         self.advance(now_ns);
         let client_link = self.client_link(id)?;
@@ -61,7 +61,7 @@ impl EngineState {
     /// Records that a host function has run.
     ///
     /// # Errors
-    /// No host function of that stream was handed out.
+    /// The engine has not handed out a host function of that stream.
     pub(crate) fn finish_host_call(&mut self, call: HostCall, now_ns: u64) -> Result<(), UnknownId> {
         self.advance(now_ns);
         let stream = self.streams.at(call.stream.link);
@@ -93,7 +93,7 @@ impl EngineState {
         let stream = self.streams.at(link);
         let head = *self.items.at(stream.items.head);
         if stream.queued < self.config().stream_depth {
-            // Other streams of the client, or of the device, have taken all the room.
+            // Other streams of the client or of the device have taken all the room.
             let next = self.next_change();
             let poll = self.clock.saturating_add(HOST_POLL_NS);
             return if next == u64::MAX { poll } else { next.max(self.clock + 1) };
@@ -105,7 +105,10 @@ impl EngineState {
         }
     }
 
-    /// Returns the queue item of a piece of work, without place and order.
+    /// Converts a piece of work to a queue item, still without its place and its order.
+    ///
+    /// A kernel of a collective gets the longest possible duration. Its real duration is in `wanted_total`, and counts once the
+    /// collective is released. A wait for a complete event becomes a marker, which takes no time.
     fn item_of(&self, work: Work) -> Result<Item, EnqueueError> {
         let config = self.config();
         let mut item = Item { kind: kind::MARKER, ..Item::default() };
@@ -155,7 +158,7 @@ impl EngineState {
         Ok(item)
     }
 
-    /// Puts an item at the end of a stream. There must be room.
+    /// Appends an item to a stream. The table of items must have room.
     fn append(&mut self, link: Link, mut item: Item) -> Ticket {
         let Some(place) = self.items.take() else {
             return Ticket { stream: self.stream_id(link), order: 0, total: 0 };
@@ -182,7 +185,7 @@ impl EngineState {
         Ticket { stream: self.stream_id(link), order, total: ticket_total }
     }
 
-    /// Counts an item that was appended to a stream.
+    /// Adds an appended item to the counts of its stream and client.
     pub(super) fn count(&mut self, link: Link, item: &Item) {
         self.unmet += u32::from(item.unmet != 0);
         let stream = self.streams.at_mut(link);
@@ -197,7 +200,7 @@ impl EngineState {
         }
     }
 
-    /// Makes this record the newest of the event.
+    /// Makes a record the newest one of its event.
     fn expect_record(&mut self, id: EventId, ticket: Ticket) {
         let event = self.events.at_mut(id.link);
         event.status = status::PENDING;

@@ -1,4 +1,4 @@
-//! Names of clients, streams, events and work, and the errors of calls with them.
+//! Names of clients, streams, events and work, and the errors of calls that use them.
 
 use super::config::Direction;
 
@@ -11,7 +11,7 @@ pub(crate) struct ClientId {
 }
 
 impl ClientId {
-    /// Returns its number, never reused on a device.
+    /// Returns the client's number. A device never reuses a number.
     pub(crate) fn serial(self) -> u32 {
         self.serial
     }
@@ -34,13 +34,13 @@ pub(crate) struct EventId {
 macro_rules! packed {
     ($name:ident, $stamp:ident) => {
         impl $name {
-            /// Returns the name as one word. It is never 0 for an existing name.
+            /// Returns the name as one word. The word is never 0 for an existing object.
             #[must_use]
             pub(crate) fn to_bits(self) -> u64 {
                 u64::from(self.$stamp) << 32 | u64::from(self.link)
             }
 
-            /// Returns the name of a word. A word that was never handed out names nothing.
+            /// Returns the name in a word. If the engine never handed out the word, it names nothing.
             #[must_use]
             pub(crate) fn from_bits(bits: u64) -> Self {
                 let low = u32::try_from(bits & u64::from(u32::MAX)).unwrap_or(0);
@@ -54,7 +54,7 @@ packed!(ClientId, serial);
 packed!(StreamId, generation);
 packed!(EventId, generation);
 
-/// One piece of enqueued work. It is done when it and everything enqueued before it on its stream is done.
+/// One piece of enqueued work. It is done when this work and everything enqueued before it on its stream is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ticket {
     /// The stream on which it was enqueued.
@@ -66,18 +66,18 @@ pub(crate) struct Ticket {
 /// Relation of a stream to the client's legacy default stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StreamKind {
-    /// Each waits for the other. Per-thread default streams are of this kind.
+    /// A stream of this kind and the legacy stream wait for each other. Per-thread default streams are of this kind.
     Blocking,
-    /// Neither waits for the other.
+    /// The stream and the legacy stream do not wait for each other.
     NonBlocking,
 }
 
-/// A collective: kernels or graphs that wait for each other, on any devices.
+/// A collective: kernels or graphs on any devices that wait for each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Collective {
     /// Kernels with the same key wait for each other.
     pub(crate) key: u64,
-    /// Number of kernels that must run at once.
+    /// Number of kernels that must run at the same time.
     pub(crate) kernels: u32,
 }
 
@@ -92,24 +92,24 @@ pub(crate) enum Work {
         occupancy: u16,
     },
     /// A kernel or graph of a collective. It keeps the device busy until enough kernels of the collective run, and
-    /// for `ns` nanoseconds after that.
+    /// then for `ns` nanoseconds more.
     Collective {
         /// The collective.
         collective: Collective,
-        /// Duration from then on, in nanoseconds.
+        /// Duration after enough kernels run, in nanoseconds.
         ns: u64,
-        /// Number of its kernels.
+        /// Number of the graph's kernels; 1 for a kernel.
         nodes: u32,
-        /// 1 to 1000: the part of the device that it fills, in thousandths.
+        /// 1 to 1000: the part of the device that the kernel fills, in thousandths.
         occupancy: u16,
     },
     /// One launch of a graph.
     Graph {
-        /// The sum of its kernels' durations along the longest path.
+        /// Sum of the durations of the graph's kernels along its longest path.
         kernels_ns: u64,
-        /// Number of its kernels. There is a gap between two.
+        /// Number of the graph's kernels. There is a gap between two kernels.
         nodes: u32,
-        /// 1 to 1000: the part of the device that it fills, in thousandths.
+        /// 1 to 1000: the part of the device that the graph fills, in thousandths.
         occupancy: u16,
     },
     /// A fill, or a copy inside the device. It occupies all multiprocessors.
@@ -126,8 +126,8 @@ pub(crate) enum Work {
     },
     /// Records the instant in an event.
     Record(EventId),
-    /// Holds the stream until the event's newest record at the time of the call is complete. An event without a
-    /// record holds nothing.
+    /// Holds the stream until a record of the event is complete. This is the event's newest record at the time of the call. An
+    /// event without a record holds nothing.
     Wait(EventId),
     /// Holds the stream until this work is done.
     After(Ticket),
@@ -136,14 +136,14 @@ pub(crate) enum Work {
         /// The caller's word for the function.
         token: u64,
     },
-    /// No work. Its ticket is done when everything before it is done.
+    /// No work. Its ticket is done when everything before it on the stream is done.
     Marker,
 }
 
 /// A due host function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct HostCall {
-    /// The stream that it holds.
+    /// The stream that waits for the function.
     pub(crate) stream: StreamId,
     /// The caller's word from [`Work::Host`].
     pub(crate) token: u64,
@@ -154,34 +154,34 @@ pub(crate) struct HostCall {
 pub(crate) enum Refused {
     /// The table is full.
     Full,
-    /// The client or stream does not exist, or no longer exists.
+    /// The client or stream does not exist, or was removed.
     Gone,
 }
 
 /// The reason why nothing was enqueued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EnqueueError {
-    /// The stream does not exist, or no longer exists.
+    /// The stream does not exist, or was removed.
     NoStream,
-    /// The event does not exist, or no longer exists.
+    /// The event does not exist, or was removed.
     NoEvent,
-    /// The queue is full. The caller sleeps until this instant and tries again.
+    /// The queue is full. The caller sleeps until the instant in this error, and then tries again.
     WouldBlock {
         /// Instant of the caller's clock.
         retry_at: u64,
     },
 }
 
-/// The name does not exist, or no longer exists.
+/// The name does not exist, or was removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct UnknownId;
 
 /// State of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EventStatus {
-    /// Never recorded. It counts as complete and has no time.
+    /// The event was never recorded. It counts as complete, and has no time.
     Fresh,
-    /// The newest record has not been reached.
+    /// The newest record is not complete.
     Pending,
     /// Complete since this instant of the device's clock.
     Done {
@@ -193,7 +193,7 @@ pub(crate) enum EventStatus {
 /// The reason why there is no time between two events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ElapsedError {
-    /// An event does not exist, or no longer exists.
+    /// An event does not exist, or was removed.
     NoEvent,
     /// An event was never recorded.
     NotRecorded,
@@ -201,7 +201,7 @@ pub(crate) enum ElapsedError {
     NotReady,
 }
 
-/// Work that can be waited for.
+/// A thing for whose completion a caller can wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
     /// One piece of work.
@@ -214,14 +214,14 @@ pub(crate) enum Target {
     Client(ClientId),
 }
 
-/// Completion of a target.
+/// Tells whether a target is complete, and otherwise how the caller waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Completion {
     /// The target is complete.
     Done,
-    /// The target is not complete before this instant if nothing is enqueued or removed meanwhile. The caller sleeps until
-    /// then and asks again.
+    /// The target is not complete before this instant, unless a caller enqueues or removes something. The caller
+    /// sleeps until then, and asks again.
     NotBefore(u64),
-    /// The target is not complete before a host function has run ([`super::EngineState::next_host_call`]).
+    /// The target is not complete until a host function has run ([`super::EngineState::next_host_call`]).
     NeedsHost,
 }

@@ -13,17 +13,16 @@ pub(crate) const STREAMS: usize = 4096;
 pub(crate) const EVENTS: usize = 65_536;
 /// Largest number of queued work items of all clients of one device.
 pub(crate) const ITEMS: usize = 131_072;
-/// Number of busy milliseconds that are kept: more than a minute with four clients in turn.
+/// Number of busy milliseconds that the state keeps. They cover more than a minute if four clients take turns.
 pub(super) const SPANS: usize = 262_144;
-/// Number of utilisation samples of the device that are kept: as many as the driver's own buffer holds.
+/// Number of utilisation samples of the device that the state keeps. The driver's own buffer holds as many.
 pub(crate) const DEVICE_SAMPLES: usize = 120;
-/// Number of windows with samples by process: the driver's ring for these has `GPUMON_SAMPLE_COUNT_PERFMON_UTIL`
-/// entries.
+/// Number of windows with samples by process. The driver's ring for these samples has `GPUMON_SAMPLE_COUNT_PERFMON_UTIL` entries.
 pub(crate) const PROCESS_WINDOWS: usize = 72;
-/// Number of utilisation samples of processes that are kept.
+/// Number of utilisation samples of processes that the state keeps.
 pub(crate) const PROCESS_SAMPLES: usize = 4096;
 
-/// Number of removed clients whose figures are kept.
+/// Number of removed clients whose figures the state keeps.
 pub(super) const RETIRED: usize = 1024;
 
 /// One copy engine.
@@ -82,25 +81,25 @@ pub(crate) struct ClientTruth {
     pub(crate) added_ns: u64,
     /// Instant of its removal; 0 while it lives.
     pub(crate) removed_ns: u64,
-    /// Time during which at least one of its kernels, graphs or fills ran. It excludes slices of others and switches.
+    /// Time in which at least one of the client's kernels, graphs or fills ran. It excludes other clients' slices, and switches.
     /// Overlapping kernels count once.
     pub(crate) busy_ns: u64,
-    /// The part of it with a kernel or graph among the running work.
+    /// The part of `busy_ns` in which a kernel or graph ran.
     pub(crate) kernel_busy_ns: u64,
-    /// Time during which one of its copies or fills ran.
+    /// Time in which at least one of the client's copies or fills ran.
     pub(crate) memory_busy_ns: u64,
-    /// Durations of its finished kernels and graphs. Overlapping ones count each.
+    /// Sum of the durations of the client's finished kernels and graphs. Overlapping ones count separately.
     pub(crate) kernel_ns: u64,
-    /// Number of finished kernels, including those in graphs.
+    /// Number of the client's finished kernels, including kernels in graphs.
     pub(crate) launches: u64,
-    /// The PID with which it was registered.
+    /// The PID with which the client was registered.
     pub(crate) pid: u32,
-    /// Number of work items that have not finished. For a removed client they never will.
+    /// Number of work items that have not finished. Those of a removed client never finish.
     pub(crate) queued: u32,
 }
 
-/// The whole state of one simulated device. It is valid when zeroed and contains no pointers. A process that holds it
-/// exclusively may advance it.
+/// The whole state of one simulated device. It contains no pointers, and is valid when zeroed. A process may change it only
+/// while it holds the file's lock.
 #[repr(C)]
 pub(crate) struct EngineState {
     pub(super) configured: u32,
@@ -109,18 +108,18 @@ pub(crate) struct EngineState {
     /// The instant that the state describes.
     pub(super) clock: u64,
     pub(super) last_order: u64,
-    /// The client that has the multiprocessors.
+    /// The client that uses the multiprocessors.
     pub(super) owner: Link,
-    /// Serial of the client that had the multiprocessors last.
+    /// Serial of the client that used the multiprocessors last.
     pub(super) last_owner: u32,
-    /// Whether the owner has used them since its queues were last empty.
+    /// 1 if the owner has used the multiprocessors since its queues were last empty.
     pub(super) owner_active: u32,
-    /// Queued kernels of collectives that wait for others, or will.
+    /// Number of queued kernels whose collectives are not complete.
     pub(super) unmet: u32,
     /// End of the switch to the owner.
     pub(super) resume_at: u64,
     pub(super) slice_start: u64,
-    /// The slice ends only while another client waits.
+    /// End of the present slice. It has an effect only while another client waits.
     pub(super) slice_end: u64,
     pub(super) runnable: List,
     pub(super) marked: List,
@@ -130,10 +129,11 @@ pub(crate) struct EngineState {
     pub(super) retired_busy_ns: u64,
     pub(super) busy_mark: u64,
     pub(super) memory_mark: u64,
-    /// The processes whose kernel or fill, and whose copy or fill, ran last. The engines keep their state.
+    /// The processes that last used the engines: one for kernels and fills, one for copies and
+    /// fills. The engines keep their state.
     pub(super) on_compute: u32,
     pub(super) on_memory: u32,
-    /// End of the utilisation window in progress; 0 before the first.
+    /// End of the present utilisation window; 0 before the first window.
     pub(super) sample_at: u64,
     pub(super) device_sampled: u64,
     pub(super) process_sampled: u64,

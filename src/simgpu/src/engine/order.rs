@@ -5,7 +5,7 @@ use super::rows::{StreamRow, kind, life, ordering, phase, status};
 use super::table::Link;
 
 impl EngineState {
-    /// Marks a stream to be looked at, because its situation has changed.
+    /// Puts a stream into the list of streams to look at, because its situation has changed.
     pub(super) fn mark(&mut self, link: Link) {
         let stream = self.streams.at_mut(link);
         if link == 0 || stream.marked != 0 {
@@ -22,7 +22,7 @@ impl EngineState {
         self.marked.tail = link;
     }
 
-    /// Looks at all marked streams until nothing more can start.
+    /// Looks at all streams in that list, until no more work can start.
     pub(super) fn look_at_marked(&mut self) {
         while self.marked.head != 0 {
             let link = self.marked.head;
@@ -36,7 +36,11 @@ impl EngineState {
         }
     }
 
-    /// Hands the oldest item of a stream to the engine that runs it, if nothing holds it.
+    /// Starts the oldest item of a stream, or records what it waits for.
+    ///
+    /// Kernels, copies and host functions go to the list of the engine that runs them. An item that the rules of the
+    /// legacy stream hold gets the phase held. An item that waits for another stream enters that stream's list of
+    /// waiters. Other items complete at once.
     fn start_oldest(&mut self, link: Link) {
         let stream = *self.streams.at(link);
         if stream.phase == phase::HELD {
@@ -73,14 +77,15 @@ impl EngineState {
         }
     }
 
-    /// Returns true if everything up to `order` on a stream is done. A stream that is gone has nothing left to do.
+    /// Returns true if everything up to `order` on a stream is done. This is also true for a stream that was freed.
     pub(super) fn reached(&self, link: Link, generation: u32, order: u64) -> bool {
         let stream = self.streams.at(link);
         stream.life == 0 || stream.generation != generation || stream.done_order >= order
     }
 
-    /// Returns the stream that holds an item of `stream` back under the rules of the legacy default stream; 0 for none. Work of
-    /// blocking streams waits for earlier work of the legacy stream, and the other way round.
+    /// Returns the stream that holds an item of `stream` by the rules of the legacy default stream; 0 for none. Work
+    /// of blocking streams waits for earlier work of the legacy stream, and work of the legacy stream waits for
+    /// earlier work of blocking streams.
     pub(super) fn holder(&self, stream: &StreamRow, order: u64) -> Link {
         let client = self.clients.at(stream.client);
         match stream.ordering {
@@ -105,7 +110,10 @@ impl EngineState {
         head != 0 && self.items.at(head).order < order
     }
 
-    /// Completes the oldest item of a stream at the clock's instant.
+    /// Completes the oldest item of a stream at the clock's instant, and marks all streams that waited for it.
+    ///
+    /// `done_order` is written first. If this process dies after that, a repair knows that the item is done, and rebuilds all
+    /// lists and counts. If it dies before that, the repair runs the item's completion again.
     pub(super) fn complete(&mut self, link: Link) {
         let head = self.streams.at(link).items.head;
         let item = *self.items.at(head);
@@ -114,7 +122,7 @@ impl EngineState {
         }
         let stream = self.streams.at_mut(link);
         stream.done_order = item.order;
-        // From here on a repair knows that the item is done, wherever its process dies.
+        // After this line, a repair knows that the item is done, even if this process dies.
         super::write_order::written();
         stream.done_total = item.total;
         stream.phase = phase::IDLE;
@@ -143,7 +151,7 @@ impl EngineState {
             let time = clock.max(row.passes);
             row.passes = time.saturating_add(event_ns);
             let event = self.events.at_mut(item.target);
-            // A newer record has replaced this one.
+            // This condition is false if a newer record has replaced this one.
             if event.generation == item.target_generation && event.order == item.order {
                 event.time = time;
                 event.status = status::DONE;
@@ -155,7 +163,7 @@ impl EngineState {
         self.wake_held(client_link, rule);
     }
 
-    /// Marks the streams that waited for an item of this one up to `order`.
+    /// Marks the streams that waited for an item of this stream up to `order`.
     pub(super) fn wake_waiters(&mut self, link: Link, order: u64) {
         let mut waiter = core::mem::take(&mut self.streams.at_mut(link).waiters);
         while waiter != 0 {
@@ -173,7 +181,7 @@ impl EngineState {
         }
     }
 
-    /// Marks the streams that the legacy rules hold because of a stream of the other kind.
+    /// Marks streams that the rules of the legacy stream may hold because of an item of the other kind of stream.
     fn wake_held(&mut self, client_link: Link, rule: u8) {
         let client = self.clients.at(client_link);
         if client.held == 0 || rule == ordering::NON_BLOCKING {

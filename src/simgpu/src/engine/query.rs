@@ -1,23 +1,23 @@
-//! Completion of work: its state, and the instant at which it is due.
+//! Tells whether work is complete, and otherwise the earliest instant at which it can be.
 
 use super::ids::{Completion, ElapsedError, EventId, EventStatus, Target, Ticket, UnknownId};
 use super::layout::EngineState;
 use super::rows::{StreamRow, kind, ordering, phase, status};
 use super::table::Link;
 
-/// Largest number of streams that are followed from a waiting stream to the stream it waits for. Beyond this number
-/// the returned instant is an earlier one.
+/// Largest number of streams in a chain that the engine follows. Each stream of the chain waits for the next one. Beyond this
+/// number, the returned instant is earlier than it could be.
 const FOLLOWED: usize = 16;
 
 impl EngineState {
-    /// Tells whether the target is complete at `now_ns`, and if not, how long the caller sleeps before it asks again.
+    /// Tells whether the target is complete at `now_ns`, and otherwise how long the caller sleeps before it asks again.
     ///
-    /// The instant is never later than the completion would be if nothing were added or removed. For a single stream
-    /// without a neighbour it is exact. Kernels of collectives are an exception: they end after all others have
-    /// started.
+    /// Suppose that no caller adds or removes anything. Then the target completes at the returned instant or later. For
+    /// a single stream without a neighbour, the instant is exact. Kernels of collectives are an exception: they end
+    /// after all others have started.
     ///
     /// # Errors
-    /// The target does not exist, or no longer exists. A ticket of a destroyed stream is [`Completion::Done`].
+    /// The target does not exist, or was removed. For a ticket of a destroyed stream, the result is [`Completion::Done`].
     pub(crate) fn completion(&mut self, target: Target, now_ns: u64) -> Result<Completion, UnknownId> {
         self.advance(now_ns);
         if let Target::Event(id) = target {
@@ -29,7 +29,7 @@ impl EngineState {
     /// Returns the state of an event at `now_ns`.
     ///
     /// # Errors
-    /// The event does not exist, or no longer exists.
+    /// The event does not exist, or was removed.
     pub(crate) fn event_status(&mut self, id: EventId, now_ns: u64) -> Result<EventStatus, UnknownId> {
         self.advance(now_ns);
         self.close_record(id.link);
@@ -41,10 +41,10 @@ impl EngineState {
         })
     }
 
-    /// Returns the time from one event to another in nanoseconds, negative if they completed in the other order.
+    /// Returns the time from one event to another in nanoseconds. It is negative if they completed in the other order.
     ///
     /// # Errors
-    /// An event is gone, was never recorded, or is not complete.
+    /// An event was removed, was never recorded, or is not complete.
     pub(crate) fn elapsed_ns(
         &mut self,
         from: EventId,
@@ -67,6 +67,9 @@ impl EngineState {
     }
 
     /// Returns [`EngineState::completion`] at the clock's instant.
+    ///
+    /// Each target has a lower bound for the instant of its completion. The device's next change is another lower bound, because
+    /// nothing completes before it. If the device has no next change, the work can only wait for the host.
     pub(super) fn foresee(&self, target: Target) -> Result<Completion, UnknownId> {
         let bound = match target {
             Target::Ticket(ticket) => self.bound_of_ticket(ticket),
@@ -96,7 +99,7 @@ impl EngineState {
         Ok(match bound {
             CompletionBound::Done => Completion::Done,
             CompletionBound::Host => Completion::NeedsHost,
-            // Nothing completes before the next change of the device.
+            // Nothing completes before the device's next change.
             CompletionBound::At(instant) if next != u64::MAX => {
                 Completion::NotBefore(instant.max(next).max(self.clock + 1))
             }
@@ -132,7 +135,8 @@ impl EngineState {
         bound
     }
 
-    /// Returns the earliest instant by area: a client's kernels must have filled the device for the time that they need at least.
+    /// Returns the earliest instant at which a client's kernels can be complete, by their sum of duration times occupancy. Even
+    /// if they fill the device all the time, they need that sum divided by the device's capacity.
     fn bound_of_area(&self, link: Link) -> CompletionBound {
         let client = self.clients.at(link);
         let whole = u64::from(super::config::WHOLE_DEVICE);
@@ -148,7 +152,10 @@ impl EngineState {
         CompletionBound::At(self.client_runs_at(link).saturating_add(area / whole))
     }
 
-    /// Returns the earliest instant at which the work up to `order` of a stream can be complete.
+    /// Returns the earliest instant at which the work of a stream up to `order` can be complete.
+    ///
+    /// The function follows the chain of streams that wait for each other, and sums the durations that must still pass on each.
+    /// The start of the last stream in the chain ends the chain.
     fn bound(&self, link: Link, order: u64, total: u64) -> CompletionBound {
         let (mut link, mut order, mut total, mut after) = (link, order, total, 0u64);
         for _ in 0..FOLLOWED {
@@ -172,7 +179,7 @@ impl EngineState {
         CompletionBound::At(self.clock.saturating_add(after))
     }
 
-    /// Returns the instant at which the oldest item of a stream could have started if it ran from then to its end.
+    /// Returns the instant at which the oldest item would have started if it had run without an interruption until its end.
     fn oldest_runs_at(&self, stream: &StreamRow) -> u64 {
         let item = self.items.at(stream.items.head);
         let client = self.clients.at(stream.client);
@@ -188,7 +195,8 @@ impl EngineState {
         start.saturating_sub(item.foreseen().saturating_sub(left))
     }
 
-    /// Returns the earliest instant at which a client's kernels can run.
+    /// Returns the earliest instant at which a client's kernels can run. If another client has the device, its slice
+    /// ends first, or its kernels do.
     fn client_runs_at(&self, link: Link) -> u64 {
         let now = self.clock.max(self.resume_at);
         if self.owner == link || self.owner == 0 {
@@ -206,7 +214,7 @@ impl EngineState {
         dry.min(self.slice_end).saturating_add(self.config().switch_ns)
     }
 
-    /// Returns true if a stream keeps its client busy until it is empty: it has only kernels, and nothing holds them.
+    /// Returns true if a stream keeps its client busy until it is empty. Such a stream has only kernels, and nothing holds them.
     fn computes_to_its_end(&self, stream: &StreamRow) -> bool {
         let client = self.clients.at(stream.client);
         let unheld = match stream.ordering {
@@ -239,7 +247,8 @@ enum CompletionBound {
 }
 
 impl CompletionBound {
-    /// Returns the later of two that must both be complete. Sleeping comes before asking the host.
+    /// Returns the later of two completions that must both happen. A known instant comes first, so the caller
+    /// sleeps before it asks the host.
     fn later(self, other: Self) -> Self {
         match (self, other) {
             (Self::At(a), Self::At(b)) => Self::At(a.max(b)),

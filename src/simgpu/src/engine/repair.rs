@@ -1,7 +1,7 @@
 //! Repairs the state after a process was killed in the middle of a change.
 //!
-//! A few words are authoritative: live rows, the order of items, the progress of each stream, and the ends of running
-//! work. All lists and counts are rebuilt from them.
+//! The repair trusts only a few words: the rows in use, the order of items, the progress of each stream, and the ends of running
+//! work. It rebuilds all lists and counts from them.
 
 use super::compute::area;
 use super::layout::EngineState;
@@ -9,10 +9,10 @@ use super::rows::{Client, kind, phase};
 use super::table::{Link, List};
 
 impl EngineState {
-    /// Repairs the state. The process that finds that the last holder of the lock died calls it.
+    /// Repairs the state. A process calls this function if it takes the lock and finds that the last holder has died.
     ///
-    /// Work of living clients is kept. Two results may differ from an undisturbed run. One is the order in which ready kernels of
-    /// different streams start. The other is the time since the last completed step.
+    /// Work of living clients stays. Two results may differ from an undisturbed run: the order in which ready kernels of
+    /// different streams start, and the time since the last completed step.
     pub(crate) fn repair(&mut self, now_ns: u64) {
         self.repair_clients();
         self.repair_streams();
@@ -21,7 +21,7 @@ impl EngineState {
         for link in self.events.links() {
             let event = self.events.at(link);
             if event.order > self.streams.at(event.stream).last_order {
-                // The record was announced and never enqueued, so nothing will reach it.
+                // The record was announced but not enqueued, so nothing will ever complete it.
                 self.events.at_mut(link).order = 0;
             }
             self.close_record(link);
@@ -33,7 +33,7 @@ impl EngineState {
         self.advance(now_ns);
     }
 
-    /// Keeps clients with a legacy stream, without the words that are rebuilt.
+    /// Keeps clients that have a legacy stream. Resets all lists and counts of the clients, because later steps rebuild them.
     fn repair_clients(&mut self) {
         self.runnable = List::default();
         self.marked = List::default();
@@ -71,7 +71,7 @@ impl EngineState {
         }
     }
 
-    /// Keeps streams of living clients, with empty lists.
+    /// Keeps the streams of living clients. Empties their lists.
     fn repair_streams(&mut self) {
         for link in self.streams.links() {
             let row = self.streams.at_mut(link);
@@ -92,7 +92,10 @@ impl EngineState {
         }
     }
 
-    /// Queues the items that are not done, in their order.
+    /// Queues again all items that are not done, in their order.
+    ///
+    /// An item without an order was never appended completely, so it is dropped. The total of done work is computed from the
+    /// first item of each queue, because the killed process may have stopped between `done_order` and `done_total`.
     fn repair_items(&mut self) {
         let mut found: Vec<(u64, Link)> = Vec::new();
         for link in self.items.links() {
@@ -126,6 +129,9 @@ impl EngineState {
     }
 
     /// Keeps running work running, and marks all other streams to be looked at.
+    ///
+    /// A stream's phase counts only if `phase_order` is the order of its oldest item. Otherwise the killed process had changed
+    /// only one of the two. A copy counts as running only if an engine has it.
     fn repair_phases(&mut self) {
         for link in self.streams.links() {
             let stream = *self.streams.at(link);
@@ -166,7 +172,7 @@ impl EngineState {
         }
     }
 
-    /// Puts a kernel back into its client's running set.
+    /// Puts a kernel back into its client's running set. Returns false if the set is full.
     fn run_again(&mut self, link: Link) -> bool {
         let stream = self.streams.at_mut(link);
         let item = *self.items.at(stream.items.head);

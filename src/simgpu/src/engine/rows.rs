@@ -3,7 +3,7 @@
 use super::config::MAX_CONCURRENT;
 use super::table::{Link, List, Row};
 
-/// Codes of [`Item::kind`]. Zero is no kind, so a zeroed item is free.
+/// Codes of [`Item::kind`]. Zero is not a code, so a zeroed item is free.
 pub(super) mod kind {
     pub(crate) const KERNEL: u8 = 1;
     pub(crate) const GRAPH: u8 = 2;
@@ -30,23 +30,23 @@ pub(super) mod ordering {
 /// Codes of [`StreamRow::life`].
 pub(super) mod life {
     pub(crate) const OPEN: u8 = 1;
-    /// Destroyed by its owner, with work left to do.
+    /// The owner has destroyed the stream, and work is left.
     pub(crate) const CLOSING: u8 = 2;
 }
 
 /// Codes of [`StreamRow::phase`]: the state of the oldest item of a stream.
 pub(super) mod phase {
-    /// Unknown; it has not been looked at.
+    /// Unknown: the engine has not looked at the item.
     pub(crate) const IDLE: u8 = 0;
-    /// In the list of the engine that will run it.
+    /// The item is in the list of the engine that will run it.
     pub(crate) const READY: u8 = 1;
-    /// On the multiprocessors or on a copy engine.
+    /// The item is on the multiprocessors or on a copy engine.
     pub(crate) const RUNNING: u8 = 2;
-    /// In another stream's list of waiters.
+    /// The stream is in the list of waiters of another stream.
     pub(crate) const WAITING: u8 = 3;
-    /// Held back by the rules of the legacy default stream.
+    /// The rules of the legacy default stream hold the item.
     pub(crate) const HELD: u8 = 4;
-    /// The host has taken a host function and has not reported its end.
+    /// The caller has taken the host function and has not reported its end.
     pub(crate) const ON_HOST: u8 = 5;
 }
 
@@ -61,11 +61,11 @@ pub(super) mod status {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Item {
-    /// Position in the order of all enqueued work of the device; 0 for a free item. It is written last.
+    /// Position in the order of all enqueued work of the device; 0 for a free item. This word is written last.
     pub(super) order: u64,
     /// Time on the multiprocessors or on the copy engine.
     pub(super) duration: u64,
-    /// Duration of everything enqueued on the stream so far, this item included, without waits for collectives.
+    /// Duration of everything enqueued on the stream up to this item, without waits for collectives.
     pub(super) total: u64,
     /// For a wait, the order that the target stream must reach. For a host function, the caller's token. For a kernel
     /// of a collective, its key.
@@ -75,12 +75,12 @@ pub(super) struct Item {
     /// For a wait, the target stream. For a record, the event.
     pub(super) target: Link,
     pub(super) target_generation: u32,
-    /// Kernels for which this kernel's collective still waits. 0: it is in no collective, or the collective is complete.
+    /// Number of kernels for which the item's collective still waits. 0: it is in no collective, or its collective is complete.
     pub(super) unmet: u32,
     pub(super) reserved: u32,
     pub(super) stream: Link,
     pub(super) next: Link,
-    /// Number of kernels in it.
+    /// Number of kernels in the item.
     pub(super) launches: u32,
     pub(super) occupancy: u16,
     pub(super) kind: u8,
@@ -94,33 +94,33 @@ pub(super) struct StreamRow {
     pub(super) generation: u32,
     pub(super) client: Link,
     pub(super) ordering: u8,
-    /// 0 for a free stream.
+    /// Code of [`life`]; 0 for a free stream.
     pub(super) life: u8,
     pub(super) phase: u8,
-    /// Whether it is in the list of streams to look at.
+    /// 1 if the stream is in the list of streams to look at.
     pub(super) marked: u8,
     pub(super) items: List,
     pub(super) queued: u32,
-    /// Queued items that do not run on the multiprocessors.
+    /// Number of queued items that do not run on the multiprocessors.
     pub(super) detours: u32,
-    /// Streams that wait for an item of this one.
+    /// The first stream that waits for an item of this stream.
     pub(super) waiters: Link,
     pub(super) next_waiter: Link,
-    /// Next in the client's list of kernels, of a copy engine, or of host functions.
+    /// The next stream in the client's list of kernels, in a copy engine's list, or in the list of host functions.
     pub(super) next_ready: Link,
     pub(super) next_marked: Link,
     pub(super) next_of_client: Link,
-    /// Order and total of the newest finished item.
+    /// Order and total of the newest item that is done.
     pub(super) done_order: u64,
     pub(super) done_total: u64,
     /// Order and total of the newest enqueued item.
     pub(super) last_order: u64,
     pub(super) last_total: u64,
-    /// The item that `phase` is about while it is running or on the host.
+    /// Order of the item to which `phase` belongs, while the item is running or on the host.
     pub(super) phase_order: u64,
-    /// End of running work: for a kernel, the client's busy time; for a copy, an instant.
+    /// End of running work. For a kernel it is a value of the client's busy time, for a copy an instant.
     pub(super) ends: u64,
-    /// The instant until which its events occupy it. A kernel that starts before that waits, and counts as running.
+    /// The instant until which event records occupy the stream. A kernel that starts before it waits, and counts as running.
     pub(super) passes: u64,
 }
 
@@ -135,12 +135,12 @@ pub(super) struct EventRow {
     pub(super) stream_generation: u32,
     pub(super) order: u64,
     pub(super) total: u64,
-    /// The instant of its completion.
+    /// The instant at which the newest record completed.
     pub(super) time: u64,
-    /// 0 for a free event.
+    /// Code of [`status`]; 0 for a free event.
     pub(super) status: u8,
     pub(super) reserved: [u8; 3],
-    /// Events with the same number are one event under several clients' names; 0 for an event that is not shared.
+    /// Events with the same number are one event under the names of several clients. 0: the event is not shared.
     pub(super) shared: u32,
 }
 
@@ -148,37 +148,37 @@ pub(super) struct EventRow {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Client {
-    /// Never reused; 0 for a free client.
+    /// The client's number, which is never reused; 0 for a free row.
     pub(super) serial: u32,
     pub(super) pid: u32,
     pub(super) legacy: Link,
-    /// All streams, newest first.
+    /// The newest stream of the client. The streams link to each other.
     pub(super) streams: Link,
     /// Streams whose oldest item waits for the multiprocessors.
     pub(super) ready: List,
     /// Streams whose oldest item waits for the host.
     pub(super) host: List,
     pub(super) next_runnable: Link,
-    /// Whether it is in the list of clients that wait for a slice.
+    /// 1 if the client is in the list of clients that wait for a slice.
     pub(super) waits_for_slice: u32,
     pub(super) running_count: u32,
     pub(super) running_fills: u32,
     pub(super) occupancy: u32,
     pub(super) queued: u32,
-    /// Number of items in blocking streams.
+    /// Number of the client's items in blocking streams.
     pub(super) queued_blocking: u32,
-    /// Number of streams in phase held.
+    /// Number of the client's streams in the phase held.
     pub(super) held: u32,
-    /// Duration times occupancy of the work that has not started on the multiprocessors.
+    /// Sum of duration times occupancy over the work that has not started on the multiprocessors.
     pub(super) area: u64,
     pub(super) added_ns: u64,
     /// Time during which work of this client ran on the multiprocessors.
     pub(super) busy_ns: u64,
-    /// The part of it with a kernel or a graph among the running work.
+    /// The part of `busy_ns` in which a kernel or a graph ran.
     pub(super) kernel_busy_ns: u64,
-    /// Time during which a copy or a fill ran.
+    /// Time in which a copy or a fill of the client ran.
     pub(super) memory_busy_ns: u64,
-    /// Durations of all finished kernels and graphs.
+    /// Sum of the durations of all finished kernels and graphs.
     pub(super) kernel_ns: u64,
     /// Number of finished kernels.
     pub(super) launches: u64,
@@ -189,17 +189,17 @@ pub(super) struct Client {
 }
 
 impl Item {
-    /// Returns true if it is of a collective, complete or not.
+    /// Returns true if the item belongs to a collective, complete or not.
     fn is_collective(&self) -> bool {
         kind::computes(self.kind) && self.wanted_total != 0
     }
 
-    /// Returns true if it is of a complete collective.
+    /// Returns true if the item belongs to a complete collective.
     pub(super) fn is_released(&self) -> bool {
         self.is_collective() && self.unmet == 0
     }
 
-    /// Returns the shortest duration. The wait for a collective is no part of any total.
+    /// Returns the shortest duration of the item. The wait for a collective is not a part of any total.
     pub(super) fn foreseen(&self) -> u64 {
         if self.is_collective() { self.wanted_total } else { self.duration }
     }
@@ -254,7 +254,7 @@ impl Row for Client {
 }
 
 impl Client {
-    /// All zero.
+    /// A free row: all words are zero.
     pub(super) const NONE: Self = Self {
         serial: 0,
         pid: 0,
@@ -282,12 +282,12 @@ impl Client {
         running: [0; MAX_CONCURRENT],
     };
 
-    /// Returns the streams with something on the multiprocessors.
+    /// Returns the streams whose oldest items are on the multiprocessors.
     pub(super) fn running(&self) -> &[Link] {
         self.running.get(..self.running_count as usize).unwrap_or(&[])
     }
 
-    /// Returns true if a slice would be of use.
+    /// Returns true if the client could use a slice.
     pub(super) fn runnable(&self) -> bool {
         self.running_count != 0 || self.ready.head != 0
     }

@@ -5,14 +5,14 @@ use super::layout::{
 };
 
 impl EngineState {
-    /// Returns the utilisation of the device in the newest readable window at `now_ns`. Zero before the first.
+    /// Returns the utilisation of the device in the newest readable window at `now_ns`. It is zero before the first window.
     pub(crate) fn utilization(&mut self, now_ns: u64) -> DeviceSample {
         let mut newest = DeviceSample::default();
         self.device_samples(now_ns, 0, |sample| newest = sample);
         newest
     }
 
-    /// Passes on every sample of the device that is newer than `last_seen_us`, oldest first.
+    /// Passes each sample of the device that is newer than `last_seen_us` to `give`, oldest first.
     pub(crate) fn device_samples(
         &mut self,
         now_ns: u64,
@@ -27,8 +27,9 @@ impl EngineState {
         held.filter(wanted).for_each(|sample| give(*sample));
     }
 
-    /// Passes on every sample of processes that is newer than `last_seen_us` and in the newest windows, oldest first.
-    /// A process without activity in a window has no sample for it. Returns their number; 0 is NVML's "not found".
+    /// Passes on the samples of processes that are newer than `last_seen_us`, as far as the newest windows have
+    /// them, oldest first. A process has no sample for a window without activity. Returns the number of samples;
+    /// for 0, NVML returns "not found".
     pub(crate) fn process_samples(
         &mut self,
         now_ns: u64,
@@ -44,7 +45,7 @@ impl EngineState {
         held.filter(wanted).map(|sample| give(*sample)).count()
     }
 
-    /// Returns the end of the newest window whose samples of processes are gone.
+    /// Returns the end of the newest window that has lost its samples of processes.
     pub(crate) fn forgotten_us(&self) -> u64 {
         let before = self.device_sampled.checked_sub(PROCESS_WINDOWS as u64 + 1);
         let sample = before.and_then(|n| self.device_samples.get(place(n, DEVICE_SAMPLES)));
@@ -62,7 +63,7 @@ impl EngineState {
         self.sample_at = (self.clock / period + 1).saturating_mul(period);
     }
 
-    /// Ends the window at the clock's instant.
+    /// Ends the present window at the clock's instant.
     pub(super) fn take_sample(&mut self) {
         let period = self.config().sample_period_ns;
         let timestamp_us = self.clock / 1000;
@@ -79,7 +80,7 @@ impl EngineState {
         self.sample_at = self.sample_at.saturating_add(period);
     }
 
-    /// Stores one process for each engine, with the time for which all processes kept the engine busy.
+    /// Stores one sample for each engine. It names one process, but has the busy time of all processes.
     fn name_those_on_engines(&mut self, window: DeviceSample) {
         let DeviceSample { timestamp_us, gpu, memory } = window;
         let batch = self.process_sampled;
@@ -93,7 +94,7 @@ impl EngineState {
         }
     }
 
-    /// Stores each process with its own part.
+    /// Stores a sample for each process, with its own busy time.
     fn name_each(&mut self, timestamp_us: u64) {
         let period = self.config().sample_period_ns;
         let batch = self.process_sampled;
@@ -110,8 +111,8 @@ impl EngineState {
         }
     }
 
-    /// Skips windows without activity, and windows whose samples would be overwritten before a caller can read them.
-    /// Returns whether no further window ends before `to`.
+    /// Skips windows without activity, and windows whose samples would be overwritten before a caller can read them. Returns true
+    /// if no further window ends before `to`.
     pub(super) fn skip_samples(&mut self, to: u64) -> bool {
         let period = self.config().sample_period_ns;
         let ends = (to - self.sample_at) / period + 1;
@@ -135,13 +136,13 @@ impl EngineState {
         true
     }
 
-    /// Starts a window at the clock's instant without a sample of the time before.
+    /// Starts a window at the clock's instant, without a sample for the time before.
     pub(super) fn forget_window(&mut self) {
         self.mark_window();
         self.start_sampling();
     }
 
-    /// Assigns the time used up to the clock's instant to windows that are over.
+    /// Counts the busy time up to the clock's instant as that of earlier windows.
     fn mark_window(&mut self) {
         self.busy_mark = self.busy_ns;
         self.memory_mark = self.memory_busy_ns;
@@ -160,7 +161,7 @@ impl EngineState {
         self.device_sampled = self.device_sampled.wrapping_add(1);
     }
 
-    /// Stores a sample, or adds it to one of the same process in the same window: a process may have two contexts.
+    /// Stores a sample, or adds it to a sample of the same process in the same window. A process may have two contexts.
     fn push_process_sample(&mut self, batch: u64, sample: ProcessSample) {
         for n in batch..self.process_sampled {
             if let Some(slot) = self.process_samples.get_mut(place(n, PROCESS_SAMPLES))
@@ -178,7 +179,7 @@ impl EngineState {
     }
 }
 
-/// Returns the indices of the newest entries of a ring, the oldest of them first.
+/// Returns the indices of the newest entries of a ring, beginning with the oldest of them.
 pub(super) fn newest(pushed: u64, capacity: usize) -> impl DoubleEndedIterator<Item = usize> {
     (pushed.saturating_sub(capacity as u64)..pushed).map(move |n| place(n, capacity))
 }

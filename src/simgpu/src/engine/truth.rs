@@ -1,4 +1,4 @@
-//! The ground truth: busy time of each client in each millisecond, for tests that check a limiter.
+//! The ground truth: the busy time of each client in each millisecond. Tests check a limiter with it.
 
 use super::ids::{ClientId, UnknownId};
 use super::layout::{BusySpan, ClientTruth, EngineState, RETIRED, SPANS};
@@ -10,9 +10,9 @@ use crate::os::clock::MS;
 pub(crate) struct DeviceTruth {
     /// The instant up to which the figures count.
     pub(crate) clock_ns: u64,
-    /// Time during which a kernel, graph or fill ran: the sum over all clients, living and removed.
+    /// Time in which a kernel, graph or fill ran. It is the sum over all clients, also removed ones.
     pub(crate) busy_ns: u64,
-    /// The part of removed clients.
+    /// The part of `busy_ns` that belongs to removed clients.
     pub(crate) retired_busy_ns: u64,
     /// Time during which a copy or a fill ran.
     pub(crate) memory_busy_ns: u64,
@@ -22,7 +22,7 @@ impl EngineState {
     /// Returns the figures of a client up to `now_ns`.
     ///
     /// # Errors
-    /// The client does not exist, or no longer exists.
+    /// The client does not exist, or was removed.
     pub(crate) fn client_truth(&mut self, id: ClientId, now_ns: u64) -> Result<ClientTruth, UnknownId> {
         self.advance(now_ns);
         let link = self.client_link(id).ok_or(UnknownId)?;
@@ -37,13 +37,13 @@ impl EngineState {
         }
     }
 
-    /// Passes on the figures of removed clients at their removal, the oldest first. The newest 1024 are kept.
+    /// Passes on the figures that removed clients had at their removal, the oldest first. The state keeps the newest 1024.
     pub(crate) fn each_removed(&self, give: impl FnMut(ClientTruth)) {
         let places = newest(self.retired_count, RETIRED);
         places.filter_map(|place| self.retired.get(place)).copied().for_each(give);
     }
 
-    /// Keeps the figures of a client that is about to be removed.
+    /// Stores the figures of a client that is about to be removed.
     pub(super) fn retire(&mut self, link: u32) {
         let truth = ClientTruth { removed_ns: self.clock, ..self.truth_of(link) };
         self.retired_busy_ns = self.retired_busy_ns.saturating_add(truth.busy_ns);
@@ -64,10 +64,10 @@ impl EngineState {
         }
     }
 
-    /// Returns the busy time of one client, or of all, from `from_ns` to `to_ns`, both rounded down to milliseconds. Removed
-    /// clients count.
+    /// Returns the busy time of one client, or of all clients, from `from_ns` to `to_ns`. Both are rounded down to
+    /// milliseconds. Removed clients count too.
     ///
-    /// `None`: the start is too long ago (a minute and more), or the end is in the future.
+    /// `None`: the start is more than about a minute ago, or the end is in the future.
     #[must_use]
     pub(crate) fn busy_between(&self, id: Option<ClientId>, from_ns: u64, to_ns: u64) -> Option<u64> {
         let (from, to) = (from_ns / MS, to_ns / MS);
@@ -87,8 +87,8 @@ impl EngineState {
         Some(sum)
     }
 
-    /// Passes on the busy time of each client, by its serial, in each past millisecond from `from` on, the latest
-    /// first. Returns the first millisecond that is not over. Milliseconds without busy time are left out.
+    /// Passes on the busy time of each client, by its serial, in each past millisecond from `from` on, the latest first. Leaves
+    /// out milliseconds without busy time. Returns the first millisecond that is not over.
     pub(crate) fn each_span(&self, from: u64, mut give: impl FnMut(u32, u64, u32)) -> u64 {
         let end = self.clock / MS;
         for place in newest(self.span_count, SPANS).rev() {
@@ -103,16 +103,16 @@ impl EngineState {
         end
     }
 
-    /// Returns the first millisecond that is kept in full.
+    /// Returns the first millisecond whose entries are all kept.
     fn spans_from(&self) -> u64 {
         let overwritten = self.span_count.checked_sub(SPANS as u64);
         let oldest = overwritten.and_then(|n| self.spans.get(place(n, SPANS)));
         oldest.map_or(0, |span| span.ms + 1)
     }
 
-    /// Records that a client was busy from `from` to `to`. The time must come after everything recorded before.
+    /// Records that a client was busy from `from` to `to`. The time must come after all times recorded before.
     pub(super) fn note_busy(&mut self, serial: u32, from: u64, to: u64) {
-        // Time that would be overwritten at once is not written.
+        // Entries that would be overwritten at once are not written.
         let mut at = from.max(to.saturating_sub(SPANS as u64 * MS));
         while at < to {
             let ms = at / MS;

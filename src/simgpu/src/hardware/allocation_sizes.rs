@@ -1,15 +1,15 @@
-//! Sizes in which the device's memory is allocated.
+//! Sizes in which the driver allocates device memory.
 
 /// Alignment of every allocation, in bytes.
 pub(crate) const ALIGNMENT: u64 = 512;
 /// Unit of mappings, in bytes.
 pub(crate) const PAGE: u64 = 64 << 10;
-/// Unit in which memory is taken from the device, in bytes.
+/// Unit in which the driver takes memory from the device, in bytes.
 pub(crate) const DEVICE_BLOCK_BYTES: u64 = 2 << 20;
 /// Largest allocation that shares a block, in bytes.
 pub(crate) const LARGEST_SLOT: u64 = 1 << 20;
 
-/// Returns the bytes that an allocation of `size` takes of the device if it shares no block. `None`: more than there can be.
+/// Returns the bytes of the device that an allocation of `size` needs without sharing a block. `None`: more than can exist.
 pub(crate) fn whole(size: u64) -> Option<u64> {
     if size > LARGEST_SLOT {
         size.checked_next_multiple_of(DEVICE_BLOCK_BYTES)

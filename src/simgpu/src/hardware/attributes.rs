@@ -1,9 +1,9 @@
-//! Device attributes: values like those of a large data-centre device of compute capability 9.0.
+//! Device attributes. The values are like those of a large data-centre device of compute capability 9.0.
 
 /// The highest attribute number with an answer.
 const LAST: u32 = 162;
 
-/// Values by attribute number. A missing attribute is 0.
+/// Values by attribute number. Attributes that are not in the list are 0.
 const VALUES: &[(u32, i32)] = &[
     // Blocks and grids.
     (1, 1024),
@@ -123,7 +123,7 @@ const VALUES: &[(u32, i32)] = &[
     (145, 1),
 ];
 
-/// Returns an attribute of a device. `None`: the number has no meaning.
+/// Returns an attribute of a device. `None`: no attribute has this number.
 pub(crate) fn device(attribute: u32, device: usize) -> Option<i32> {
     if attribute == 0 || attribute >= LAST {
         return None;
@@ -134,17 +134,17 @@ pub(crate) fn device(attribute: u32, device: usize) -> Option<i32> {
     Some(VALUES.iter().find(|(number, _)| *number == attribute).map_or(0, |(_, value)| *value))
 }
 
-/// Multiprocessors of the device.
+/// Number of multiprocessors of a device.
 pub(crate) const PROCESSORS: u32 = 132;
-/// Threads that one multiprocessor holds.
+/// Number of threads that one multiprocessor holds.
 pub(crate) const THREADS_PER_PROCESSOR: u32 = 2048;
-/// Blocks that one multiprocessor holds.
+/// Number of blocks that one multiprocessor holds.
 pub(crate) const BLOCKS_PER_PROCESSOR: u32 = 32;
 /// Shared memory of one multiprocessor, in bytes.
 pub(crate) const SHARED_PER_PROCESSOR: u32 = 233_472;
-/// Largest shared memory of a block that opts in, in bytes.
+/// Largest shared memory of a block that asks for more than the default, in bytes.
 pub(crate) const SHARED_OPT_IN: u32 = 232_448;
-/// Threads of a block.
+/// Largest number of threads in a block.
 pub(crate) const THREADS_PER_BLOCK: u32 = 1024;
 
 #[cfg(test)]

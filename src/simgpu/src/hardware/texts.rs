@@ -2,12 +2,12 @@
 
 use core::ffi::CStr;
 
-/// Returns the name and description of a status.
+/// Returns the name and the description of a status.
 pub(crate) fn status(code: u32) -> Option<(&'static CStr, &'static CStr)> {
     STATUSES.iter().find(|(number, ..)| *number == code).map(|(_, name, text)| (*name, *text))
 }
 
-/// Returns the UUID of a device. It is stable, and differs from all others.
+/// Returns the UUID of a device. It is always the same, and differs from those of all other devices.
 pub(crate) fn uuid(device: usize) -> [u8; 16] {
     let mut bytes = [0; 16];
     let mut word = 0x5e1f_ca57_0000_0000_u64 ^ device as u64;
@@ -20,14 +20,14 @@ pub(crate) fn uuid(device: usize) -> [u8; 16] {
     bytes
 }
 
-/// Returns the finaliser of the generator `SplitMix64`.
+/// Returns the result of the last step of the generator `SplitMix64`.
 fn mixed(word: u64) -> u64 {
     let word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     word ^ (word >> 31)
 }
 
-/// Returns a UUID in the form of NVML and `CUDA_VISIBLE_DEVICES`. `kind` is `GPU` or `MIG`.
+/// Returns a UUID in the form that NVML and `CUDA_VISIBLE_DEVICES` use. `kind` is `GPU` or `MIG`.
 pub(crate) fn uuid_text(kind: &str, uuid: &[u8; 16]) -> String {
     let hex: Vec<String> = uuid.iter().map(|byte| format!("{byte:02x}")).collect();
     let part = |from: usize, to: usize| hex.get(from..to).unwrap_or_default().concat();

@@ -1,8 +1,8 @@
 //! Device addresses of this process, and the bytes behind them.
 //!
-//! Device addresses are a reserved range without access. So a program that uses a device pointer as a host pointer
-//! crashes, as on a real machine. The bytes are in an anonymous file that is mapped a second time elsewhere. A page
-//! of it exists only after a write.
+//! Device addresses are a reserved range that nobody may read or write. So a program that uses a device pointer as a host pointer
+//! crashes, as on a real machine. The bytes are in an anonymous file that simgpu maps a second time, at addresses that it can
+//! read and write. A page of the file exists only after a write to it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -11,9 +11,9 @@ use parking_lot::Mutex;
 
 use crate::hardware::allocation_sizes::{ALIGNMENT, PAGE};
 
-/// Sizes of the reserved range, the largest first. A process may not be allowed the larger ones.
+/// Sizes of the reserved range, the largest first. A limit of the process may forbid the larger ones.
 const SIZES: [u64; 5] = [4 << 40, 1 << 40, 64 << 30, 8 << 30, 1 << 30];
-/// Sizes of the range below 4 GiB, for the first generation of functions.
+/// Sizes of the range below 4 GiB, which the functions of the first generation use. The largest is first.
 const LOW_SIZES: [u64; 3] = [1 << 30, 512 << 20, 128 << 20];
 
 /// Free ranges of addresses.
@@ -42,7 +42,8 @@ impl Space {
         self.by_size.remove(&(size, start));
     }
 
-    /// Takes the smallest free range that fits. `alignment` is a power of two.
+    /// Takes the start of the smallest free range that fits, and returns the start of what it took.
+    /// `alignment` is a power of two.
     pub(crate) fn take(&mut self, size: u64, alignment: u64) -> Option<u64> {
         let fits = |&&(length, start): &&(u64, u64)| {
             let aligned = start.checked_next_multiple_of(alignment);
@@ -53,7 +54,7 @@ impl Space {
         self.take_at(aligned, size).then_some(aligned)
     }
 
-    /// Takes exactly this range, if it is free.
+    /// Takes exactly this range if it is free, and returns true if it was.
     pub(crate) fn take_at(&mut self, at: u64, size: u64) -> bool {
         let Some((&start, &length)) = self.by_address.range(..=at).next_back() else { return false };
         let (Some(end), limit) = (at.checked_add(size), start + length) else { return false };
@@ -66,7 +67,7 @@ impl Space {
         true
     }
 
-    /// Gives a range back.
+    /// Makes a range free again, and joins it with free neighbours.
     pub(crate) fn give(&mut self, start: u64, size: u64) {
         let (mut start, mut size) = (start, size);
         if let Some((&before, &length)) = self.by_address.range(..start).next_back()
@@ -96,7 +97,7 @@ pub(crate) struct Arena {
     low: Mutex<Option<Space>>,
 }
 
-/// Reserves addresses without access.
+/// Reserves addresses that nobody may read or write, and returns the first one.
 fn reserve(size: u64, extra: i32) -> Option<u64> {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | extra;
     let length = usize::try_from(size).ok()?;
@@ -110,21 +111,21 @@ fn at<T>(address: u64) -> *mut T {
 }
 
 impl Arena {
-    /// Reserves addresses. `None`: the process may not.
+    /// Reserves the largest range that the process may have. Returns `None` if it may have none.
     pub(crate) fn new() -> Option<Self> {
         SIZES.into_iter().find_map(Self::of_size)
     }
 
     fn of_size(size: u64) -> Option<Self> {
         let length = usize::try_from(size).ok()?;
-        // SAFETY: `memfd_create` needs a zero-terminated name, which the literal is.
+        // SAFETY: `memfd_create` needs a zero-terminated name: the literal is one.
         let file = unsafe { libc::memfd_create(c"simgpu".as_ptr(), libc::MFD_CLOEXEC) };
         if file < 0 {
             return None;
         }
         // SAFETY: `from_raw_fd` needs an open descriptor without another owner: it was made above.
         let file = unsafe { OwnedFd::from_raw_fd(file) };
-        // SAFETY: `ftruncate` needs an open descriptor, which `file` owns.
+        // SAFETY: `ftruncate` needs an open descriptor: `file` owns one.
         if unsafe { libc::ftruncate(file.as_raw_fd(), i64::try_from(size).ok()?) } != 0 {
             return None;
         }
@@ -135,7 +136,7 @@ impl Arena {
         if window == libc::MAP_FAILED {
             return None;
         }
-        // A forked child takes no part in the simulation, and a core file does not need the bytes.
+        // The simulation does not continue in a forked child, and a core file does not need the bytes.
         for advice in [libc::MADV_DONTFORK, libc::MADV_DONTDUMP] {
             // SAFETY: `madvise` needs mapped pages: `window` was mapped above with `length` bytes.
             unsafe { libc::madvise(window, length, advice) };
@@ -151,18 +152,18 @@ impl Arena {
         Some(Self { base, window, size, file, space, low: Mutex::new(None) })
     }
 
-    /// Takes addresses with bytes behind them.
+    /// Takes device addresses with bytes behind them, and returns the first one.
     pub(crate) fn take(&self, size: u64, alignment: u64) -> Option<u64> {
         let size = size.checked_next_multiple_of(ALIGNMENT)?;
         self.space.lock().take(size, alignment.max(ALIGNMENT))
     }
 
-    /// Takes exactly these addresses, if they are free.
+    /// Takes exactly these addresses if they are free, and returns true if they were.
     pub(crate) fn take_at(&self, address: u64, size: u64) -> bool {
         self.space.lock().take_at(address, size)
     }
 
-    /// Gives addresses back, with the memory of whole pages behind them.
+    /// Gives addresses back. The whole pages of memory behind them return to the kernel.
     pub(crate) fn give(&self, address: u64, size: u64) {
         let size = size.next_multiple_of(ALIGNMENT);
         let start = address.next_multiple_of(PAGE);
@@ -176,7 +177,8 @@ impl Arena {
         self.space.lock().give(address, size);
     }
 
-    /// Takes addresses below 4 GiB. They have no bytes of their own and stand for other addresses.
+    /// Takes addresses below 4 GiB, and returns the first one. They have no bytes of their own: each stands for a
+    /// device address of the normal range.
     pub(crate) fn take_low(&self, size: u64, alignment: u64) -> Option<u64> {
         let size = size.checked_next_multiple_of(ALIGNMENT)?;
         let mut low = self.low.lock();
@@ -199,7 +201,7 @@ impl Arena {
         at(self.window + address.saturating_sub(self.base).min(self.size - 1))
     }
 
-    /// Maps whole pages of a file, from an offset on, behind device addresses.
+    /// Maps whole pages of a file behind device addresses. `offset` is the place of the first page in the file.
     pub(crate) fn put_file(&self, address: u64, size: u64, file: &OwnedFd, offset: u64) -> bool {
         let (Ok(length), Ok(offset)) = (usize::try_from(size), i64::try_from(offset)) else { return false };
         let rights = libc::PROT_READ | libc::PROT_WRITE;
@@ -210,17 +212,17 @@ impl Arena {
         mapped != libc::MAP_FAILED
     }
 
-    /// Maps the arena's own pages again.
+    /// Maps the arena's own pages behind device addresses again, in place of a file of [`Self::put_file`].
     pub(crate) fn take_file_away(&self, address: u64, size: u64) -> bool {
         self.put_file(address, size, &self.file, address - self.base)
     }
 
-    /// Returns the arena's file, and the offset of an address in it.
+    /// Returns the descriptor of the arena's file, and the offset of a device address in the file.
     pub(crate) fn file(&self, address: u64) -> (i32, u64) {
         (self.file.as_raw_fd(), address.saturating_sub(self.base))
     }
 
-    /// Lets the program access whole pages of device addresses itself, as managed memory allows.
+    /// Lets the program read and write whole pages of device addresses itself, as it may do with managed memory.
     pub(crate) fn expose(&self, address: u64, size: u64) -> bool {
         let Ok(length) = usize::try_from(size.next_multiple_of(PAGE)) else { return false };
         let Ok(offset) = i64::try_from(address - self.base) else { return false };
@@ -232,7 +234,7 @@ impl Arena {
         mapped != libc::MAP_FAILED
     }
 
-    /// Ends the program's access.
+    /// Ends the access of the program to pages that [`Self::expose`] opened.
     pub(crate) fn hide(&self, address: u64, size: u64) {
         let Ok(length) = usize::try_from(size.next_multiple_of(PAGE)) else { return };
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE;

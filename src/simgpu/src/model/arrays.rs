@@ -1,11 +1,11 @@
-//! Arrays: their descriptors, sizes, and the table of them.
+//! Arrays: their descriptors, their sizes, and the table of all arrays.
 
 use gpuslice_driver::types::{Status, status};
 
 use super::objects::{Objects, Tag};
 use crate::status::Outcome;
 
-/// Flags of arrays.
+/// Flags of `CUDA_ARRAY3D_DESCRIPTOR`.
 pub(crate) mod flag {
     pub(crate) const LAYERED: u32 = 0x1;
     pub(crate) const CUBEMAP: u32 = 0x4;
@@ -14,7 +14,7 @@ pub(crate) mod flag {
     pub(crate) const ALL: u32 = 0xff | 0x100;
 }
 
-/// `CUDA_ARRAY3D_DESCRIPTOR`, with its format as a number.
+/// `CUDA_ARRAY3D_DESCRIPTOR`, with the format as a number.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Shape {
@@ -26,10 +26,10 @@ pub(crate) struct Shape {
     pub(crate) flags: u32,
 }
 
-/// Unit to which every array is rounded up, in bytes.
+/// The bytes of every array are rounded up to a multiple of this number.
 pub(crate) const ARRAY_GRANULE_BYTES: u64 = 512;
 
-/// Storage of texels: bytes of one texel, or of a block of four by four.
+/// How texels (the elements of an array) are stored: the bytes of one texel, or of a block of four by four texels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Texels {
     Plain(u64),
@@ -55,7 +55,7 @@ impl Shape {
         }
     }
 
-    /// Checks that this describes a valid array.
+    /// Checks that this descriptor describes a valid array.
     pub(crate) fn check(&self) -> Outcome {
         let cube =
             self.flags & flag::CUBEMAP != 0 && (self.height != self.width || !self.depth.is_multiple_of(6));
@@ -74,7 +74,7 @@ impl Shape {
         (shrunk(self.width), shrunk(self.height), depth)
     }
 
-    /// Returns the bytes of a row, rows of a slice, and slices.
+    /// Returns, for a mip level, the bytes of a row, the rows of a slice, and the number of slices.
     pub(crate) fn rows(&self, level: u32) -> Option<(u64, u64, u64)> {
         let (width, height, depth) = self.extents(level);
         Some(match self.texels()? {
@@ -89,12 +89,12 @@ impl Shape {
         row.checked_mul(rows)?.checked_mul(slices)?.checked_next_multiple_of(ARRAY_GRANULE_BYTES)
     }
 
-    /// Returns the bytes of `levels` mip levels.
+    /// Returns the bytes of the first `levels` mip levels together.
     pub(crate) fn size(&self, levels: u32) -> Option<u64> {
         (0..levels).try_fold(0_u64, |sum, level| sum.checked_add(self.level_size(level)?))
     }
 
-    /// Returns the largest number of mip levels.
+    /// Returns the largest number of mip levels that an array of this shape can have.
     pub(crate) fn most_levels(&self) -> u32 {
         let (width, height, _) = self.extents(0);
         let layered = self.flags & (flag::LAYERED | flag::CUBEMAP) != 0;
@@ -102,13 +102,13 @@ impl Shape {
         64 - width.max(height).max(depth).leading_zeros()
     }
 
-    /// Returns true if it has memory of its own.
+    /// Returns true if an array with this descriptor has memory of its own.
     pub(crate) fn is_backed(&self) -> bool {
         self.flags & (flag::SPARSE | flag::DEFERRED_MAPPING) == 0
     }
 }
 
-/// Position of the bytes of an array or mip level, and the sizes of its rows and slices.
+/// Where the bytes of an array or mip level are, and how large each row and slice is.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct MipLevel {
     pub(crate) start: u64,
@@ -118,9 +118,10 @@ pub(crate) struct MipLevel {
 }
 
 impl MipLevel {
-    /// Returns the address of a part of a row. `None`: the part is outside.
+    /// Returns the address of byte `x` of row `y` in slice `z`. Returns `None` if the `width` bytes from
+    /// there are not inside the array.
     pub(crate) fn place(&self, x: u64, y: u64, z: u64, width: u64) -> Option<u64> {
-        // A one-dimensional copy may cross rows.
+        // A copy of one row may go on into the next rows.
         let inside = z < self.slices && y < self.rows && x.checked_add(width)? <= self.row;
         let offset = z.checked_mul(self.rows)?.checked_add(y)?.checked_mul(self.row)?.checked_add(x)?;
         let fits = offset.checked_add(width)? <= self.row * self.rows * self.slices;
@@ -128,16 +129,16 @@ impl MipLevel {
     }
 }
 
-/// An array, or a level of a mipmapped array.
+/// An array, or one mip level of a mipmapped array.
 #[derive(Debug)]
 pub(crate) struct Array {
     pub(crate) context: u64,
     pub(crate) device: usize,
     pub(crate) shape: Shape,
     pub(crate) level: MipLevel,
-    /// Bytes charged for it. A level has 0: its mipmapped array is charged.
+    /// Bytes of device memory charged for the array. A mip level has 0, because the charge is that of its mipmapped array.
     pub(crate) charged: u64,
-    /// The mipmapped array that the level belongs to.
+    /// The mipmapped array that this mip level belongs to. `None` for an array of its own.
     pub(crate) parent: Option<u64>,
     pub(crate) bytes: u64,
 }
@@ -152,11 +153,11 @@ pub(crate) struct Mipmap {
     pub(crate) start: u64,
     pub(crate) charged: u64,
     pub(crate) bytes: u64,
-    /// Handles of levels that the program has asked for.
+    /// Mip levels for which the program has asked for an array: the number of the level, and the handle of the array.
     pub(crate) handed: Vec<(u32, u64)>,
 }
 
-/// All arrays.
+/// All arrays of this process.
 #[derive(Debug)]
 pub(crate) struct Arrays {
     pub(crate) arrays: Objects<Array>,

@@ -2,27 +2,27 @@
 
 use std::collections::BTreeMap;
 
-/// Lent and borrowed memory of this process.
+/// The memory that this process lends, and the memory that it borrows.
 #[derive(Debug, Default)]
 pub(crate) struct Borrowed {
-    /// Numbers of exports, by address.
+    /// Numbers of the exports of own memory, by address.
     pub(crate) lent: BTreeMap<u64, u64>,
-    /// Opened memory of others, by address.
+    /// Memory of other processes that this process has opened, by address.
     pub(crate) opened: BTreeMap<u64, Opened>,
 }
 
-/// Memory of another process.
+/// Memory of another process that this process has opened.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Opened {
     pub(crate) context: u64,
-    /// Number of the export; 0 for memory that CUDA did not make.
+    /// Number of the export; 0 for memory that another interface made, not CUDA.
     pub(crate) number: u64,
-    /// Number of times that it is open.
+    /// How many times the program has opened this memory and not closed it.
     pub(crate) times: u32,
 }
 
 impl Borrowed {
-    /// Removes the export of memory that ends, and returns its number.
+    /// Forgets the export of memory that ends, and returns the number of the export.
     pub(crate) fn take_loan(&mut self, address: u64) -> Option<u64> {
         self.lent.remove(&address)
     }

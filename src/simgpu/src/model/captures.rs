@@ -9,25 +9,25 @@ pub(crate) mod mode {
 /// A capture in progress.
 #[derive(Debug)]
 pub(crate) struct Capture {
-    /// The graph that the capture makes.
+    /// The graph that the capture fills.
     pub(crate) graph: u64,
-    /// The stream on which it began and must end.
+    /// The stream on which the capture began, and on which it must end.
     pub(crate) origin: u64,
     /// The capture's mode.
     pub(crate) mode: u32,
-    /// The thread that began it.
+    /// The thread that began the capture.
     pub(crate) thread: i32,
-    /// Set by a call that cannot be captured. The capture then fails.
+    /// True after a call that cannot be captured. The end of the capture then fails.
     pub(crate) invalid: bool,
-    /// True if the program made the graph before.
+    /// True if the program made the graph before the capture and gave it to the capture.
     pub(crate) borrowed: bool,
 }
 
-/// Part of a stream or an event in a capture.
+/// What a stream or event that belongs to a capture knows about it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Membership {
     /// Number of the capture.
     pub(crate) capture: u64,
-    /// The nodes that the next node depends on.
+    /// The nodes that the next captured node must wait for.
     pub(crate) after: Vec<u64>,
 }

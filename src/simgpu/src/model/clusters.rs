@@ -1,32 +1,32 @@
-//! Clusters of blocks, and the number of clusters that run at once.
+//! Clusters of thread blocks, and the number of clusters that run at once.
 //!
-//! All blocks of a cluster run at the same time in one group of multiprocessors. The rest of a group stays empty. So
-//! the device holds fewer blocks in clusters of 16 than in clusters of 2.
+//! All blocks of a cluster run at the same time in one group of multiprocessors. Multiprocessors of a group that are too few for
+//! one more cluster stay empty. So the device holds fewer blocks in clusters of 16 than in clusters of 2.
 
 use gpuslice_driver::types::{Status, status};
 
 use crate::hardware::attributes::PROCESSORS;
 use crate::status::statuses;
 
-/// Number of multiprocessors of each group. Devices of this kind have eight groups of up to 18, with some
-/// multiprocessors switched off.
+/// Number of multiprocessors of each group. Devices of this kind have eight groups of up to 18 multiprocessors, and
+/// some of these are switched off.
 const GROUP_PROCESSORS: [u32; 8] = [18, 18, 16, 16, 16, 16, 16, 16];
 const _: () = {
     let [a, b, c, d, e, f, g, h] = GROUP_PROCESSORS;
     assert!(a + b + c + d + e + f + g + h == PROCESSORS);
 };
 
-/// Largest cluster, in blocks, that every device with clusters runs.
+/// Largest cluster, in blocks, that every model of device with clusters can run.
 const PORTABLE: u32 = 8;
-/// Largest cluster, in blocks, that this device runs for a function with non-portable size.
+/// Largest cluster, in blocks, that this device runs for a function that allows more than the portable size.
 const LARGEST_CLUSTER_BLOCKS: u32 = 16;
 
-/// A function's cluster attributes.
+/// The cluster attributes of a function.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Clusters {
     /// Required blocks of a cluster along each axis; 0 if the launch chooses.
     pub(crate) required: [i32; 3],
-    /// True if clusters may be larger than the portable size.
+    /// True if clusters of the function may be larger than the portable size.
     pub(crate) beyond_portable: bool,
     /// `CUclusterSchedulingPolicy`.
     pub(crate) scheduling: i32,
@@ -44,16 +44,16 @@ impl Clusters {
         (sizes != [0; 3]).then_some(sizes)
     }
 
-    /// Returns the blocks of the required cluster, or else of the largest one.
+    /// Returns the number of blocks of the required cluster. Without a required cluster, returns that of the largest one.
     pub(crate) fn potential(&self) -> u32 {
         self.fixed().map_or_else(|| self.largest(), blocks)
     }
 
-    /// Returns the blocks of a launch's clusters. `None`: the launch has no clusters. `chosen` is the cluster of the launch, if
-    /// it has one.
+    /// Returns the number of blocks of one cluster of a launch. Returns `None` if the launch has no clusters. `chosen` is the
+    /// cluster that the launch asks for, if it asks for one.
     ///
     /// # Errors
-    /// The cluster differs from the required one, is too large, or does not divide the grid.
+    /// The chosen cluster differs from the required one, is too large, or does not divide the grid.
     pub(crate) fn of_launch(&self, chosen: Option<[u32; 3]>, grid: [u32; 3]) -> Result<Option<u32>, Status> {
         let fixed = self.fixed();
         let Some(cluster) = chosen.or(fixed) else { return Ok(None) };
@@ -66,7 +66,7 @@ impl Clusters {
     /// Sets a cluster attribute of a function.
     ///
     /// # Errors
-    /// The value is out of range, or the attribute is another one.
+    /// The value is out of range, or the attribute is none of the cluster attributes.
     pub(crate) fn set(&mut self, attribute: u32, value: i32) -> Result<(), Status> {
         let [width, height, depth] = &mut self.required;
         match attribute {
@@ -85,7 +85,7 @@ fn blocks(cluster: [u32; 3]) -> u32 {
     cluster.iter().fold(1, |all, size| all.saturating_mul(*size))
 }
 
-/// Returns the number of clusters of `size` blocks that run at once, if a multiprocessor holds `resident` blocks.
+/// Returns how many clusters of `size` blocks run at once, if each multiprocessor holds `resident` blocks.
 pub(crate) fn active(size: u32, resident: u32) -> u32 {
     GROUP_PROCESSORS.iter().map(|processors| (processors * resident).checked_div(size).unwrap_or(0)).sum()
 }

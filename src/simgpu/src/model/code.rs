@@ -11,41 +11,41 @@ use super::objects::{Objects, Tag};
 use crate::hardware::attributes;
 use crate::status::Outcome;
 
-/// A module: code in a context.
+/// A module: code that is loaded into one context.
 #[derive(Debug)]
 pub(crate) struct Module {
     pub(crate) context: u64,
     pub(crate) device: usize,
     pub(crate) image: Image,
-    /// Bytes charged for it, without its variables. Those are regions.
+    /// Bytes of device memory charged for the module. Variables are not included, because each is a region of its own.
     pub(crate) charged: u64,
-    /// True if its code is on the device.
+    /// True if the code of the module is on the device.
     pub(crate) loaded: bool,
     pub(crate) functions: HashMap<String, u64>,
     pub(crate) variables: HashMap<String, (u64, u64)>,
-    /// The library that it belongs to; 0 for none.
+    /// The library that the module belongs to; 0 for none.
     pub(crate) library: u64,
 }
 
-/// A function: a kernel in a context.
+/// A function: a kernel in one context.
 #[derive(Debug)]
 pub(crate) struct Function {
     pub(crate) module: u64,
     pub(crate) context: u64,
     pub(crate) name: CString,
-    /// The function's duration, in nanoseconds.
+    /// How long one run of the function takes, in nanoseconds.
     pub(crate) ns: u64,
-    /// True if it is part of a collective.
+    /// True if a run of the function is part of a collective.
     pub(crate) is_collective: bool,
     pub(crate) settings: FunctionAttributes,
-    /// The library kernel that it belongs to; 0 for none.
+    /// The library's kernel that the function belongs to; 0 for none.
     pub(crate) kernel: u64,
-    /// Block shape and shared memory for the first generation of launches.
+    /// Block shape and bytes of shared memory, which launches of the first generation use.
     pub(crate) block: [u32; 3],
     pub(crate) shared: u32,
 }
 
-/// Attributes that can be set.
+/// The attributes of a function that a program can set.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FunctionAttributes {
     pub(crate) dynamic_shared: i32,
@@ -58,7 +58,7 @@ pub(crate) struct FunctionAttributes {
 pub(crate) struct Library {
     pub(crate) image: Image,
     pub(crate) kernels: HashMap<String, u64>,
-    /// The library's modules by context.
+    /// The modules that the library is loaded as, by context.
     pub(crate) loaded: HashMap<u64, u64>,
 }
 
@@ -70,7 +70,7 @@ pub(crate) struct Kernel {
     pub(crate) settings: FunctionAttributes,
 }
 
-/// All code of this process.
+/// All modules, functions, libraries and kernels of this process.
 #[derive(Debug)]
 pub(crate) struct Code {
     pub(crate) modules: Objects<Module>,
@@ -97,7 +97,7 @@ impl FunctionAttributes {
         clusters: Clusters { required: [0; 3], beyond_portable: false, scheduling: 0 },
     };
 
-    /// Returns a `CUfunction_attribute`. Attributes that were not set are equal for all kernels.
+    /// Returns the value of a `CUfunction_attribute`. Attributes that the program has not set are the same for all kernels.
     pub(crate) fn get(&self, attribute: u32) -> Result<i32, Status> {
         let [width, height, depth] = self.clusters.required;
         Ok(match attribute {

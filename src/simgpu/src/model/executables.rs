@@ -1,4 +1,4 @@
-//! Executable graphs.
+//! Executable graphs: graphs that the program has instantiated, so that it can launch them.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::iter::once;
@@ -6,21 +6,21 @@ use std::iter::once;
 use super::graphs::{Allocation, Graph, pages};
 use crate::engine::{ClientId, EventId};
 
-/// Flag of instantiation: a launch frees the memory that the launch before it left.
+/// A flag of instantiation: each launch first frees the memory that the launch before it did not free.
 pub(crate) const AUTO_FREE: u64 = 1;
 
 /// An executable graph.
 #[derive(Debug)]
 pub(crate) struct Exec {
     pub(crate) graph: Graph,
-    /// The graphs of its child nodes, nested ones included, as they were at instantiation.
+    /// The graphs of all child nodes, also of nested ones, as they were at instantiation.
     pub(crate) children: HashMap<u64, Graph>,
-    /// The graph that it was made from.
+    /// The graph that the executable was made from.
     pub(crate) source: u64,
     pub(crate) context: u64,
     pub(crate) flags: u64,
     pub(crate) disabled: HashSet<u64>,
-    /// The device, client and event that tell when its launches are done.
+    /// The device, the client and the event that show when all launches of the executable are done.
     pub(crate) done: Option<(usize, ClientId, EventId)>,
 }
 
@@ -29,22 +29,23 @@ impl Exec {
         once(&self.graph).chain(self.children.values())
     }
 
-    /// Returns true if it takes or frees memory.
+    /// Returns true if the executable allocates or frees memory.
     pub(crate) fn has_memory(&self) -> bool {
         self.graphs().any(Graph::has_memory)
     }
 
-    /// Returns its allocations.
+    /// Returns all allocations that the executable makes.
     pub(crate) fn allocations(&self) -> Vec<Allocation> {
         self.graphs().flat_map(Graph::allocations).collect()
     }
 
-    /// Returns the addresses that it frees. They may belong to other graphs.
+    /// Returns the addresses that the executable frees. An address may be the allocation of another graph.
     pub(crate) fn frees(&self) -> Vec<u64> {
         self.graphs().flat_map(Graph::frees).collect()
     }
 
-    /// Returns the allocations that it does not free. For an address that is used again, it is the last allocation.
+    /// Returns the allocations that the executable makes and does not free. If it uses an address several
+    /// times, the last allocation counts.
     pub(crate) fn kept(&self) -> Vec<Allocation> {
         let mut left: BTreeMap<u64, Vec<Allocation>> = BTreeMap::new();
         for one in self.allocations() {
@@ -58,7 +59,8 @@ impl Exec {
         left.into_values().flatten().collect()
     }
 
-    /// Returns the bytes of its addresses on each device, in whole pages. It never uses more at once.
+    /// Returns, for each device, the bytes of all addresses that the executable uses, in whole
+    /// pages. At no time does it need more.
     pub(crate) fn needs(&self) -> BTreeMap<usize, u64> {
         let mut rooms: BTreeMap<(usize, u64), u64> = BTreeMap::new();
         for one in self.allocations() {

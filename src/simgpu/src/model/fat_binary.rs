@@ -1,42 +1,43 @@
 //! Fat binaries: several images of the same code, of which a device takes one.
 //!
-//! A header of 16 bytes has the mark, a version, its own length, and the length of the rest. Entries follow. An entry
-//! is a head of 64 bytes or more that describes the image, and the image, which may be compressed.
+//! A fat binary begins with a header of 16 bytes: the mark, a version, the header's own length, and the length of
+//! the rest. Then follow the entries. An entry is a head of 64 bytes or more that describes an image, and then the
+//! image. The image may be compressed.
 
 use crate::model::image::{Image, word};
 
-/// Bytes of the header.
+/// Length of the header, in bytes.
 pub(crate) const HEADER: usize = 16;
 
-/// Kinds of entries.
+/// Kinds of entries: text in PTX, or machine code in ELF.
 const PTX_KIND: u64 = 1;
 const ELF_KIND: u64 = 2;
-/// Flag of an entry with an LZ4-compressed image.
+/// Flag of an entry whose image is compressed with LZ4.
 const LZ4: u64 = 0x2000;
-/// Flag of an entry with a Zstandard-compressed image. Such images are not read.
+/// Flag of an entry whose image is compressed with Zstandard. simgpu does not read such images.
 const ZSTANDARD: u64 = 0x8000;
 /// The device's compute capability, without the point.
 const CAPABILITY: u64 = 90;
-/// Largest unpacked image, in bytes.
+/// Largest image, in bytes after unpacking, that simgpu unpacks.
 const LARGEST_IMAGE_BYTES: usize = 256 << 20;
 
-/// Returns the length in bytes of a fat binary with this header.
+/// Returns the length in bytes of the fat binary that has this header.
 pub(crate) fn length(header: &[u8]) -> Option<usize> {
     usize::try_from(word(header, 8, 8)?).ok()?.checked_add(usize::try_from(word(header, 6, 2)?).ok()?)
 }
 
-/// One image.
+/// One image of a fat binary.
 #[derive(Debug, Clone, Copy)]
 struct FatImage<'a> {
     kind: u64,
     capability: u64,
     flags: u64,
-    /// Bytes of the unpacked image.
+    /// Bytes of the image after unpacking.
     unpacked: usize,
     content: &'a [u8],
 }
 
-/// Returns the entry at the start of these bytes, and the bytes behind it.
+/// Returns the entry at the start of these bytes, and the bytes that follow the entry.
 fn entry(bytes: &[u8]) -> Option<(FatImage<'_>, &[u8])> {
     let size = |at, length| usize::try_from(word(bytes, at, length)?).ok();
     let (head, padded, packed) = (size(4, 4)?, size(8, 8)?, size(16, 4)?);
@@ -47,13 +48,13 @@ fn entry(bytes: &[u8]) -> Option<(FatImage<'_>, &[u8])> {
     let unpacked = if is_packed { size(56, 8)? } else { content.len() };
     let entry =
         FatImage { kind: word(bytes, 0, 2)?, capability: word(bytes, 28, 4)?, flags, unpacked, content };
-    // An entry without a head would repeat for ever.
+    // An entry whose head has no bytes would be found again and again for ever.
     (head > 0).then_some((entry, bytes.get(next..)?))
 }
 
 impl FatImage<'_> {
-    /// Returns the rank of the image: machine code of the same generation comes before text to compile, and newer before older.
-    /// `None`: the device cannot run it.
+    /// Returns a rank by which images are compared: machine code of the device's generation is better than text to compile, and
+    /// newer is better than older. Returns `None` if the device cannot run the image.
     fn rank(&self) -> Option<(bool, u64)> {
         let older = self.capability <= CAPABILITY;
         match self.kind {
@@ -78,7 +79,7 @@ impl FatImage<'_> {
     }
 }
 
-/// Returns the image that the device takes of a fat binary. It is empty if the binary cannot be read.
+/// Returns the image that the device takes from a fat binary. The image has no known contents if the binary cannot be read.
 pub(crate) fn image(bytes: &[u8]) -> Image {
     let mut rest = word(bytes, 6, 2).and_then(|head| bytes.get(usize::try_from(head).ok()?..)).unwrap_or(&[]);
     let mut best: Option<FatImage<'_>> = None;
@@ -91,14 +92,14 @@ pub(crate) fn image(bytes: &[u8]) -> Image {
     best.and_then(|best| best.image()).unwrap_or_default()
 }
 
-/// Unpacks an LZ4 block. `None`: it is damaged, or of another size.
+/// Unpacks a block of LZ4. Returns `None` if the block is damaged, or if it unpacks to more than `size` bytes.
 fn unpack(packed: &[u8], size: usize) -> Option<Vec<u8>> {
     if size > LARGEST_IMAGE_BYTES {
         return None;
     }
     let mut out = Vec::with_capacity(size);
     let mut rest = packed.iter();
-    // A length of 15 continues in the bytes that follow, up to the first byte other than 255.
+    // A length of 15 continues in the bytes that follow. They are added to it, up to and with the first byte that is not 255.
     let length = |start: u8, rest: &mut core::slice::Iter<'_, u8>| {
         let mut length = usize::from(start);
         if start == 15 {
@@ -117,7 +118,7 @@ fn unpack(packed: &[u8], size: usize) -> Option<Vec<u8>> {
         let (taken, behind) = rest.as_slice().split_at_checked(literals)?;
         out.extend_from_slice(taken);
         rest = behind.iter();
-        // The last sequence has no match.
+        // The last sequence has no match after its plain bytes.
         let Some(low) = rest.next() else { break };
         let distance = usize::from(*low) | usize::from(*rest.next()?) << 8;
         let matched = length(token & 15, &mut rest)?.checked_add(4)?;
@@ -125,12 +126,12 @@ fn unpack(packed: &[u8], size: usize) -> Option<Vec<u8>> {
         if out.len().checked_add(matched)? > size {
             return None;
         }
-        // The source may overlap the bytes just written.
+        // The source may overlap the bytes that this loop writes. So it copies one byte at a time.
         for place in start..start + matched {
             out.push(*out.get(place)?);
         }
     }
-    // The size may include zeros at the end of a text that are missing here.
+    // The size may count zeros at the end of a text, and these are not always in the block.
     (out.len() <= size && !out.is_empty()).then_some(out)
 }
 
@@ -186,7 +187,7 @@ mod tests {
 
     #[test]
     fn a_block_of_lz4_is_unpacked() {
-        // "ab", then 9 bytes from 2 back, then "c".
+        // The plain bytes "ab", then a match of 9 bytes that begins 2 bytes back, then the plain byte "c".
         let packed = [0x25, b'a', b'b', 2, 0, 0x10, b'c'];
         assert_eq!(unpack(&packed, 12).as_deref(), Some(&b"abababababac"[..]));
         assert_eq!(unpack(&packed, 10), None);
@@ -207,7 +208,7 @@ mod tests {
     #[test]
     fn packed_entries_are_read_or_unknown() {
         let plain = text("packed");
-        // One sequence without a match.
+        // One sequence that has only plain bytes and no match.
         let extra = u8::try_from(plain.len() - 15).unwrap();
         let packed = [[0xf0, extra].as_slice(), &plain].concat();
         let of = |flags| fat(&[entry_of(1, 80, flags, &packed, plain.len() as u64)]);

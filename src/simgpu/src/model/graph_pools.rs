@@ -1,4 +1,4 @@
-//! Graph pools, and their memory that executables hold.
+//! Graph pools: the device memory for allocations of graphs, and the part of it that each executable graph holds.
 
 use super::streams::StreamPlace;
 use crate::engine::Ticket;
@@ -6,23 +6,23 @@ use crate::engine::Ticket;
 /// The graph pool of a device.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct GraphPool {
-    /// Bytes of device memory that it has.
+    /// Bytes of device memory that the pool has taken.
     pub(crate) reserved: u64,
     pub(crate) reserved_high: u64,
     pub(crate) used_high: u64,
 }
 
-/// Memory of a device's graph pool that an executable holds. The executable may be destroyed.
+/// Memory of a device's graph pool that an executable graph holds. It may outlive the executable.
 #[derive(Debug, Default)]
 pub(crate) struct Hold {
-    /// Largest need of the executable, in whole blocks.
+    /// The most that the executable needs at once, in whole blocks.
     pub(crate) most: u64,
-    /// Bytes of its living allocations, in whole pages.
+    /// Bytes of the executable's allocations that are not yet freed, in whole pages.
     pub(crate) kept: u64,
-    /// True if memory is mapped for it.
+    /// True if memory is mapped at the executable's addresses.
     pub(crate) mapped: bool,
-    /// The stream and the ticket of its newest launch. It needs all its memory until that launch is done.
+    /// The stream and the ticket of the newest launch. Until that launch is done, the executable needs all its memory.
     pub(crate) newest_launch: Option<(StreamPlace, Option<Ticket>)>,
-    /// True if the executable was destroyed.
+    /// True if the program has destroyed the executable.
     pub(crate) ended: bool,
 }

@@ -7,23 +7,23 @@ use gpuslice_driver::types::CUhostFn;
 use super::movement::Movement;
 use super::objects::Tag;
 
-/// A kernel with the arguments of its launch.
+/// A launch of a kernel, with its arguments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Launch {
     pub(crate) function: u64,
     pub(crate) grid: [u32; 3],
     pub(crate) block: [u32; 3],
     pub(crate) shared: u32,
-    /// The program's parameter arrays, for later queries.
+    /// The program's own arrays of parameters, which later queries of the node return.
     pub(crate) params: usize,
     pub(crate) extra: usize,
     pub(crate) ns: u64,
-    /// True if it is part of a collective.
+    /// True if the kernel is part of a collective.
     pub(crate) is_collective: bool,
     pub(crate) occupancy: u16,
 }
 
-/// The operation of a node.
+/// What a node does.
 #[derive(Debug, Clone)]
 pub(crate) enum Op {
     Empty,
@@ -39,31 +39,31 @@ pub(crate) enum Op {
         device: usize,
     },
     Free(u64),
-    /// A copy of another graph.
+    /// A run of another graph, which is a copy that the node owns.
     Child(u64),
 }
 
-/// A node.
+/// A node of a graph.
 #[derive(Debug, Clone)]
 pub(crate) struct Node {
     pub(crate) op: Op,
-    /// The nodes that must run before it.
+    /// The nodes that must be done before this one starts.
     pub(crate) after: Vec<u64>,
 }
 
-/// A graph.
+/// A graph: nodes, and the order that they need.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Graph {
     pub(crate) nodes: BTreeMap<u64, Node>,
-    /// True if it belongs to a node. Such a graph cannot be destroyed by itself.
+    /// True if the graph belongs to a node. The program cannot destroy such a graph by itself.
     pub(crate) owned: bool,
-    /// For a copy: the original of each of its nodes.
+    /// For a graph that is a copy of another one: for each of its nodes, the node that it is a copy of.
     pub(crate) originals: HashMap<u64, u64>,
-    /// User objects that it holds, with their counts.
+    /// User objects that the graph keeps alive, each with the number of uses that the graph holds.
     pub(crate) objects: Vec<(u64, u32)>,
 }
 
-/// An allocation of a graph.
+/// An allocation that a node of a graph makes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Allocation {
     pub(crate) address: u64,
@@ -71,10 +71,10 @@ pub(crate) struct Allocation {
     pub(crate) device: usize,
 }
 
-/// Unit of addresses, in bytes. No two allocations share a page.
+/// Addresses of graph allocations are multiples of this number of bytes, a page. No two allocations share a page.
 pub(crate) const GRAPH_GRANULE_BYTES: u64 = 2 << 20;
 
-/// Returns the bytes rounded up to whole pages.
+/// Returns a number of bytes rounded up to whole pages.
 pub(crate) fn pages(bytes: u64) -> u64 {
     bytes.checked_next_multiple_of(GRAPH_GRANULE_BYTES).unwrap_or(u64::MAX)
 }
@@ -96,7 +96,7 @@ pub(crate) fn node_type(op: &Op) -> u32 {
 }
 
 impl Graph {
-    /// Adds a node. `made` counts the nodes of all graphs.
+    /// Adds a node, and returns its handle. `made` counts the nodes of all graphs, so no handle is used twice.
     pub(crate) fn add(&mut self, made: &mut u64, op: Op, after: Vec<u64>) -> u64 {
         *made += 1;
         let handle = (0x0100_0000_0000 * Tag::Node as u64) | (*made << 4);
@@ -104,7 +104,7 @@ impl Graph {
         handle
     }
 
-    /// Returns the nodes `of`, and all nodes before them.
+    /// Returns the nodes `of`, and all nodes that must be done before any of them.
     pub(crate) fn ancestors(&self, of: &[u64]) -> HashSet<u64> {
         let mut found = HashSet::new();
         let mut open = of.to_vec();
@@ -118,7 +118,7 @@ impl Graph {
         found
     }
 
-    /// Returns all nodes in an order of execution. `None`: they depend on each other in a circle.
+    /// Returns all nodes in an order in which they can run. Returns `None` if they wait for each other in a circle.
     pub(crate) fn ordered(&self) -> Option<Vec<u64>> {
         let mut missing: BTreeMap<u64, usize> =
             self.nodes.iter().map(|(n, node)| (*n, node.after.len())).collect();
@@ -143,7 +143,7 @@ impl Graph {
         (order.len() == self.nodes.len()).then_some(order)
     }
 
-    /// Returns true if it allocates or frees memory itself.
+    /// Returns true if a node of this graph itself allocates or frees memory. Child graphs do not count.
     pub(crate) fn has_memory(&self) -> bool {
         self.nodes.values().any(|node| matches!(node.op, Op::Alloc { .. } | Op::Free(_)))
     }
@@ -153,7 +153,7 @@ impl Graph {
         self.nodes.values().filter_map(|node| if let Op::Child(child) = node.op { Some(child) } else { None })
     }
 
-    /// Returns its allocations, in an order of execution.
+    /// Returns the allocations of the graph, in an order in which they can run.
     pub(crate) fn allocations(&self) -> Vec<Allocation> {
         let allocation = |handle: &u64| match self.nodes.get(handle)?.op {
             Op::Alloc { address, size, device } => Some(Allocation { address, size, device }),
@@ -162,13 +162,15 @@ impl Graph {
         self.ordered().unwrap_or_default().iter().filter_map(allocation).collect()
     }
 
-    /// Returns the addresses that it frees.
+    /// Returns the addresses that the graph frees.
     pub(crate) fn frees(&self) -> Vec<u64> {
         let freed = |node: &Node| if let Op::Free(address) = node.op { Some(address) } else { None };
         self.nodes.values().filter_map(freed).collect()
     }
 
-    /// Returns an address with room for an allocation that the nodes `after` have freed.
+    /// Finds an address for a new allocation of `size` bytes that will wait for the nodes `after`. It is the address of an
+    /// earlier allocation that is large enough, and that the nodes `after` or nodes before them have freed each time. So it is
+    /// certainly free when the new node runs.
     pub(crate) fn free_address(&self, after: &[u64], size: u64, device: usize) -> Option<u64> {
         let before = self.ancestors(after);
         let mut taken: BTreeMap<u64, (u64, usize)> = BTreeMap::new();
@@ -180,7 +182,7 @@ impl Graph {
                     room.0 = room.0.max(size);
                     uses.entry(address).or_default().0 += 1;
                 }
-                // Memory that another branch frees may still be in use when the new node runs.
+                // Memory that is freed on another branch may still be in use when the new node runs.
                 Op::Free(address) if before.contains(handle) => uses.entry(address).or_default().1 += 1,
                 _ => {}
             }
@@ -192,7 +194,7 @@ impl Graph {
         taken.iter().find_map(fits)
     }
 
-    /// Returns true if it allocates at an address and has not freed it.
+    /// Returns true if the graph allocates at an address more often than it frees the address.
     pub(crate) fn has_unfreed(&self, address: u64) -> bool {
         let allocated = self.allocations().iter().filter(|one| one.address == address).count();
         allocated > self.frees().iter().filter(|freed| **freed == address).count()

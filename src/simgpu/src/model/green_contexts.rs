@@ -1,12 +1,12 @@
-//! Green contexts, and how multiprocessors are split among them.
+//! Green contexts, and how the multiprocessors of a device are split among them.
 
 use gpuslice_driver::types::{Status, status};
 
 use super::objects::{Objects, Tag};
 
-/// Smallest number of multiprocessors of a partition, and its unit.
+/// Smallest number of multiprocessors of a partition. Every size is a multiple of it.
 pub(crate) const PARTITION: u32 = 8;
-/// Smallest number of multiprocessors of a partition without co-scheduling, and its unit.
+/// The same number for partitions whose multiprocessors need not be co-scheduled.
 const LOOSE_PARTITION: u32 = 2;
 /// `CU_DEV_SM_RESOURCE_SPLIT_IGNORE_SM_COSCHEDULING`.
 const IGNORE_COSCHEDULING: u32 = 1;
@@ -14,27 +14,27 @@ const IGNORE_COSCHEDULING: u32 = 1;
 /// A green context.
 #[derive(Debug)]
 pub(crate) struct Green {
-    /// The green context's primary context.
+    /// The primary context that the green context belongs to.
     pub(crate) context: u64,
-    /// Number of its multiprocessors.
+    /// Number of multiprocessors that the green context may use.
     pub(crate) processors: u32,
     /// The green context's number, never reused.
     pub(crate) number: u64,
-    /// The process's number of its device.
+    /// The number that the process gives to the device.
     pub(crate) ordinal: i32,
-    /// The handle that stands for it as a context; 0 until the program asks for it.
+    /// The handle by which the program uses the green context as a context; 0 until the program asks for one.
     pub(crate) view: u64,
-    /// Bytes charged for it.
+    /// Bytes of device memory charged for the green context.
     pub(crate) charged: u64,
 }
 
-/// All green contexts.
+/// All green contexts of this process.
 #[derive(Debug)]
 pub(crate) struct Greens {
     pub(crate) greens: Objects<Green>,
-    /// Green contexts by the handles that stand for them as contexts.
+    /// Green contexts by the handles with which the program uses them as contexts.
     pub(crate) views: Objects<u64>,
-    /// Descriptors: numbers of multiprocessors that green contexts are made from.
+    /// Descriptors. Each is the number of multiprocessors of a green context that is made from it.
     pub(crate) descriptors: Objects<u32>,
 }
 
@@ -48,8 +48,8 @@ impl Greens {
     }
 }
 
-/// Splits `all` multiprocessors into groups of at least `least`. Returns the number of groups, at most `wanted`, and
-/// the size of each.
+/// Splits `all` multiprocessors into groups of at least `least` multiprocessors. Returns the number of groups, which is at most
+/// `wanted`, and the number of multiprocessors of each group.
 pub(crate) fn split(all: u32, wanted: u32, least: u32, flags: u32) -> Result<(u32, u32), Status> {
     let unit = if flags & IGNORE_COSCHEDULING == 0 { PARTITION } else { LOOSE_PARTITION };
     let each = least.max(1).checked_next_multiple_of(unit).filter(|each| *each <= all);

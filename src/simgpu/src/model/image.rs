@@ -1,28 +1,28 @@
 //! Kernels and variables of GPU code.
 //!
-//! The module reads names and sizes from PTX text and ELF images. The contents of other images are unknown, so every
-//! requested name is found in them.
+//! The module reads names and sizes from PTX text and from ELF images. simgpu does not know the contents of other images. So for
+//! such an image it acts as if every name that a program asks for were there.
 
-/// The known contents of an image.
+/// What simgpu knows about the contents of an image.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Image {
-    /// Names of its kernels. `None`: they are unknown.
+    /// Names of the image's kernels. `None` if they are unknown.
     pub(crate) kernels: Option<Vec<String>>,
-    /// Variables with their bytes. For an ELF image these are the sections that hold variables.
+    /// Variables: the name and the bytes of each. For an ELF image these are whole sections that hold variables.
     pub(crate) variables: Vec<(String, u64)>,
-    /// Names in those sections, and in sections that belong to the code.
+    /// Names inside those sections, and inside sections of constants, which belong to the code.
     pub(crate) symbols: Vec<Symbol>,
 }
 
-/// A variable of an ELF image.
+/// A variable inside a section of an ELF image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Symbol {
     pub(crate) name: String,
-    /// Index of the image's variable that holds it. `None`: it is in the code.
+    /// Index in [`Image::variables`] of the section that holds the symbol. `None` if the symbol is in the code.
     pub(crate) inside: Option<usize>,
-    /// Offset in it.
+    /// Offset in the section, in bytes.
     pub(crate) offset: u64,
-    /// Bytes.
+    /// Size in bytes.
     pub(crate) size: u64,
 }
 
@@ -34,7 +34,7 @@ pub(crate) const FAT: [u8; 4] = 0xba55_ed50_u32.to_le_bytes();
 pub(crate) const WRAPPER: [u8; 4] = 0x4662_43b1_u32.to_le_bytes();
 
 impl Image {
-    /// Reads PTX. `None`: the text is not PTX.
+    /// Reads PTX. Returns `None` if the text is not PTX.
     pub(crate) fn of_text(text: &str) -> Option<Self> {
         let code = without_comments(text);
         if !code.contains(".version") {
@@ -53,7 +53,7 @@ impl Image {
         Some(Self { kernels: Some(kernels), variables, symbols: Vec::new() })
     }
 
-    /// Reads an ELF image. Unreadable parts are unknown.
+    /// Reads an ELF image. Parts that it cannot read count as unknown.
     pub(crate) fn of_elf(bytes: &[u8]) -> Self {
         elf(bytes).unwrap_or_default()
     }
@@ -63,8 +63,8 @@ impl Image {
         self.kernels.as_ref().is_none_or(|kernels| kernels.iter().any(|kernel| kernel == name))
     }
 
-    /// Returns the variable of a name that is not in [`Self::variables`]. In an unknown image every name is a variable, of a size
-    /// with room for anything.
+    /// Returns the variable of a name that [`Self::variables`] does not have. An image with unknown contents has every name as a
+    /// variable, of a size that is large enough for any use.
     pub(crate) fn symbol(&self, name: &str) -> Option<Symbol> {
         const ANY: u64 = 64 << 10;
         if self.kernels.is_none() && !name.is_empty() {
@@ -73,13 +73,13 @@ impl Image {
         self.symbols.iter().find(|symbol| symbol.name == name).cloned()
     }
 
-    /// Returns the duration of its kernels, if a variable tells it.
+    /// Returns the duration of the image's kernels, if the name of a variable tells it.
     pub(crate) fn duration(&self) -> Option<u64> {
         self.variables.iter().find_map(|(name, _)| duration(name))
     }
 }
 
-/// Returns the text without comments.
+/// Returns a text of PTX without its comments.
 fn without_comments(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
@@ -132,7 +132,8 @@ fn element_size(kind: &str) -> Option<u64> {
     Some(bits / 8)
 }
 
-/// Returns the duration in a kernel's name, in nanoseconds: `spin_250us`, also inside a mangled name.
+/// Returns the duration that a kernel's name tells, in nanoseconds. The part `spin_250us` means 250
+/// µs, also inside a mangled name.
 pub(crate) fn duration(name: &str) -> Option<u64> {
     let (_, rest) = name.split_once("spin_")?;
     let end = rest.find(|c: char| !c.is_ascii_digit())?;
@@ -142,7 +143,7 @@ pub(crate) fn duration(name: &str) -> Option<u64> {
     number.parse::<u64>().ok()?.checked_mul(factor)
 }
 
-/// Returns a little-endian number of `length` bytes.
+/// Returns the little-endian number in the `length` bytes at offset `at`.
 pub(crate) fn word(bytes: &[u8], at: usize, length: usize) -> Option<u64> {
     let bytes = bytes.get(at..at.checked_add(length)?)?;
     Some(bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte)))
@@ -152,7 +153,7 @@ fn offset(bytes: &[u8], at: usize) -> Option<usize> {
     usize::try_from(word(bytes, at, 8)?).ok()
 }
 
-/// Returns the length of an ELF image, from its first 64 bytes: the end of its tables, which come last.
+/// Returns the length of an ELF image from its first 64 bytes. It is the end of the image's tables, because these come last.
 pub(crate) fn elf_length(header: &[u8]) -> Option<usize> {
     let table = |offset_at, size_at, count_at| {
         let entries = word(header, size_at, 2)? * word(header, count_at, 2)?;
@@ -161,18 +162,18 @@ pub(crate) fn elf_length(header: &[u8]) -> Option<usize> {
     Some(table(0x28, 0x3a, 0x3c)?.max(table(0x20, 0x36, 0x38)?))
 }
 
-/// The used fields of a section's header.
+/// Those fields of a section's header that simgpu uses.
 #[derive(Debug, Clone)]
 struct Section {
     name: String,
     kind: u64,
     offset: u64,
     size: u64,
-    /// The section that this one refers to. A symbol table refers to that of its names.
+    /// The section that this section refers to. A symbol table refers to the section with its names.
     link: u64,
 }
 
-/// Returns the name at an offset of a section.
+/// Returns the name at an offset of a section of names.
 fn name_at(bytes: &[u8], section: u64, offset: u64) -> Option<String> {
     let start = usize::try_from(section.checked_add(offset)?).ok()?;
     let name = bytes.get(start..)?.split(|byte| *byte == 0).next()?;
@@ -196,12 +197,13 @@ fn sections(bytes: &[u8]) -> Option<Vec<Section>> {
         .collect()
 }
 
-/// Returns the variables of a symbol table. `inside` gives the image's variable for each section number.
+/// Returns the symbols of an image that name data. `inside` has one entry for each section: the index of the image's variable
+/// that the section is, if it is one. A symbol in a section of constants, which belongs to the code, has no such index.
 fn symbols(bytes: &[u8], sections: &[Section], inside: &[Option<usize>]) -> Vec<Symbol> {
-    /// Kind of a symbol table section, and the bytes of one symbol.
+    /// Kind of a section that is a symbol table, and the bytes of one symbol.
     const TABLE: u64 = 2;
     const EACH: u64 = 24;
-    /// Kind of a data symbol.
+    /// Kind of a symbol that names data.
     const DATA: u64 = 1;
     let mut found = Vec::new();
     for table in sections.iter().filter(|section| section.kind == TABLE) {
@@ -228,8 +230,8 @@ fn symbols(bytes: &[u8], sections: &[Section], inside: &[Option<usize>]) -> Vec<
     found
 }
 
-/// Reads an ELF image. Kernels are sections `.text.NAME`. Variables are in sections `.nv.global*`, and constant ones
-/// in `.nv.constant3*`.
+/// Reads an ELF image. Each kernel is a section `.text.NAME`. Variables are in sections `.nv.global*`, and constant variables are
+/// in sections `.nv.constant3*`. The latter belong to the code.
 fn elf(bytes: &[u8]) -> Option<Image> {
     let sections = sections(bytes)?;
     let (mut kernels, mut variables, mut inside) = (Vec::new(), Vec::new(), Vec::new());
@@ -280,7 +282,7 @@ mod tests {
         assert_eq!(Image::of_text("hello"), None);
     }
 
-    /// Returns an ELF image with these sections: name, kind, content, size in memory, link.
+    /// Returns an ELF image with these sections. Each has a name, a kind, a content, a size in memory, and a link.
     fn elf_of(sections: &[(&str, u32, &[u8], u64, u32)]) -> Vec<u8> {
         const HEADER: usize = 64;
         let mut names = vec![0];

@@ -1,8 +1,8 @@
-//! Handles by which another process finds memory and events of this process.
+//! Handles by which another process finds the memory and the events of this process.
 //!
-//! Memory that is made to be shared is in a file of its own, and the exported handle is a descriptor of the file. A
-//! label behind the bytes tells an importer the rest. Ordinary memory is shared by an [`IpcHandle`], which tells where it
-//! is. A descriptor or a handle alone keeps no memory alive: a process must use the memory.
+//! If the program asks for memory that can be shared, the memory is in a file of its own, and the exported handle is a descriptor
+//! of the file. A label after the bytes tells the importer the rest. Ordinary memory is shared by an [`IpcHandle`], which tells
+//! where the memory is. A descriptor or a handle alone keeps no memory alive: only the use by a process does.
 
 use std::fs::{File, OpenOptions};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
@@ -13,18 +13,18 @@ use gpuslice_driver::types::{Status, status};
 use crate::hardware::allocation_sizes::PAGE;
 use crate::status::{Outcome, statuses};
 
-/// The label behind the bytes of exported memory.
+/// The label after the bytes of exported memory.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Label {
     /// Number of the export.
     pub(crate) number: u64,
-    /// The machine's number of the device.
+    /// The number that the machine gives to the device of the memory.
     pub(crate) device: u64,
-    /// Bytes.
+    /// Size of the memory, in bytes.
     pub(crate) size: u64,
 }
 
-/// The first word of a label and of a ticket.
+/// The first word of a label. The first word of a handle is this word plus the number of its purpose.
 const MARK: u64 = 0x5347_5055_5348_4152;
 
 fn words<const N: usize>(words: [u64; N]) -> Vec<u8> {
@@ -36,28 +36,28 @@ fn word(bytes: &[u8], index: usize) -> u64 {
     chunk.map_or(0, u64::from_le_bytes)
 }
 
-/// Purpose of a ticket.
+/// What an [`IpcHandle`] is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u64)]
 pub(crate) enum Purpose {
-    /// `cuIpcGetMemHandle`.
+    /// Memory, from `cuIpcGetMemHandle`.
     Ipc = MARK + 1,
-    /// `cuMemPoolExportPointer`.
+    /// An allocation of a pool, from `cuMemPoolExportPointer`.
     PoolPointer,
-    /// `CU_MEM_HANDLE_TYPE_FABRIC`.
+    /// Physical memory, exported as `CU_MEM_HANDLE_TYPE_FABRIC`.
     Fabric,
-    /// `cuIpcGetEventHandle`. The ticket has the event's name in place of a descriptor, and the number by which the
-    /// event is shared.
+    /// An event, from `cuIpcGetEventHandle`. In place of a descriptor, the handle has the event's own handle in the exporter. It
+    /// also has the number by which the processes share the event.
     Event,
 }
 
 /// The 64 bytes by which another process finds memory or an event.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct IpcHandle {
-    /// PID and serial of the process that issued it.
+    /// PID and serial of the process that made the handle.
     pub(crate) pid: u64,
     pub(crate) serial: u64,
-    /// That process's descriptor of the file with the bytes, and the offset in the file.
+    /// The descriptor, in that process, of the file with the bytes, and the offset of the bytes in the file.
     pub(crate) descriptor: u64,
     pub(crate) offset: u64,
     pub(crate) label: Label,
@@ -73,7 +73,7 @@ impl IpcHandle {
             .map_err(|_| statuses::UNKNOWN)
     }
 
-    /// Reads a ticket of this purpose.
+    /// Reads a handle, and checks that it is for this purpose.
     pub(crate) fn read(bytes: &[u8; 64], purpose: Purpose) -> Result<Self, Status> {
         let [mark, pid, serial, descriptor, offset, size, device, number] =
             [0, 1, 2, 3, 4, 5, 6, 7].map(|index| word(bytes, index));
@@ -83,7 +83,7 @@ impl IpcHandle {
         Ok(Self { pid, serial, descriptor, offset, label: Label { number, device, size } })
     }
 
-    /// Opens the file with the bytes.
+    /// Opens the file that holds the bytes.
     pub(crate) fn open(&self) -> Result<OwnedFd, Status> {
         let path = format!("/proc/{}/fd/{}", self.pid, self.descriptor);
         let file = OpenOptions::new().read(true).write(true).open(path);
@@ -91,9 +91,9 @@ impl IpcHandle {
     }
 }
 
-/// Makes a file for shared memory.
+/// Makes a file for memory that can be shared. One more page after the memory has room for the label.
 pub(crate) fn make_file(size: u64) -> Option<OwnedFd> {
-    // SAFETY: `memfd_create` needs a zero-terminated name, which the literal is.
+    // SAFETY: `memfd_create` needs a zero-terminated name: the literal is one.
     let made = unsafe { libc::memfd_create(c"simgpu-shared".as_ptr(), libc::MFD_CLOEXEC) };
     if made < 0 {
         return None;
@@ -104,25 +104,25 @@ pub(crate) fn make_file(size: u64) -> Option<OwnedFd> {
     Some(file.into())
 }
 
-/// Writes the label of exported memory.
+/// Writes the label of exported memory into the memory's file.
 pub(crate) fn write_label(file: &OwnedFd, label: Label) -> Outcome {
     let file = File::from(file.try_clone().map_err(|_| statuses::UNKNOWN)?);
     let bytes = words([MARK, label.number, label.device, label.size]);
     file.write_all_at(&bytes, label.size).map_err(|_| statuses::UNKNOWN)
 }
 
-/// Makes a second descriptor of the program's file.
+/// Makes a second descriptor of a file, from a descriptor of the program.
 pub(crate) fn duplicate(descriptor: i32) -> Result<OwnedFd, Status> {
     if descriptor < 0 {
         return Err(status::INVALID_VALUE);
     }
-    // SAFETY: `borrow_raw` needs a descriptor that stays open for the borrow: the caller's, for one call. That call
-    // refuses a number that is no descriptor.
+    // SAFETY: `borrow_raw` needs a descriptor that stays open during the borrow: the program's stays open for this call. If the
+    // number is no descriptor, the next line refuses it.
     let borrowed = unsafe { BorrowedFd::borrow_raw(descriptor) };
     borrowed.try_clone_to_owned().map_err(|_| status::INVALID_VALUE)
 }
 
-/// Reads the label of imported memory.
+/// Reads the label of imported memory from the memory's file.
 pub(crate) fn read_label(file: &OwnedFd) -> Result<Label, Status> {
     let file = File::from(file.try_clone().map_err(|_| status::INVALID_VALUE)?);
     let length = file.metadata().map_err(|_| status::INVALID_VALUE)?.len();
@@ -133,8 +133,8 @@ pub(crate) fn read_label(file: &OwnedFd) -> Result<Label, Status> {
     if word(&bytes, 0) == MARK && label.size == place { Ok(label) } else { Err(status::INVALID_VALUE) }
 }
 
-/// Opens a new descriptor of a file, for the program. The file is opened again, so its state is independent of other descriptors.
-/// Real drivers do the same.
+/// Opens a new descriptor of a file, and gives it to the program. It is a new open of the file, so its position and flags are
+/// independent of those of other descriptors. Real drivers do the same.
 pub(crate) fn hand_over(file: &OwnedFd) -> Result<i32, Status> {
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
     let opened = OpenOptions::new().read(true).write(true).open(path).map_err(|_| statuses::UNKNOWN)?;

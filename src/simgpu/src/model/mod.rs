@@ -1,4 +1,4 @@
-//! The objects of the driver API as plain data.
+//! The objects of the driver API, as plain data without behaviour of the driver.
 
 pub(crate) mod arena;
 pub(crate) mod arrays;

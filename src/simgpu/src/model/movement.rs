@@ -1,39 +1,39 @@
-//! Copies and fills: their two sides and their extents.
+//! Copies and fills: the two sides of each, and how much moves.
 
-/// Location of one side of a copy.
+/// What is on one side of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Side {
-    /// An address that the device can use. It may be host memory.
+    /// An address that the device can use. The memory may be host memory.
     Device(u64),
-    /// An address of the host.
+    /// An address of host memory.
     Host(u64),
     /// An array.
     Array(u64),
 }
 
-/// One side of a copy: its location, its start in it, and its row and slice sizes.
+/// One side of a copy: where it is, where in it the copy begins, and how large its rows and slices are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct End {
     pub(crate) side: Side,
-    /// Offset in bytes within a row.
+    /// Offset of the start within a row, in bytes.
     pub(crate) x: u64,
-    /// First row.
+    /// The first row.
     pub(crate) y: u64,
-    /// First slice.
+    /// The first slice.
     pub(crate) z: u64,
-    /// Bytes from one row to the next; 0 for a single row.
+    /// Bytes from the start of one row to the start of the next; 0 for a single row.
     pub(crate) pitch: u64,
-    /// Rows of a slice; 0 for a single slice.
+    /// Number of rows of a slice; 0 for a single slice.
     pub(crate) height: u64,
 }
 
 impl End {
-    /// Returns the start of memory without rows.
+    /// Returns the side that begins at the first byte of memory without rows.
     pub(crate) const fn flat(side: Side) -> Self {
         Self { side, x: 0, y: 0, z: 0, pitch: 0, height: 0 }
     }
 
-    /// Returns the byte at offset `x` of memory without rows.
+    /// Returns the side that begins at offset `x` of memory without rows.
     pub(crate) const fn at(side: Side, x: u64) -> Self {
         Self { x, ..Self::flat(side) }
     }
@@ -42,14 +42,14 @@ impl End {
 /// A copy or a fill.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Movement {
-    /// A box of bytes from one location to another.
+    /// A box of bytes is copied from one location to another.
     Copy { to: End, from: End, width: u64, height: u64, depth: u64 },
-    /// `height` rows of `width` elements of `element` bytes.
+    /// `height` rows of `width` elements are filled. An element has `element` bytes.
     Fill { to: u64, pitch: u64, value: u32, element: u64, width: u64, height: u64 },
 }
 
 impl Movement {
-    /// Returns a copy of a run of bytes.
+    /// Returns the copy of `width` bytes that follow each other.
     pub(crate) const fn run(to: Side, from: Side, width: u64) -> Self {
         Self::Copy { to: End::flat(to), from: End::flat(from), width, height: 1, depth: 1 }
     }

@@ -10,16 +10,16 @@ pub(crate) struct MulticastProperties {
     pub(crate) flags: u64,
 }
 
-/// The parts of a multicast object beyond a memory handle.
+/// What a multicast object has besides its memory handle.
 #[derive(Debug)]
 pub(crate) struct MulticastGroup {
-    /// Number of devices that it is made for.
+    /// Number of devices that the object is made for.
     pub(crate) wanted: usize,
     pub(crate) devices: Vec<usize>,
     pub(crate) bound: Vec<BoundMemory>,
 }
 
-/// A bound piece of memory.
+/// A piece of memory that is bound to a multicast object.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct BoundMemory {
     pub(crate) device: usize,
@@ -28,7 +28,7 @@ pub(crate) struct BoundMemory {
     pub(crate) memory: u64,
 }
 
-/// A piece of memory to bind: a handle, an offset and a size.
+/// A piece of memory that a call wants to bind: a handle, an offset and a size.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Part {
     pub(crate) memory: u64,

@@ -1,7 +1,7 @@
 //! Handles of the objects of the driver API.
 //!
-//! A handle is a number that looks like a pointer. It contains the kind of the object, and is never reused. It points
-//! to nothing, so a program that dereferences it crashes.
+//! A handle is a number that looks like a pointer. It contains the kind of its object, and it is never used again. It points to
+//! nothing, so a program that follows it crashes.
 
 use std::collections::HashMap;
 
@@ -9,7 +9,7 @@ use gpuslice_driver::types::Status;
 
 use crate::status::statuses;
 
-/// Kinds of objects.
+/// Kinds of objects. The kind is a part of the handle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u64)]
 pub(crate) enum Tag {
@@ -35,10 +35,10 @@ pub(crate) enum Tag {
     External,
 }
 
-/// The first handle. No memory is mapped there on this architecture.
+/// The first handle. On this architecture no program has memory at this address or in the range of handles.
 const HANDLES: u64 = 0x0100_0000_0000;
 
-/// The table of all objects of a kind.
+/// The table of all objects of one kind.
 #[derive(Debug)]
 pub(crate) struct Objects<T> {
     tag: Tag,
@@ -51,7 +51,7 @@ impl<T> Objects<T> {
         Self { tag, last: 0, objects: HashMap::new() }
     }
 
-    /// Returns a handle for an object that is added later.
+    /// Returns a handle for an object that the caller adds later with [`Self::put`].
     pub(crate) fn reserve(&mut self) -> u64 {
         self.last += 1;
         (HANDLES * self.tag as u64) | (self.last << 4)
@@ -64,22 +64,22 @@ impl<T> Objects<T> {
         handle
     }
 
-    /// Adds the object of a reserved handle.
+    /// Adds the object for a handle that [`Self::reserve`] returned.
     pub(crate) fn put(&mut self, handle: u64, object: T) {
         self.objects.insert(handle, object);
     }
 
-    /// Returns the object of a handle.
+    /// Returns the object that a handle stands for.
     pub(crate) fn get(&self, handle: u64) -> Result<&T, Status> {
         self.objects.get(&handle).ok_or(statuses::INVALID_HANDLE)
     }
 
-    /// Returns the object of a handle, to change.
+    /// Returns the object that a handle stands for, so that the caller can change it.
     pub(crate) fn get_mut(&mut self, handle: u64) -> Result<&mut T, Status> {
         self.objects.get_mut(&handle).ok_or(statuses::INVALID_HANDLE)
     }
 
-    /// Removes an object.
+    /// Removes the object that a handle stands for, and returns it.
     pub(crate) fn remove(&mut self, handle: u64) -> Result<T, Status> {
         self.objects.remove(&handle).ok_or(statuses::INVALID_HANDLE)
     }
@@ -89,12 +89,12 @@ impl<T> Objects<T> {
         self.objects.iter().map(|(handle, object)| (*handle, object))
     }
 
-    /// Returns all objects, to change.
+    /// Returns all objects with their handles, so that the caller can change them.
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (u64, &mut T)> {
         self.objects.iter_mut().map(|(handle, object)| (*handle, object))
     }
 
-    /// Returns the handles of the matching objects, oldest first.
+    /// Returns the handles of all objects for which `fits` returns true, the oldest first.
     pub(crate) fn matching(&self, fits: impl Fn(&T) -> bool) -> Vec<u64> {
         let mut handles: Vec<u64> =
             self.objects.iter().filter(|(_, object)| fits(object)).map(|(handle, _)| *handle).collect();
@@ -103,12 +103,12 @@ impl<T> Objects<T> {
     }
 }
 
-/// Returns a handle as a pointer of the API.
+/// Returns a handle as the pointer that the API has for it.
 pub(crate) fn pointer<T>(handle: u64) -> *mut T {
     core::ptr::without_provenance_mut(usize::try_from(handle).unwrap_or(0))
 }
 
-/// Returns the handle of a pointer of the API.
+/// Returns the handle that a pointer of the API is.
 pub(crate) fn handle<T>(pointer: *mut T) -> u64 {
     pointer.addr() as u64
 }

@@ -1,6 +1,6 @@
 //! Stream-ordered memory pools.
 //!
-//! A pool takes chunks of memory and cuts blocks from them. It uses the first block that fits.
+//! A pool takes memory in large chunks, and cuts blocks for allocations from them. It uses the first block that fits.
 
 use std::collections::BTreeMap;
 
@@ -14,10 +14,10 @@ use crate::engine::Ticket;
 pub(crate) const PINNED_TYPE: u32 = 1;
 pub(crate) const MANAGED_TYPE: u32 = 2;
 
-/// Unit of blocks, in bytes.
+/// The size of every block is a multiple of this number of bytes.
 pub(crate) const POOL_BLOCK_BYTES: u64 = 512;
 
-/// The device, stream and ticket of a free.
+/// A free that is queued: the device and the stream, and the ticket of the free in it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Freed {
     pub(crate) device: usize,
@@ -25,60 +25,60 @@ pub(crate) struct Freed {
     pub(crate) ticket: Ticket,
 }
 
-/// State of a block.
+/// Whether a block is in use.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Use {
-    /// An allocation.
+    /// An allocation has the block.
     Used,
-    /// Freed in a stream that may not have reached the free.
+    /// The program has freed the block in a stream, and the stream may not have reached the free yet.
     Pending(Freed),
     Free,
 }
 
-/// A part of a chunk.
+/// A block, which is a part of a chunk.
 #[derive(Debug, Clone, Copy)]
 struct ChunkPart {
     size: u64,
     state: Use,
 }
 
-/// Device memory that a pool has taken.
+/// A piece of device memory that a pool has taken.
 #[derive(Debug)]
 struct Chunk {
     size: u64,
-    /// Blocks by address, without gaps.
+    /// The blocks by address. They leave no gaps.
     blocks: BTreeMap<u64, ChunkPart>,
 }
 
 /// A pool.
 #[derive(Debug)]
 pub(crate) struct Pool {
-    /// The device whose memory it holds. `None`: memory of the host, or managed memory without a device.
+    /// The device of the pool's memory. `None` for host memory, and for managed memory without a device.
     pub(crate) device: Option<usize>,
-    /// Kind and number of its location, as requested.
+    /// Kind and number of the pool's location, as the program gave them.
     pub(crate) location: (u32, i32),
     pub(crate) allocation_type: u32,
     pub(crate) handle_types: u32,
-    /// True if it is the default pool of a device. Such a pool cannot be destroyed.
+    /// True if this is the default pool of a device. The program cannot destroy such a pool.
     pub(crate) is_default: bool,
-    /// True if it is imported from another process. Nothing can be allocated from such a pool.
+    /// True if this process imported the pool from another one. Nothing can be allocated from such a pool.
     pub(crate) is_imported: bool,
-    /// Largest number of reserved bytes; 0 for no limit.
+    /// The largest number of bytes that the pool may take; 0 for no limit.
     pub(crate) most: u64,
     pub(crate) threshold: u64,
-    /// Reuse policies. They are all on and change nothing.
+    /// The reuse policies. They are all on, and the simulation does the same whatever they are.
     pub(crate) policies: [u32; 3],
     reserved: u64,
     pub(crate) reserved_high: u64,
     used: u64,
     pub(crate) used_high: u64,
-    /// True if the program has destroyed it while allocations live.
+    /// True if the program has destroyed the pool while allocations of it live.
     pub(crate) ended: bool,
     chunks: BTreeMap<u64, Chunk>,
 }
 
 impl Chunk {
-    /// Merges adjacent free blocks.
+    /// Merges free blocks that are neighbours.
     fn join(&mut self) {
         let mut joined: BTreeMap<u64, ChunkPart> = BTreeMap::new();
         for (address, block) in core::mem::take(&mut self.blocks) {
@@ -100,7 +100,7 @@ impl Chunk {
 }
 
 impl Pool {
-    /// Makes an empty pool. `device` is the device of the place, by the machine's number.
+    /// Makes an empty pool for a place. `device` is the number that the machine gives to the place's device.
     pub(crate) fn new(device: Option<usize>, (allocation_type, kind, id): PoolPlace) -> Self {
         Self {
             device,
@@ -129,7 +129,10 @@ impl Pool {
         self.used
     }
 
-    /// Takes the first block that fits, for work in a stream.
+    /// Takes a block of `size` bytes for work in a stream, and returns its address. Returns `None` if no block fits.
+    ///
+    /// A block with a pending free may be used only by the stream that freed it, because only that stream is certainly past the
+    /// free when the new work runs. If the block is larger than `size`, the rest becomes a block of its own in the same state.
     pub(crate) fn find(&mut self, size: u64, stream: u64) -> Option<u64> {
         let fits = |block: &ChunkPart| match block.state {
             Use::Free => block.size >= size,
@@ -142,7 +145,7 @@ impl Pool {
             let (address, block) = (*address, *block);
             Some((address, &mut chunk.blocks, block))
         })?;
-        // A block with a pending free counts as used until its stream reaches the free.
+        // A block with a pending free counts as used until the stream reaches the free.
         if matches!(block.state, Use::Pending(_)) {
             self.used -= block.size;
         }
@@ -159,7 +162,7 @@ impl Pool {
         Some(address)
     }
 
-    /// Adds a chunk.
+    /// Adds a chunk, as one free block.
     pub(crate) fn add_chunk(&mut self, address: u64, size: u64) {
         self.reserved += size;
         self.reserved_high = self.reserved_high.max(self.reserved);
@@ -167,7 +170,7 @@ impl Pool {
         self.chunks.insert(address, Chunk { size, blocks });
     }
 
-    /// Frees a block: at once, or when its stream reaches the free.
+    /// Frees a block. Without `freed` it is free at once, otherwise when the stream of `freed` reaches the free.
     pub(crate) fn free(&mut self, address: u64, freed: Option<Freed>) {
         let Some(block) = self.block(address) else { return };
         let size = block.size;
@@ -180,18 +183,18 @@ impl Pool {
         }
     }
 
-    /// Returns true if the program has destroyed it and all its memory is gone.
+    /// Returns true if the program has destroyed the pool and no memory of it is left.
     pub(crate) fn is_gone(&self) -> bool {
         self.ended && self.chunks.is_empty()
     }
 
-    /// Returns the block at an address.
+    /// Returns the block that begins at an address.
     fn block(&mut self, address: u64) -> Option<&mut ChunkPart> {
         let (_, chunk) = self.chunks.range_mut(..=address).next_back()?;
         chunk.blocks.get_mut(&address)
     }
 
-    /// Marks blocks as free if their streams have reached the free.
+    /// Makes blocks free whose streams have reached the free. `done` tells, for a free, whether its stream has.
     pub(crate) fn settle(&mut self, done: &mut impl FnMut(&Freed) -> bool) {
         for chunk in self.chunks.values_mut() {
             let mut changed = false;
@@ -210,7 +213,8 @@ impl Pool {
         }
     }
 
-    /// Removes chunks without blocks, as long as more than `keep` bytes stay.
+    /// Removes chunks that have no block in use, until the pool has `keep` bytes or fewer. Returns the address and the
+    /// size of each removed chunk.
     pub(crate) fn surplus(&mut self, keep: u64) -> Vec<(u64, u64)> {
         let mut out = Vec::new();
         let empty: Vec<(u64, u64)> = self
@@ -230,15 +234,15 @@ impl Pool {
     }
 }
 
-/// Allocation type, kind and number of a location. Each has a default pool and a current one.
+/// A place: an allocation type, and the kind and number of a location. Each place has a default pool and a current pool.
 pub(crate) type PoolPlace = (u32, u32, i32);
 
-/// Returns the place of a device's ordinary pools, by the number of the device in this process.
+/// Returns the place of the ordinary pools of a device. `ordinal` is the number that this process gives to the device.
 pub(crate) const fn on_device(ordinal: i32) -> PoolPlace {
     (PINNED_TYPE, location::DEVICE, ordinal)
 }
 
-/// All pools.
+/// All pools of this process.
 #[derive(Debug)]
 pub(crate) struct Pools {
     pub(crate) pools: Objects<Pool>,
@@ -251,7 +255,8 @@ impl Pools {
         Self { pools: Objects::new(Tag::Pool), defaults: BTreeMap::new(), current: BTreeMap::new() }
     }
 
-    /// Returns the default pool of a place. `device` is the device of the place, by the machine's number.
+    /// Returns the default pool of a place, and makes it first if necessary. `device` is the number that the
+    /// machine gives to the place's device.
     pub(crate) fn default_of(&mut self, place: PoolPlace, device: Option<usize>) -> u64 {
         let pools = &mut self.pools;
         *self.defaults.entry(place).or_insert_with(|| {
@@ -261,7 +266,8 @@ impl Pools {
         })
     }
 
-    /// Returns the current pool of a place. Allocations without a named pool come from the one of their device.
+    /// Returns the current pool of a place. Allocations for which the program names no pool come from
+    /// the current pool of their device.
     pub(crate) fn current_of(&mut self, place: PoolPlace, device: Option<usize>) -> u64 {
         match self.current.get(&place) {
             Some(pool) => *pool,
@@ -273,7 +279,7 @@ impl Pools {
         self.current.insert(place, pool);
     }
 
-    /// Returns a pool that the program has not destroyed.
+    /// Returns a pool, if the program has not destroyed it.
     pub(crate) fn get(&self, pool: u64) -> Result<&Pool, Status> {
         self.pools.get(pool).ok().filter(|pool| !pool.ended).ok_or(status::INVALID_VALUE)
     }

@@ -4,52 +4,52 @@ use std::collections::BTreeMap;
 
 use crate::state::layout::MemoryKind;
 
-/// Origin of a region. It determines how the region ends.
+/// How a region came to be. It determines what happens when the region ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Origin {
-    /// `cuMemAlloc` and `cuMemAllocPitch`.
+    /// Memory from `cuMemAlloc` or `cuMemAllocPitch`.
     Linear,
-    /// `cuMemAlloc` of the first generation: the address has 32 bits and stands for another one.
+    /// Memory from `cuMemAlloc` of the first generation. The address has 32 bits, and stands for another address.
     Low,
-    /// `cuMemAllocManaged`.
+    /// Memory from `cuMemAllocManaged`.
     Managed,
-    /// A block of a pool.
+    /// A block of the pool with this handle.
     Pool(u64),
-    /// A mapping of the memory behind a handle.
+    /// A mapping of the physical memory with this handle.
     Mapped(u64),
     /// A variable of a module.
     Variable,
-    /// Made by a graph.
+    /// An allocation that a launched graph made.
     Graph,
-    /// Imported from another process.
+    /// Memory that was imported from another process.
     Imported,
-    /// Imported from a pool of another process.
+    /// A block of a pool that was imported from another process.
     ImportedBlock,
-    /// Imported from another interface.
+    /// Memory that was imported from another interface.
     External,
 }
 
 /// A range of device addresses with memory behind it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Region {
-    /// Bytes.
+    /// Size in bytes.
     pub(crate) size: u64,
-    /// Address of its bytes in the arena.
+    /// Address of the region's bytes in the arena.
     pub(crate) backing: u64,
-    /// The device whose memory it is. `None`: host memory.
+    /// The device of the memory. `None` for host memory.
     pub(crate) device: Option<usize>,
-    /// The context that it ends with; 0 for none.
+    /// The context whose end also ends the region; 0 for none.
     pub(crate) context: u64,
-    /// The range's origin.
+    /// How the region came to be.
     pub(crate) origin: Origin,
-    /// Bytes charged for it.
+    /// Bytes of device memory charged for the region.
     pub(crate) charged: u64,
-    /// The range's number, never reused.
+    /// The region's number, never reused.
     pub(crate) number: u64,
 }
 
 impl Region {
-    /// Returns the kind of memory of its charge. `None`: it has no charge of its own.
+    /// Returns the kind of memory that the region is charged as. Returns `None` if the region has no charge of its own.
     pub(crate) fn kind(&self) -> Option<MemoryKind> {
         match self.origin {
             Origin::Linear | Origin::Low => Some(MemoryKind::Linear),
@@ -68,17 +68,17 @@ impl Region {
 /// Host memory that the device can use.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct HostBlock {
-    /// Bytes.
+    /// Size in bytes.
     pub(crate) size: u64,
-    /// The block's creation flags.
+    /// The flags with which the program made the memory.
     pub(crate) flags: u32,
-    /// True if the program registered its own memory.
+    /// True if the memory is the program's own, which it registered.
     pub(crate) registered: bool,
-    /// The context that it belongs to.
+    /// The context that the memory belongs to.
     pub(crate) context: u64,
 }
 
-/// All regions of this process.
+/// All regions of this process, and the host memory that the device can use.
 #[derive(Debug, Default)]
 pub(crate) struct Regions {
     device: BTreeMap<u64, Region>,
@@ -87,19 +87,19 @@ pub(crate) struct Regions {
 }
 
 impl Regions {
-    /// Adds a region.
+    /// Adds a region, and gives it a number.
     pub(crate) fn add(&mut self, address: u64, mut region: Region) {
         self.made += 1;
         region.number = self.made;
         self.device.insert(address, region);
     }
 
-    /// Removes the region that begins at an address.
+    /// Removes the region that begins at an address, and returns it.
     pub(crate) fn remove(&mut self, address: u64) -> Option<Region> {
         self.device.remove(&address)
     }
 
-    /// Sets the charge of the region that begins at an address.
+    /// Sets the bytes charged for the region that begins at an address.
     pub(crate) fn set_charged(&mut self, address: u64, bytes: u64) {
         if let Some(region) = self.device.get_mut(&address) {
             region.charged = bytes;
@@ -111,7 +111,7 @@ impl Regions {
         self.device.get(&address)
     }
 
-    /// Returns the region around an address, and its start.
+    /// Returns the region that contains an address, and the region's start.
     pub(crate) fn around(&self, address: u64) -> Option<(u64, Region)> {
         let (&base, region) = self.device.range(..=address).next_back()?;
         (address - base < region.size).then_some((base, *region))
@@ -123,34 +123,34 @@ impl Regions {
         self.device.range(address..end).map(|(base, region)| (*base, *region)).collect()
     }
 
-    /// Returns the addresses of the matching regions.
+    /// Returns the start addresses of all regions for which `fits` returns true.
     pub(crate) fn matching(&self, fits: impl Fn(&Region) -> bool) -> Vec<u64> {
         self.device.iter().filter(|(_, region)| fits(region)).map(|(base, _)| *base).collect()
     }
 
-    /// Adds host memory.
+    /// Adds host memory that the device can use.
     pub(crate) fn add_host(&mut self, address: u64, block: HostBlock) {
         self.host.insert(address, block);
     }
 
-    /// Removes the host memory that begins at an address.
+    /// Removes the host memory that begins at an address, and returns it.
     pub(crate) fn remove_host(&mut self, address: u64) -> Option<HostBlock> {
         self.host.remove(&address)
     }
 
-    /// Returns the host memory around an address, and its start.
+    /// Returns the host memory that contains an address, and its start.
     pub(crate) fn host_around(&self, address: u64) -> Option<(u64, HostBlock)> {
         let (&base, block) = self.host.range(..=address).next_back()?;
         (address - base < block.size).then_some((base, *block))
     }
 
-    /// Returns the addresses of the host memory of a context.
+    /// Returns the start addresses of all host memory that belongs to a context.
     pub(crate) fn host_of(&self, context: u64) -> Vec<u64> {
         self.host.iter().filter(|(_, block)| block.context == context).map(|(base, _)| *base).collect()
     }
 
-    /// Splits a range of device addresses at the borders of regions. Returns the arena address and length of each
-    /// part. `None`: a part of the range has no region.
+    /// Splits a range of device addresses at the borders of regions. Returns, for each part, the address of its bytes in the
+    /// arena, and its length. Returns `None` if a part of the range is in no region.
     pub(crate) fn parts(&self, address: u64, size: u64) -> Option<Vec<(u64, u64)>> {
         let mut parts = Vec::new();
         let (mut at, mut left) = (address, size);

@@ -9,33 +9,33 @@ use crate::engine::{EventId, StreamId};
 /// A stream.
 #[derive(Debug)]
 pub(crate) struct Stream {
-    /// The stream's context.
+    /// The context that the stream belongs to.
     pub(crate) context: u64,
-    /// The stream's place in the engine.
+    /// Where the stream is in the engine.
     pub(crate) place: StreamPlace,
-    /// The stream's creation flags.
+    /// The flags with which the stream was made.
     pub(crate) flags: u32,
-    /// The stream's creation priority.
+    /// The priority with which the stream was made.
     pub(crate) priority: i32,
     /// The stream's number, never reused.
     pub(crate) number: u64,
-    /// True if it is the context's legacy default stream.
+    /// True if this is the legacy default stream of the context.
     pub(crate) legacy: bool,
-    /// The green context in which it was made.
+    /// The green context that was current when the stream was made.
     pub(crate) green: Option<u64>,
-    /// The stream's part in a capture.
+    /// What the stream knows about the capture that it belongs to, if there is one.
     pub(crate) capture: Option<Membership>,
 }
 
-/// Flag of streams that do not synchronise with the legacy default stream.
+/// Flag of a stream that does not synchronise with the legacy default stream.
 pub(crate) const NON_BLOCKING: u32 = 1;
 
-/// Flag of events without time.
+/// Flag of an event that measures no time.
 pub(crate) const DISABLE_TIMING: u32 = 2;
-/// Flag of events that other processes can open.
+/// Flag of an event that other processes can open.
 pub(crate) const INTERPROCESS: u32 = 4;
 
-/// A stream of an engine.
+/// Names a stream of the engine: its device, its client, and the stream's number.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct StreamPlace {
     pub(crate) device: usize,
@@ -49,18 +49,18 @@ pub(crate) struct Event {
     pub(crate) device: usize,
     pub(crate) flags: u32,
     pub(crate) id: EventId,
-    /// The event's part in a capture, if it was recorded in one.
+    /// What the event knows about the capture in which it was recorded, if there is one.
     pub(crate) captured: Option<Membership>,
 }
 
-/// All streams and events.
+/// All streams and events of this process.
 #[derive(Debug)]
 pub(crate) struct Streams {
     pub(crate) streams: Objects<Stream>,
     pub(crate) events: Objects<Event>,
-    /// The per-thread default streams by context and thread.
+    /// The per-thread default streams, by context and thread.
     pub(crate) per_thread: HashMap<(u64, i32), u64>,
-    /// The legacy default streams by context.
+    /// The legacy default streams, by context.
     pub(crate) legacy: HashMap<u64, u64>,
     pub(crate) made: u64,
 }

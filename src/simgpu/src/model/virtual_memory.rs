@@ -1,4 +1,4 @@
-//! Physical memory with handles, and reserved addresses.
+//! Physical memory that has a handle, and reserved addresses at which it can be mapped.
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -7,7 +7,7 @@ use gpuslice_driver::types::AllocationProperties;
 
 use super::multicast::MulticastGroup;
 
-/// Unit of sizes, offsets and addresses, in bytes.
+/// Sizes, offsets and addresses are multiples of this number of bytes.
 pub(crate) const GRANULARITY: u64 = 2 << 20;
 
 /// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`.
@@ -16,23 +16,23 @@ pub(crate) const FILE_DESCRIPTOR: u32 = 1;
 /// `CU_MEM_HANDLE_TYPE_FABRIC`.
 pub(crate) const FABRIC: u32 = 8;
 
-/// Physical memory.
+/// Physical memory that has a handle.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PhysicalMemory {
     pub(crate) size: u64,
     pub(crate) properties: Properties,
-    /// The device whose memory it is. `None`: host memory.
+    /// The device of the memory. `None` for host memory.
     pub(crate) device: Option<usize>,
     pub(crate) backing: u64,
-    /// Number of uses through handles.
+    /// How many times the program holds the handle.
     pub(crate) handles: u32,
-    /// Number of mappings.
+    /// How many times the memory is mapped.
     pub(crate) mappings: u32,
-    /// Number of its export; 0 while no other process can use it.
+    /// Number of the memory's export; 0 while no other process can use the memory.
     pub(crate) export: u64,
 }
 
-/// The requested properties of memory.
+/// The properties that the program asked for.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Properties {
     pub(crate) kind: u32,
@@ -41,20 +41,20 @@ pub(crate) struct Properties {
     pub(crate) flags: [u8; 8],
 }
 
-/// All memory with handles, and all reserved addresses.
+/// All physical memory with handles, and all reserved addresses of this process.
 #[derive(Debug, Default)]
 pub(crate) struct Vmm {
     pub(crate) memory: BTreeMap<u64, PhysicalMemory>,
     pub(crate) made: u64,
-    /// Files of sharable memory, by handle.
+    /// The files of memory that can be shared, by handle.
     pub(crate) files: BTreeMap<u64, OwnedFd>,
     /// Multicast objects, by handle.
     pub(crate) groups: BTreeMap<u64, MulticastGroup>,
-    /// Sizes of reserved address ranges, by start.
+    /// The reserved address ranges: the size of each, by start.
     pub(crate) reserved: BTreeMap<u64, u64>,
-    /// Access rights, by start of a mapping.
+    /// The access rights of each mapping, by start.
     pub(crate) access: BTreeMap<u64, u32>,
-    /// Arrays with mapped parts: array and memory handle, once for each part.
+    /// Arrays with mapped parts: the array, and the handle of the memory, once for each part.
     pub(crate) arrays: Vec<(u64, u64)>,
 }
 

@@ -6,18 +6,19 @@ use crate::engine::ProcessSample;
 use crate::state::device_time::process_number;
 use crate::state::layout::{Process, State, life};
 
-/// Use of a device by one process over several windows.
+/// How much one process used a device over several windows.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Share {
     pub(super) pid: u32,
-    /// End of the newest window in which it was active, in microseconds of the monotonic clock.
+    /// End of the newest window in which the process was active, in microseconds of the monotonic clock.
     pub(super) timestamp_us: u64,
-    /// Mean over all windows, idle ones included.
+    /// Mean over all windows, also over those in which the process was idle.
     pub(super) sm: u32,
     pub(super) memory: u32,
 }
 
-/// Returns one entry for each process. `windows` are the ends of all windows, `samples` those of active processes.
+/// Returns one entry for each process. `windows` are the ends of all windows. `samples` are those of
+/// processes that were active in a window.
 pub(super) fn shares(windows: &[u64], samples: &[ProcessSample]) -> Vec<Share> {
     let mut sums: BTreeMap<u32, Share> = BTreeMap::new();
     for sample in samples.iter().filter(|sample| windows.contains(&sample.timestamp_us)) {
@@ -32,7 +33,7 @@ pub(super) fn shares(windows: &[u64], samples: &[ProcessSample]) -> Vec<Share> {
     sums.into_values().map(mean).collect()
 }
 
-/// Returns the process with this number in the engine, even after its death.
+/// Returns the process that has this number in the engine. It is found also after its death, as long as its slot is not free.
 pub(super) fn process_of(state: &State, number: u32) -> Option<&Process> {
     let known = |process: &&Process| process.life != life::FREE && process_number(process.serial) == number;
     state.processes.iter().find(known)

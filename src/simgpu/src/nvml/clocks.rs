@@ -1,7 +1,7 @@
-//! Functions of clocks, power, temperature, links and partitions.
+//! Functions about clocks, power, temperature, links and partitions.
 //!
-//! Power and temperature follow the utilisation of the newest window, so a monitor shows changes. Nothing else
-//! depends on them.
+//! Power and temperature follow the utilisation of the newest window, so a monitor shows that they
+//! change. Nothing else depends on them.
 
 use gpuslice_driver::types::*;
 
@@ -10,7 +10,7 @@ use super::layouts::{Temperature, version};
 use super::{Tuning, statuses};
 use crate::status::Outcome;
 
-/// Power in milliwatts: at rest, for each percent of utilisation, and the limits.
+/// Power in milliwatts: without work, and for each percent of utilisation. Then the limits of power.
 const IDLE_MW: u32 = 70_000;
 const PERCENT_MW: u32 = 6_000;
 const LEAST_MW: u32 = 200_000;
@@ -23,10 +23,10 @@ const P2P_NOT_SUPPORTED: u32 = 5;
 
 /// Clocks in MHz, by `nvmlClockType_t`: graphics, multiprocessors, memory, video.
 const CLOCKS: [u32; 4] = [1980, 1980, 2619, 1545];
-/// Thresholds in degrees Celsius: shutdown, slowdown, and the highest for memory and for the device.
+/// Thresholds in degrees Celsius: of shutdown, of slowdown, the highest for memory, and the highest for the device.
 const THRESHOLDS: [u32; 4] = [92, 89, 95, 87];
 
-/// Returns an entry of a list. A number beyond it is an error of the caller.
+/// Returns the value at a place of a list. A place beyond the list is an error of the caller.
 fn entry(list: [u32; 4], number: u32) -> Result<u32, Status> {
     let number = usize::try_from(number).unwrap_or(usize::MAX);
     list.get(number).copied().ok_or(statuses::INVALID_ARGUMENT)
@@ -45,7 +45,7 @@ impl NvmlCall {
     }
 
     fn reasons(&self, device: nvmlDevice_t, to: *mut c_ulonglong) -> Outcome {
-        /// The device is idle.
+        /// The reason for the present clocks: the device is idle.
         const IDLE: c_ulonglong = 1;
         let idle = self.utilization(device)?.gpu == 0;
         self.write(to, if idle { IDLE } else { 0 })
@@ -64,7 +64,7 @@ impl Tuning for NvmlCall {
         if one == other || p2p_index > P2P_LAST {
             return Err(statuses::INVALID_ARGUMENT);
         }
-        // Each GPU can read, write and change the memory of each other one.
+        // Every GPU can read, write and change the memory of every other one. Only NVLink depends on the settings.
         let is_supported = p2p_index != P2P_NVLINK || self.truth()?.settings.has_nvlink(one, other);
         self.write(p2p_status, if is_supported { 0 } else { P2P_NOT_SUPPORTED })
     }

@@ -1,4 +1,4 @@
-//! The frame of every call of NVML: faults, and access to the caller's memory.
+//! What every call of NVML has in common: faults, and access to the caller's memory.
 
 use core::ffi::{CStr, c_char};
 use core::ops::Range;
@@ -19,24 +19,24 @@ use crate::status::Outcome;
 
 /// A call of NVML in progress.
 ///
-/// It exists only if the caller promises that every pointer of the call is null or valid for NVML's reads and writes.
-/// So the methods that follow such pointers are safe.
+/// A value exists only if the caller of the function promises that every pointer of the call is null or valid for the reads and
+/// writes of NVML. So the methods that follow such pointers are safe.
 #[derive(Debug)]
 pub struct NvmlCall {
     library: Option<&'static NvmlLibrary>,
 }
 
-/// Runs an exported function: first the faults, then `work`. No panic leaves it.
+/// Runs an exported function: first the faults of the settings, then `work`. A panic becomes a status.
 ///
 /// # Safety
-/// Every pointer that `work` has from the caller is null or valid for NVML's reads and writes.
+/// Every pointer that `work` has from the caller must be null or valid for the reads and writes of NVML.
 pub unsafe fn enter(symbol: Symbol, work: impl FnOnce(&NvmlCall) -> Outcome) -> Status {
     let done = catch_unwind(AssertUnwindSafe(|| run(symbol, work)));
     done.unwrap_or(statuses::UNKNOWN)
 }
 
 fn run(symbol: Symbol, work: impl FnOnce(&NvmlCall) -> Outcome) -> Status {
-    // The library opens the state first, so that faults of the state file reach the first call, too.
+    // The library opens the state before it looks for faults. So faults of the state file reach the first call, too.
     let opened = if starts(symbol) { library::open().map(Some) } else { Ok(library::current()) };
     let found = opened.as_ref().ok().copied().flatten();
     found.into_iter().for_each(|library| library.write_down(symbol));
@@ -60,8 +60,8 @@ fn starts(symbol: Symbol) -> bool {
     matches!(symbol, Symbol::nvmlInit | Symbol::nvmlInit_v2 | Symbol::nvmlInitWithFlags)
 }
 
-/// Returns true if a function works without `nvmlInit`. As in real libraries, an extra shutdown is no error, and the
-/// version needs no driver.
+/// Returns true if a function works without an earlier `nvmlInit`. As in real libraries, a shutdown too many is no error,
+/// and the version needs no driver.
 fn works_uninitialised(symbol: Symbol) -> bool {
     matches!(
         symbol,
@@ -69,23 +69,23 @@ fn works_uninitialised(symbol: Symbol) -> bool {
     )
 }
 
-/// Targets of the handles of GPUs. The index is the GPU's number, and the content means nothing.
+/// Handles of GPUs point here. The index is the GPU's number. The content means nothing.
 static GPUS: [u8; DEVICES] = [0; DEVICES];
-/// Targets of the handles of instances. The index is the device's number. The content differs from that of `GPUS`, so
-/// the compiler cannot merge the two.
+/// Handles of MIG instances point here. The index is the device's number. The content differs from that of `GPUS`, so that the
+/// compiler cannot merge the two.
 static INSTANCES: [u8; DEVICES] = [1; DEVICES];
 
-/// The object of a handle.
+/// What a handle stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Subject {
-    /// A GPU, whole or divided.
+    /// A GPU, either whole or divided into instances.
     Gpu(usize),
-    /// A MIG instance, by its device's number.
+    /// A MIG instance. The number is that of its device.
     Instance(usize),
 }
 
 impl Subject {
-    /// Returns the GPU that it is, or belongs to.
+    /// Returns the number of the GPU that this is, or that the instance belongs to.
     pub(super) fn gpu(self, machine: &Settings) -> usize {
         match self {
             Self::Gpu(gpu) => gpu,
@@ -93,7 +93,7 @@ impl Subject {
         }
     }
 
-    /// Returns its devices: one, or all instances of a divided GPU.
+    /// Returns the devices of the subject: one, or all instances of a divided GPU.
     pub(super) fn devices(self, machine: &Settings) -> Range<usize> {
         match self {
             Self::Gpu(gpu) => machine.devices_of(gpu),
@@ -101,7 +101,7 @@ impl Subject {
         }
     }
 
-    /// Returns its UUID as text.
+    /// Returns the UUID of the subject, as text.
     pub(super) fn uuid_text(self, machine: &Settings) -> String {
         match self {
             Self::Gpu(gpu) => gpu_text(gpu),
@@ -109,7 +109,7 @@ impl Subject {
         }
     }
 
-    /// Returns its UUID.
+    /// Returns the UUID of the subject.
     pub(super) fn uuid(self, machine: &Settings) -> [u8; 16] {
         match self {
             Self::Gpu(gpu) => texts::uuid(gpu),
@@ -119,7 +119,7 @@ impl Subject {
 }
 
 impl NvmlCall {
-    /// Makes a call of another library than this process's own, for tests.
+    /// Makes a call for a library other than the process's own one, for tests.
     #[cfg(test)]
     pub(super) fn of(library: &'static NvmlLibrary) -> Self {
         Self { library: Some(library) }
@@ -129,14 +129,14 @@ impl NvmlCall {
         self.library.ok_or(statuses::UNINITIALIZED)
     }
 
-    /// Returns the shared state, after all dead processes are reaped.
+    /// Returns the shared state, locked, after it has reaped all dead processes.
     pub(super) fn truth(&self) -> Result<Locked<'static>, Status> {
         let mut state = self.library()?.shared.lock();
         state.reap_dead(None);
         Ok(state)
     }
 
-    /// Returns the shared state, and the object of a handle.
+    /// Returns the shared state, locked, and what a handle stands for.
     pub(super) fn on(&self, handle: nvmlDevice_t) -> Result<(Locked<'static>, Subject), Status> {
         let state = self.truth()?;
         let among =
@@ -149,19 +149,19 @@ impl NvmlCall {
         Ok((state, subject))
     }
 
-    /// Fails if a GPU is lost.
+    /// Fails if this GPU is lost.
     pub(super) fn is_there(&self, gpu: usize) -> Outcome {
         if self.library()?.lost() == Some(gpu) { Err(statuses::GPU_IS_LOST) } else { Ok(()) }
     }
 
-    /// Returns the GPU of a handle. For an instance it is the GPU that it belongs to.
+    /// Returns the GPU that a handle stands for. For an instance, it is the GPU that the instance belongs to.
     pub(super) fn gpu(&self, handle: nvmlDevice_t) -> Result<usize, Status> {
         let (state, subject) = self.on(handle)?;
         Ok(subject.gpu(&state.settings))
     }
 
-    /// Returns the shared state, and the single device of a handle. Instances are refused, because NVML does not know this figure
-    /// of them.
+    /// Returns the shared state, locked, and the one device that a handle stands for. Refuses an instance, because NVML has no
+    /// such figures of instances as the callers of this function report.
     pub(super) fn whole(&self, handle: nvmlDevice_t) -> Result<(Locked<'static>, usize), Status> {
         let (state, subject) = self.on(handle)?;
         match subject {
@@ -173,7 +173,7 @@ impl NvmlCall {
         }
     }
 
-    /// Writes the handle of a GPU or instance.
+    /// Writes the handle of a GPU or of an instance.
     pub(super) fn write_handle(&self, to: *mut nvmlDevice_t, subject: Subject) -> Outcome {
         let place = match subject {
             Subject::Gpu(gpu) => GPUS.get(gpu),
@@ -183,7 +183,7 @@ impl NvmlCall {
         self.write(to, core::ptr::from_ref(place).cast_mut().cast())
     }
 
-    /// Writes a result. The pointer must not be null.
+    /// Writes a result for the caller. A null pointer is an error.
     pub(super) fn write<T: Copy>(&self, to: *mut T, value: T) -> Outcome {
         if to.is_null() {
             return Err(statuses::INVALID_ARGUMENT);
@@ -193,19 +193,19 @@ impl NvmlCall {
         Ok(())
     }
 
-    /// Reads an argument. The pointer must not be null.
+    /// Reads an argument of the caller. A null pointer is an error.
     pub(super) fn read<T: Copy>(&self, from: *const T) -> Result<T, Status> {
         // SAFETY: `read_in` needs a pointer that is null or good for a read: the invariant of `NvmlCall`.
         unsafe { arguments::read_in(from) }.ok_or(statuses::INVALID_ARGUMENT)
     }
 
-    /// Writes a value about a device.
+    /// Checks a handle, and then writes a value for the caller.
     pub(super) fn tell<T: Copy>(&self, handle: nvmlDevice_t, to: *mut T, value: T) -> Outcome {
         self.on(handle)?;
         self.write(to, value)
     }
 
-    /// Writes a list and its length. The caller gave the room in the place of the length.
+    /// Writes a list and its length. The caller gave the number of entries that fit in the place of the length.
     pub(super) fn write_list<T: Copy>(&self, count: *mut u32, to: *mut T, values: &[T]) -> Outcome {
         let room = self.read(count)?;
         let needed = u32::try_from(values.len()).unwrap_or(u32::MAX);
@@ -222,7 +222,7 @@ impl NvmlCall {
         Ok(())
     }
 
-    /// Writes a text with its final zero, if there is room for both.
+    /// Writes a text and its final zero, if both fit.
     pub(super) fn write_text(&self, to: *mut c_char, room: u32, text: &str) -> Outcome {
         if to.is_null() {
             return Err(statuses::INVALID_ARGUMENT);
@@ -237,7 +237,7 @@ impl NvmlCall {
         Ok(())
     }
 
-    /// Returns a text of the caller. The pointer must not be null.
+    /// Returns a text of the caller. A null pointer is an error.
     pub(super) fn text(&self, from: *const c_char) -> Result<&str, Status> {
         if from.is_null() {
             return Err(statuses::INVALID_ARGUMENT);

@@ -1,4 +1,4 @@
-//! Event sets. They exist, and no event ever comes.
+//! Event sets. A program can make them and wait for them, but no event ever comes.
 
 use gpuslice_driver::types::{nvmlDevice_t, nvmlEventSet_t};
 use parking_lot::Mutex;
@@ -8,10 +8,10 @@ use super::statuses;
 use crate::os::clock;
 use crate::status::Outcome;
 
-/// Event types that can be registered: errors, changes of the performance state, changes of clocks.
+/// Event types that a program can register: errors, changes of the performance state, and changes of clocks.
 pub(super) const TYPES: u64 = 0x1c;
 
-/// Handles of the existing sets.
+/// Handles of the sets that exist.
 static SETS: Mutex<Vec<usize>> = Mutex::new(Vec::new());
 
 fn exists(set: nvmlEventSet_t) -> Outcome {
@@ -21,7 +21,7 @@ fn exists(set: nvmlEventSet_t) -> Outcome {
 impl NvmlCall {
     pub(super) fn new_event_set(&self, to: *mut nvmlEventSet_t) -> Outcome {
         let mut sets = SETS.lock();
-        // The new handle differs from those of all existing sets, and is aligned like an address.
+        // The new handle differs from all handles that exist, and is aligned like an address.
         let handle = sets.iter().max().map_or(0x1000, |last| last + 16);
         self.write(to, core::ptr::without_provenance_mut(handle))?;
         sets.push(handle);
@@ -40,7 +40,7 @@ impl NvmlCall {
         if types & !TYPES != 0 { Err(statuses::NOT_SUPPORTED) } else { Ok(()) }
     }
 
-    /// Waits for the caller's whole timeout.
+    /// Waits as long as the caller's timeout says, because no event comes.
     pub(super) fn wait<T>(&self, set: nvmlEventSet_t, data: *mut T, timeout_ms: u32) -> Outcome {
         exists(set)?;
         if data.is_null() {

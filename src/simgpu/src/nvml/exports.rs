@@ -1,8 +1,8 @@
-//! Macros that make an exported function of each row of NVML's table.
+//! Macros that make one exported function from each row of NVML's table.
 
-/// Exports every declared function of NVML that returns a status.
+/// Exports every function of NVML that the headers declare and that returns a status.
 ///
-/// It is for a library that nothing links. It needs the table's types, `Symbol` and the traits of `nvml` in scope.
+/// It is for a library that nothing links with. The types of the table, `Symbol`, and the traits of `nvml` must be in scope.
 #[macro_export]
 macro_rules! export_nvml {
     ($( $family:ident: $reason:literal { $( $treatment:ident $name:ident
@@ -11,8 +11,8 @@ macro_rules! export_nvml {
     };
 }
 
-/// Exports the functions of one family. A function that no header declares has no signature. A function that returns
-/// no status has no method.
+/// Exports the functions of one family. It leaves out a function that no header declares, because that has no signature, and a
+/// function that returns no status, because that has no method.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! export_nvml_rows {
@@ -21,7 +21,7 @@ macro_rules! export_nvml_rows {
     ($family:ident $( $name:ident ( $($arg:ident: $ty:ty),* ) )*) => { $(
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $name($($arg: $ty),*) -> Status {
-            // SAFETY: the callee needs valid pointers: the caller promises them by this function's contract.
+            // SAFETY: the callee needs valid pointers: by this function's contract the caller promises them.
             unsafe { enter(Symbol::$name, |nvml| nvml.$name($($arg),*)) }
         }
     )* };

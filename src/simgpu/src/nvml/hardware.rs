@@ -10,12 +10,12 @@ use crate::hardware::attributes;
 use crate::hardware::texts;
 use crate::status::Outcome;
 
-/// Returns an attribute of a device, by the driver API's number.
+/// Returns an attribute of a device. `number` is the number that the driver API gives to the attribute.
 fn attribute(number: u32, device: usize) -> u32 {
     attributes::device(number, device).and_then(|value| u32::try_from(value).ok()).unwrap_or(0)
 }
 
-/// Number of cores of a multiprocessor.
+/// Number of cores of one multiprocessor.
 const CORES: u32 = 128;
 /// `NVML_BRAND_NVIDIA`, `NVML_BUS_TYPE_PCIE`, and the architecture of compute capability 9.0.
 const BRAND: u32 = 14;

@@ -12,13 +12,13 @@ use crate::hardware::texts;
 use crate::state::settings::Settings;
 use crate::status::Outcome;
 
-/// PCI device and vendor, and those of the board. They are those of the device that the attributes come from.
+/// PCI numbers of device and vendor, and those of the board. They belong to the device that the attributes are taken from.
 const DEVICE_ID: u32 = 0x2330_10de;
 const SUBSYSTEM_ID: u32 = 0x16c1_10de;
-/// PCI class of devices that compute without a display.
+/// PCI class of devices that compute and have no display.
 const CLASS: (u32, u32) = (3, 2);
 
-/// Returns the driver version that came with a version of the driver API.
+/// Returns the version of the driver that came with a version of the driver API.
 pub(super) fn driver_version(api: i32) -> String {
     const SERIES: [(i32, u32); 11] = [
         (13_020, 595),
@@ -37,7 +37,7 @@ pub(super) fn driver_version(api: i32) -> String {
     format!("{series}.00.00")
 }
 
-/// Returns the version of NVML: the driver API's major version, and the driver's version.
+/// Returns the version of NVML. It is the driver API's major version, followed by the version of the driver.
 pub(super) fn nvml_version(api: i32) -> String {
     format!("{}.{}", api / 1000, driver_version(api))
 }
@@ -50,7 +50,7 @@ fn bytes<const N: usize>(text: &str) -> [u8; N] {
     bytes
 }
 
-/// Returns the domain, bus and device of `domain:bus:device[.function]` or `bus:device[.function]`, in hexadecimal.
+/// Returns domain, bus and device of `domain:bus:device[.function]` or `bus:device[.function]`. The numbers are hexadecimal.
 pub(super) fn place(text: &str) -> Option<(u32, u32, u32)> {
     let number = |text: &str| u32::from_str_radix(text, 16).ok();
     let (rest, device) = text.rsplit_once(':')?;
@@ -69,7 +69,8 @@ impl NvmlCall {
         self.write_handle(to, Subject::Gpu(gpu))
     }
 
-    /// Writes the handle of the device that `matches`. As NVML's header says, the search fails if any GPU is lost.
+    /// Writes the handle of the device for which `matches` returns true. As the header of NVML says, the
+    /// search fails if any GPU is lost.
     fn handle_where(&self, to: *mut nvmlDevice_t, matches: impl Fn(Subject, &Settings) -> bool) -> Outcome {
         let machine = self.truth()?.settings;
         (0..machine.gpus()).try_for_each(|gpu| self.is_there(gpu))?;
@@ -90,7 +91,7 @@ impl NvmlCall {
         self.write_handle(to, Subject::Instance(device.ok_or(statuses::NOT_FOUND)?))
     }
 
-    /// Returns NVML's numbers of the GPU instance and the compute instance of a handle.
+    /// Returns the numbers that NVML gives to the GPU instance and the compute instance of a handle.
     pub(super) fn ids_of_instance(&self, instance: nvmlDevice_t) -> Result<(u32, u32), Status> {
         let (state, subject) = self.on(instance)?;
         match subject {
@@ -113,7 +114,7 @@ impl NvmlCall {
     }
 
     pub(super) fn handle_by_uuid_v1(&self, uuid: *const Uuid, to: *mut nvmlDevice_t) -> Outcome {
-        /// Formats of the value.
+        /// The two formats of the value.
         const TEXT: u32 = 1;
         const BYTES: u32 = 2;
         let asked = self.read(uuid)?;

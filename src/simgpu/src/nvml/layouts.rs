@@ -1,18 +1,18 @@
-//! Structures of NVML that callers give or receive.
+//! Structures that NVML receives from callers or fills for them.
 
 use core::ffi::{c_int, c_uint, c_ulonglong};
 
-/// The instance number of a device without instances.
+/// The instance number of a device that is not divided.
 pub(super) const NO_INSTANCE: c_uint = c_uint::MAX;
 
-/// Returns the version word of a structure, by which a caller tells its form.
+/// Returns the version word of a structure. By this word a caller tells which form of the structure it uses.
 pub(super) const fn version<T>(number: u32) -> c_uint {
     #[allow(clippy::cast_possible_truncation, reason = "structures are small; asserted below")]
     let size = size_of::<T>() as c_uint;
     size | (number << 24)
 }
 
-/// A process in the first form of a list.
+/// A process, in the first form of the list of processes.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct ProcessInfoV1 {
@@ -20,7 +20,7 @@ pub(super) struct ProcessInfoV1 {
     pub(super) used: c_ulonglong,
 }
 
-/// A process in the second and third form of a list.
+/// A process, in the second and third form of the list.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct ProcessInfo {
@@ -30,7 +30,7 @@ pub(super) struct ProcessInfo {
     pub(super) compute_instance: c_uint,
 }
 
-/// A process in the detailed list.
+/// A process, in the detailed list.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct ProcessDetail {
@@ -51,7 +51,7 @@ pub(super) struct ProcessDetailList {
     pub(super) entries: *mut ProcessDetail,
 }
 
-/// Utilisation by one process, of all engines.
+/// How much one process used each engine of a device.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct ProcessUse {
@@ -62,7 +62,7 @@ pub(super) struct ProcessUse {
     pub(super) others: [c_uint; 4],
 }
 
-/// The list of utilisation by process.
+/// The list of the use by each process.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ProcessUseList {
@@ -77,12 +77,12 @@ pub(super) struct ProcessUseList {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Sample {
     pub(super) timestamp: c_ulonglong,
-    /// A union of eight bytes. An unsigned integer is in the first four.
+    /// A union of eight bytes. An unsigned integer is in the first four of them.
     pub(super) value: c_uint,
     pub(super) rest: c_uint,
 }
 
-/// Memory of the device that the host accesses through the bus.
+/// The part of the device's memory that the host can access through the bus.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Bar1Memory {
@@ -91,7 +91,7 @@ pub(super) struct Bar1Memory {
     pub(super) used: c_ulonglong,
 }
 
-/// Bus address of a device: the oldest form, and the beginning of all later ones.
+/// Bus address of a device. This is the oldest form, and all later forms begin with it.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PciInfoV1 {
@@ -102,7 +102,7 @@ pub(super) struct PciInfoV1 {
     pub(super) device_id: c_uint,
 }
 
-/// The second form, without its reserved words at the end.
+/// The second form, without the reserved words at its end.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PciInfoV2 {
@@ -110,7 +110,7 @@ pub(super) struct PciInfoV2 {
     pub(super) subsystem_id: c_uint,
 }
 
-/// The form with a version.
+/// The form that begins with a version.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PciInfoExt {
@@ -135,7 +135,7 @@ pub(super) struct Uuid {
     pub(super) value: [u8; 41],
 }
 
-/// A temperature with a version.
+/// A temperature, in the form that begins with a version.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Temperature {
@@ -144,7 +144,7 @@ pub(super) struct Temperature {
     pub(super) degrees: c_int,
 }
 
-/// Utilisation of one part of a device over the last second.
+/// How busy one part of a device was over the last second.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Domain {
@@ -154,7 +154,7 @@ pub(super) struct Domain {
     pub(super) lower_at: c_uint,
 }
 
-/// Utilisation of all parts.
+/// How busy each part of a device was.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Domains {

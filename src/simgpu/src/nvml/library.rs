@@ -1,4 +1,4 @@
-//! The state that this process's NVML reads, and its number of `nvmlInit` calls.
+//! The state that NVML reads in this process, and the number of `nvmlInit` calls.
 
 use core::cell::Cell;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
@@ -18,46 +18,46 @@ use crate::os::messages;
 use crate::state::file::{Shared, default_path};
 use crate::state::settings::Settings;
 
-/// An opened state.
+/// A state that this process has opened.
 #[derive(Debug)]
 pub(crate) struct NvmlLibrary {
-    /// The state that all processes share.
+    /// The state, which all processes share.
     pub(super) shared: Shared,
-    /// NVML as this process sees it.
+    /// What NVML shows this process.
     pub(super) view: NvmlView,
     path: PathBuf,
     file: Option<FileIdentity>,
-    /// `SIMGPU_NVML_CALLS`: the file that gets a line for each call.
+    /// The file that gets a line for each call (`SIMGPU_NVML_CALLS`).
     calls: Option<File>,
-    /// `SIMGPU_NVML_LOST`: the file with the number of the lost GPU.
+    /// The file with the number of the lost GPU (`SIMGPU_NVML_LOST`).
     lost: Option<PathBuf>,
 }
 
-/// Device and inode of a file.
+/// Device and inode of a file, which together identify the file.
 type FileIdentity = (u64, u64);
 
-/// The present state. One is made for each state file that was opened, and never freed.
+/// The state that calls use now. Each state file that is opened gets one library, which is never freed.
 static LIBRARY: AtomicPtr<NvmlLibrary> = AtomicPtr::new(core::ptr::null_mut());
 static OPENING: Mutex<()> = Mutex::new(());
 static USES: AtomicU32 = AtomicU32::new(0);
 
-/// Counts an `nvmlInit`.
+/// Counts a call of `nvmlInit`.
 pub(super) fn use_once_more() {
     USES.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Counts an `nvmlShutdown`.
+/// Counts a call of `nvmlShutdown`.
 pub(super) fn use_once_less() {
     let less = |uses: u32| Some(uses.saturating_sub(1));
     let _ = USES.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
 }
 
-/// Returns true if NVML is initialised. A further `nvmlInit` only counts.
+/// Returns true if NVML is initialised. A further `nvmlInit` is only counted.
 pub(super) fn is_in_use() -> bool {
     USES.load(Ordering::Relaxed) != 0
 }
 
-/// Returns the state, if NVML is initialised.
+/// Returns the opened state, if NVML is initialised.
 pub(super) fn current() -> Option<&'static NvmlLibrary> {
     if !is_in_use() {
         return None;
@@ -65,7 +65,7 @@ pub(super) fn current() -> Option<&'static NvmlLibrary> {
     open().ok()
 }
 
-/// Returns the state. Opens the file at the first call, and again if another file has taken its place.
+/// Returns the opened state. The first call opens the file. If another file has taken the file's place, a call opens that one.
 pub(super) fn open() -> Result<&'static NvmlLibrary, Status> {
     if let Some(library) = opened().filter(|library| !library.replaced()) {
         return Ok(library);
@@ -97,7 +97,7 @@ fn identity(path: &Path) -> Option<FileIdentity> {
 }
 
 impl NvmlLibrary {
-    /// Opens a state file, and makes it first if there is none. `get` reads a variable.
+    /// Opens a state file, and makes it if there is none. `get` returns the value of an environment variable.
     pub(super) fn open(path: PathBuf, get: impl Fn(&str) -> Option<String>) -> Result<Self, Status> {
         let asked = Cell::new(false);
         let wanted = Settings::read(|name| {
@@ -111,7 +111,8 @@ impl NvmlLibrary {
             Shared::open(&path, &wanted).map_err(|error| failed(&format!("{}: {error}", path.display())))?;
         let mut state = shared.lock();
         state.reap_dead(None);
-        // A monitor changes nothing, unless its environment describes another machine and no process lives.
+        // A monitor does not change the state. The exception: no process lives, and the monitor's
+        // environment describes another machine.
         if asked.get() && !state.inhabited() && state.settings != wanted {
             state.clear(&wanted);
         }
@@ -125,7 +126,7 @@ impl NvmlLibrary {
         Ok(Self { shared, view, file: file.or_else(|| identity(&path)), path, calls, lost })
     }
 
-    /// Writes down a call with its process. Several processes may use one file, so a call is one write.
+    /// Writes a call and the calling process into the file. Several processes may use one file, so one call is one write.
     pub(super) fn write_down(&self, symbol: Symbol) {
         if let Some(mut calls) = self.calls.as_ref() {
             let line = format!("{} {}\n", std::process::id(), symbol.name());
@@ -133,7 +134,7 @@ impl NvmlLibrary {
         }
     }
 
-    /// Lets the time of a call in the resource manager pass, while it holds the manager's lock.
+    /// Waits as long as a call takes in the resource manager, and holds the manager's lock all that time.
     pub(super) fn pass_through_manager(&self, symbol: Symbol) {
         if let Some(duration) = self.view.turn_ns(symbol, is_in_use()) {
             let _turn = self.shared.lock_manager();
@@ -141,12 +142,12 @@ impl NvmlLibrary {
         }
     }
 
-    /// Returns the GPU that has fallen off the bus.
+    /// Returns the number of the GPU that has fallen off the bus, if one has.
     pub(super) fn lost(&self) -> Option<usize> {
         fs::read_to_string(self.lost.as_ref()?).ok()?.trim().parse().ok()
     }
 
-    /// Returns true if another file has the name now. Without any file the old one stays in use.
+    /// Returns true if another file has the name now. If no file has it, the old one stays in use.
     pub(super) fn replaced(&self) -> bool {
         identity(&self.path).is_some_and(|now| Some(now) != self.file)
     }

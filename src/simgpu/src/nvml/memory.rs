@@ -1,7 +1,7 @@
-//! Functions of device memory.
+//! Functions about device memory.
 //!
-//! They read the same words as `cuMemGetInfo`. Used memory is the memory that all processes hold together, contexts
-//! included. The driver keeps nothing for itself.
+//! They read the same words as `cuMemGetInfo`. Used memory is the memory of all processes together, and contains that of their
+//! contexts. The driver keeps nothing for itself.
 
 use gpuslice_driver::types::{nvmlDevice_t, nvmlMemory_t, nvmlMemory_v2_t};
 
@@ -34,7 +34,7 @@ impl NvmlCall {
         self.write(to, nvmlMemory_v2_t { version: asked, total, reserved: 0, free, used })
     }
 
-    /// Reports the window through which the host accesses device memory. It covers all memory, and none of it is in use.
+    /// Reports the window through which the host accesses device memory. It covers all memory, and no part of it is in use.
     pub(super) fn bar1(&self, device: nvmlDevice_t, to: *mut Bar1Memory) -> Outcome {
         let total = self.figures(device)?.total.checked_next_power_of_two().unwrap_or(u64::MAX);
         self.write(to, Bar1Memory { total, free: total, used: 0 })

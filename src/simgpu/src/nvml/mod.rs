@@ -1,9 +1,9 @@
 //! The functions of NVML.
 //!
-//! One trait for each file of rows is made from the rows. It has a method for each function, which answers "not
-//! supported" unless a module here implements it. The answers come from the state that all processes share
-//! (`library`). So memory figures are exact at every instant, and utilisation comes from the samples of the engine. A
-//! call needs no context, makes none, and takes no slot.
+//! A macro makes one trait from each file of rows. The trait has a method for each function, and the method answers "not
+//! supported" unless a module here implements it. The answers come from the state that all processes share (`library`). So
+//! memory figures are exact at every instant, and utilisation comes from the samples of the engine. A call needs no context,
+//! makes none, and takes no slot.
 #![allow(
     non_snake_case,
     clippy::wildcard_imports,
@@ -44,7 +44,7 @@ macro_rules! functions {
     };
 }
 
-/// A function that returns no status has no method. It is exported by hand.
+/// Leaves out a function that returns no status. Such a function is exported by hand.
 macro_rules! function {
     ($name:ident ( $($arg:ident: $ty:ty),* )) => {
         fn $name(&self, $($arg: $ty),*) -> Result<(), Status> {

@@ -1,7 +1,7 @@
-//! The private table of `nvmlInternalGetExportTable`.
+//! The private table that `nvmlInternalGetExportTable` returns.
 //!
-//! `nvidia-smi` requests a private table, and reports a version mismatch if there is none. This table resembles no
-//! real one: each entry is the same function, which supports nothing.
+//! `nvidia-smi` asks for a private table, and reports a mismatch of versions if it gets none. This table is like no real one:
+//! every entry is the same function, which answers "not supported".
 
 use core::ffi::c_void;
 
@@ -11,12 +11,12 @@ use super::entry::NvmlCall;
 use super::statuses;
 use crate::status::Outcome;
 
-/// Number of words. Known callers use entries up to the six hundreds.
+/// Number of words of the table. Known callers use entries up to the six hundreds.
 const NVML_PRIVATE_WORDS: usize = 640;
 
 #[repr(C)]
 struct NvmlTable {
-    /// Bytes of the whole table.
+    /// Size of the whole table, in bytes.
     size: usize,
     functions: [extern "C" fn() -> Status; NVML_PRIVATE_WORDS - 1],
 }
@@ -28,7 +28,7 @@ extern "C" fn unsupported() -> Status {
 static TABLE: NvmlTable =
     NvmlTable { size: size_of::<NvmlTable>(), functions: [unsupported; NVML_PRIVATE_WORDS - 1] };
 
-/// Writes the address of the table, whatever table is requested.
+/// Writes the address of the table, whichever table the caller asks for.
 ///
 /// # Errors
 /// `NVML_ERROR_INVALID_ARGUMENT` for a null pointer.

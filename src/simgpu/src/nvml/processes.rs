@@ -1,4 +1,4 @@
-//! Functions of the processes that use a device.
+//! Functions about the processes that use a device.
 
 use core::ffi::c_char;
 use std::fs;
@@ -20,11 +20,11 @@ use crate::state::settings::Settings;
 use crate::state::sizes::PROCESSES;
 use crate::status::Outcome;
 
-/// Room that always suffices for the utilisation of processes.
+/// Number of entries that is always enough for the utilisation of all processes.
 #[allow(clippy::cast_possible_truncation, reason = "a few hundred")]
 const ENTRIES: u32 = PROCESSES as u32;
 
-/// Returns NVML's numbers of the instances of a device.
+/// Returns the numbers that NVML gives to the instances of a device.
 pub(super) fn instance_ids(machine: &Settings, device: usize) -> (u32, u32) {
     let gpu_instance =
         machine.instance(device).and_then(|instance| u32::try_from(gpu_instance_id(instance)).ok());
@@ -45,7 +45,7 @@ impl From<ProcessDetail> for ProcessInfoV1 {
 }
 
 impl NvmlCall {
-    /// Returns the processes with a context or memory on a device, in the order in which they joined.
+    /// Returns the processes that have a context or memory on a device, in the order in which they joined the simulation.
     fn running(&self, device: nvmlDevice_t) -> Result<Vec<ProcessDetail>, u32> {
         let (state, subject) = self.on(device)?;
         let view = self.library()?.view;
@@ -69,7 +69,7 @@ impl NvmlCall {
         Ok(found.into_iter().map(|(_, detail)| detail).collect())
     }
 
-    /// Writes the compute processes, in any form of list.
+    /// Writes the compute processes, in the form of list that the caller uses.
     pub(super) fn compute<T>(&self, device: nvmlDevice_t, count: *mut u32, to: *mut T) -> Outcome
     where
         T: Copy + From<ProcessDetail>,
@@ -78,7 +78,7 @@ impl NvmlCall {
         self.write_list(count, to, &entries)
     }
 
-    /// Writes an empty list, for processes that are not simulated: graphics processes and MPS clients.
+    /// Writes an empty list, for kinds of processes that are not simulated: graphics processes and MPS clients.
     pub(super) fn no_processes(&self, device: nvmlDevice_t, count: *mut u32) -> Outcome {
         self.on(device)?;
         self.read(count)?;
@@ -101,7 +101,7 @@ impl NvmlCall {
         written
     }
 
-    /// Returns the use of a device by each process since an instant of the wall clock, in microseconds.
+    /// Returns how much each process used a device since an instant, in microseconds of the wall clock.
     fn use_since(&self, device: nvmlDevice_t, last_seen: u64) -> Result<Vec<Share>, u32> {
         let view = self.library()?.view;
         let (mut state, device) = self.whole(device)?;
@@ -127,8 +127,8 @@ impl NvmlCall {
         Ok(shares)
     }
 
-    /// Writes the utilisation by process, or the number of entries that need room. Without a new sample it is an
-    /// error.
+    /// Writes the use by each process. If the caller's memory has too few entries, writes the number that is enough. If there is
+    /// no new sample, returns an error.
     pub(super) fn utilization_of_processes(
         &self,
         device: nvmlDevice_t,
@@ -157,7 +157,7 @@ impl NvmlCall {
         self.write_list(count, to, &entries)
     }
 
-    /// Writes the utilisation by process in the form with a version and all engines.
+    /// Writes the use by each process, in the form that begins with a version and has all engines.
     pub(super) fn utilization_list(&self, device: nvmlDevice_t, list: *mut ProcessUseList) -> Outcome {
         let asked = self.read(list)?;
         if asked.version != version::<ProcessUseList>(1) {
@@ -193,7 +193,8 @@ impl NvmlCall {
         self.write_list(&raw mut count, asked.entries, entries)
     }
 
-    /// Writes the command of a process: from `/proc`, or else the name that the process registered.
+    /// Writes the command of a process. It comes from `/proc`; if that is not readable, it is the
+    /// name that the process registered.
     pub(super) fn process_name(&self, pid: u32, to: *mut c_char, room: u32) -> Outcome {
         if to.is_null() || room == 0 {
             return Err(statuses::INVALID_ARGUMENT);

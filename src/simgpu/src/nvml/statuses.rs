@@ -14,7 +14,7 @@ pub(super) const GPU_IS_LOST: Status = 15;
 pub(super) const ARGUMENT_VERSION_MISMATCH: Status = 25;
 pub(super) const UNKNOWN: Status = 999;
 
-/// Texts by status number.
+/// The text of each status. The index is the status.
 const TEXTS: [&CStr; 31] = [
     c"Success",
     c"Uninitialized",
@@ -49,7 +49,7 @@ const TEXTS: [&CStr; 31] = [
     c"Reset type not supported",
 ];
 
-/// Returns the text of `nvmlErrorString`.
+/// Returns the text that `nvmlErrorString` returns for a status.
 #[must_use]
 pub fn text(status: Status) -> &'static CStr {
     let known = usize::try_from(status).ok().and_then(|number| TEXTS.get(number).copied());

@@ -1,4 +1,4 @@
-//! Functions that start the library and report utilisation.
+//! Functions that start the library, and functions that report utilisation.
 
 use gpuslice_driver::types::*;
 
@@ -15,7 +15,7 @@ impl NvmlCall {
         Ok(())
     }
 
-    /// Returns the utilisation of a device in the newest readable window.
+    /// Returns the utilisation of a device in the newest window that can be read.
     pub(super) fn utilization(&self, device: nvmlDevice_t) -> Result<DeviceSample, Status> {
         let view = self.library()?.view;
         let (mut state, device) = self.whole(device)?;
@@ -23,7 +23,7 @@ impl NvmlCall {
         Ok(engine.utilization(clock::now()))
     }
 
-    /// Returns the samples of a device since an instant of the wall clock in microseconds, oldest first.
+    /// Returns the samples of a device since an instant, in microseconds of the wall clock. The oldest is first.
     fn samples(&self, device: nvmlDevice_t, kind: c_uint, last_seen: u64) -> Result<Vec<Sample>, Status> {
         let value: fn(&DeviceSample) -> u32 = match kind {
             1 => |sample| sample.gpu,
@@ -218,7 +218,7 @@ impl Usage for NvmlCall {
         sample_count: *mut c_uint,
         samples: *mut nvmlSample_t,
     ) -> Outcome {
-        /// Values are unsigned integers.
+        /// Each value is an unsigned integer.
         const UNSIGNED: c_uint = 1;
         let mut found = self.samples(device, kind, last_seen_time_stamp)?;
         let room = self.read(sample_count)?;

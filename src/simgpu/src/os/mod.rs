@@ -1,4 +1,4 @@
-//! Clock, threads, messages, and a lock between processes.
+//! What simgpu needs from the operating system: the clock, threads, messages, and a lock between processes.
 
 pub(crate) mod clock;
 pub(crate) mod messages;

@@ -1,7 +1,7 @@
-//! A mutex between processes that survives the death of its owner.
+//! A mutex that processes share, and that survives the death of the thread that holds it.
 //!
-//! It is a robust mutex of the C library: the kernel hands it on when the thread that holds it ends, in whatever way.
-//! It needs no descriptor that a program could close, and no process number that could be reused.
+//! This is a robust mutex of the C library. If the thread that holds it ends, in whatever way, the kernel lets another thread
+//! take it. The mutex needs no descriptor, which a program could close, and no process number, which could be used again.
 
 use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;
@@ -9,7 +9,7 @@ use core::mem::MaybeUninit;
 /// A mutex in shared memory.
 #[repr(C, align(8))]
 pub struct RobustMutex {
-    /// The structure of the C library, with room to spare.
+    /// The C library's structure. The bytes are more than it needs.
     bytes: UnsafeCell<[u8; 64]>,
 }
 
@@ -22,17 +22,17 @@ impl core::fmt::Debug for RobustMutex {
     }
 }
 
-// SAFETY: the C library's mutex is made to be used by several threads, and processes.
+// SAFETY: the C library makes this mutex for use by several threads and processes at once.
 unsafe impl Sync for RobustMutex {}
 
 /// The result of an attempt to take a mutex.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Taken {
-    /// This thread has it.
+    /// This thread has taken the mutex.
     Ours,
-    /// This thread has it, and the previous owner died with it.
+    /// This thread has taken the mutex, and the thread that held it before has died.
     Inherited,
-    /// Another thread has it.
+    /// Another thread has the mutex.
     Busy,
 }
 
@@ -44,7 +44,7 @@ impl RobustMutex {
     /// Makes the mutex ready for use. No other thread may know of it yet.
     pub fn init(&self) {
         let mut attributes = MaybeUninit::uninit();
-        // SAFETY: `pthread_mutexattr_init` needs room for attributes, which `attributes` is.
+        // SAFETY: `pthread_mutexattr_init` needs room for attributes: `attributes` has it.
         unsafe { libc::pthread_mutexattr_init(attributes.as_mut_ptr()) };
         // SAFETY: `pthread_mutexattr_setpshared` needs initialised attributes: the call above has initialised them.
         unsafe { libc::pthread_mutexattr_setpshared(attributes.as_mut_ptr(), libc::PTHREAD_PROCESS_SHARED) };
@@ -67,9 +67,10 @@ impl RobustMutex {
         }
     }
 
-    /// Takes the mutex, and waits for it if necessary.
+    /// Takes the mutex. Waits if another thread has it.
     ///
-    /// It waits 0.1 s at a time. If waiters are killed as well as owners, a wake-up may be lost with a killed waiter.
+    /// Each wait lasts at most 0.1 s, and then the thread tries again. This is because a wake-up is lost if the kernel gives it
+    /// to a waiter that is killed at that moment.
     pub fn lock(&self) -> Taken {
         loop {
             let until = soon();
@@ -89,7 +90,7 @@ impl RobustMutex {
         self.outcome(result)
     }
 
-    /// Releases the mutex. Only the thread that took it may do so.
+    /// Releases the mutex. Only the thread that took the mutex may call this.
     pub fn unlock(&self) {
         // SAFETY: `pthread_mutex_unlock` needs an initialised mutex: `init` made it. A thread that does not hold it gets an error
         // and changes nothing.
@@ -97,12 +98,12 @@ impl RobustMutex {
     }
 }
 
-/// Returns the instant 0.1 s from now, by the clock that the C library wants. If that clock is set meanwhile, only the length of
-/// one wait changes.
+/// Returns the instant 0.1 s from now, on the clock that the C library uses for such a wait. If someone sets that clock during a
+/// wait, only that wait becomes longer or shorter.
 fn soon() -> libc::timespec {
     const TENTH: libc::c_long = 100_000_000;
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `clock_gettime` needs room for a `timespec`, which `time` is.
+    // SAFETY: `clock_gettime` needs room for a `timespec`: `time` is one.
     unsafe { libc::clock_gettime(libc::CLOCK_REALTIME, &raw mut time) };
     let nanoseconds = time.tv_nsec + TENTH;
     libc::timespec { tv_sec: time.tv_sec + nanoseconds / 1_000_000_000, tv_nsec: nanoseconds % 1_000_000_000 }

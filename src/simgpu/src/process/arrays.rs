@@ -10,8 +10,8 @@ use crate::state::layout::MemoryKind;
 use crate::status::Outcome;
 
 impl ProcessObjects {
-    /// Takes device memory, and bytes of the arena, for `levels` levels of a shape. Returns the start, the bytes, and
-    /// the charge. `is_own`: the array has memory of its own.
+    /// Takes device memory and bytes of the arena for `levels` mip levels of a shape. Returns the start, the bytes, and the
+    /// charge. `is_own` is true if the array has memory of its own; otherwise it is charged nothing.
     fn back(
         &self,
         simulation: &Simulation,
@@ -21,8 +21,8 @@ impl ProcessObjects {
     ) -> Result<(u64, u64, u64), Status> {
         let device = self.current()?.1.device;
         let bytes = shape.size(levels).ok_or(status::OUT_OF_MEMORY)?;
-        // A driver does not tell addresses of arrays. So here small arrays take a whole slot of their own, and no
-        // part of a block.
+        // A program cannot learn the address of an array, so whether arrays share blocks is unknown. Here even a small
+        // array takes whole pages of its own.
         let taken =
             || if simulation.settings.has_blocks() { allocation_sizes::whole(bytes) } else { Some(bytes) };
         let charged = if is_own && shape.is_backed() { taken().ok_or(status::OUT_OF_MEMORY)? } else { 0 };
@@ -56,7 +56,7 @@ impl ProcessObjects {
         self.add_mipmap(simulation, shape, levels, true)
     }
 
-    /// Makes a mipmapped array over memory that is not its own.
+    /// Makes a mipmapped array whose memory belongs to something else.
     pub(crate) fn view_mipmap(
         &mut self,
         simulation: &Simulation,
@@ -81,7 +81,7 @@ impl ProcessObjects {
         Ok(self.arrays.mipmaps.add(mipmap))
     }
 
-    /// Returns the array of a level of a mipmapped array.
+    /// Returns the array that is one level of a mipmapped array. Makes it when the program first asks for it.
     pub(crate) fn mip_level(&mut self, handle: u64, level: u32) -> Result<u64, Status> {
         let mipmap = self.arrays.mipmaps.get(handle)?;
         if level >= mipmap.levels {
@@ -102,7 +102,7 @@ impl ProcessObjects {
         Ok(array)
     }
 
-    /// Ends an array. A level ends only with its mipmapped array.
+    /// Ends an array. The array of a mip level ends only with its mipmapped array, so the call fails for such an array.
     pub(crate) fn end_array(&mut self, simulation: &Simulation, handle: u64) -> Outcome {
         if self.arrays.arrays.get(handle)?.parent.is_some() {
             return Err(crate::status::statuses::INVALID_HANDLE);
@@ -114,7 +114,7 @@ impl ProcessObjects {
         Ok(())
     }
 
-    /// Ends a mipmapped array.
+    /// Ends a mipmapped array and the arrays of its levels.
     pub(crate) fn end_mipmap(&mut self, simulation: &Simulation, handle: u64) -> Outcome {
         let mipmap = self.arrays.mipmaps.remove(handle)?;
         for (_, array) in mipmap.handed {
@@ -126,7 +126,7 @@ impl ProcessObjects {
         Ok(())
     }
 
-    /// Ends the arrays of a context.
+    /// Ends all arrays of a context.
     pub(crate) fn end_arrays_of(&mut self, simulation: &Simulation, context: u64) {
         for mipmap in self.arrays.mipmaps.matching(|mipmap| mipmap.context == context) {
             let _ = self.end_mipmap(simulation, mipmap);

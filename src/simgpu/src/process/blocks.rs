@@ -1,11 +1,11 @@
-//! Takes and gives back slots of the blocks that small allocations share.
+//! Takes slots of blocks for small allocations, and gives slots back.
 //!
-//! A real driver takes device memory in pages of 2 MiB. An allocation of up to 1 MiB gets a slot of a power of two in
-//! such a block. Allocations of the same context, kind and size share a block. A block is taken when no block of the
-//! family has a free slot. It is given back with its last slot.
+//! A real driver takes device memory in pages of 2 MiB. An allocation of up to 1 MiB gets a slot in such a block, and the size of
+//! the slot is a power of two. Allocations of the same context, kind and slot size share blocks. A new block is taken when no
+//! block of the family has a free slot. When its last slot becomes free, the block is given back.
 //!
-//! The cost of each size was measured on A10G, RTX 3090 and H200 (driver 580.173). That sizes do not mix in a block
-//! is an assumption.
+//! The cost of each size was measured on A10G, RTX 3090 and H200 (driver 580.173). It is an assumption that slots of
+//! different sizes are never in one block.
 
 use std::collections::BTreeSet;
 
@@ -18,7 +18,7 @@ use crate::model::regions::{Origin, Region};
 use crate::state::layout::MemoryKind;
 
 impl Blocks {
-    /// Takes a slot. `on_device`: its memory is on the device at once.
+    /// Takes a slot for an allocation. `on_device` is true if the memory of the slot is on the device at once.
     pub(crate) fn take_slot(
         &mut self,
         simulation: &Simulation,
@@ -39,7 +39,7 @@ impl Blocks {
         taken.ok_or(status::OUT_OF_MEMORY)
     }
 
-    /// Takes addresses for a new block.
+    /// Takes the addresses of a new block, and returns the first one.
     fn begin(&mut self, simulation: &Simulation, family: Family, device: usize) -> Result<u64, Status> {
         let (_, is_managed, is_low, _) = family;
         let arena = &simulation.arena;
@@ -77,7 +77,8 @@ impl Blocks {
         Some(Slot { address: start + offset, backing: block.backing + offset })
     }
 
-    /// Gives a slot back. `on_device`: its memory is on the device.
+    /// Gives a slot back, and the whole block if no other slot is in use. `on_device` is true if the
+    /// slot's memory is on the device.
     pub(crate) fn give_slot(&mut self, simulation: &Simulation, address: u64, on_device: bool) {
         let start = address & !(DEVICE_BLOCK_BYTES - 1);
         let Some(block) = self.all.get_mut(&start) else { return };
@@ -106,13 +107,13 @@ impl Blocks {
         }
     }
 
-    /// Returns true if a region is a slot of one of the blocks.
+    /// Returns true if a region is a slot of one of these blocks.
     pub(crate) fn holds(&self, address: u64, region: &Region) -> bool {
         matches!(region.origin, Origin::Linear | Origin::Low | Origin::Managed)
             && self.all.contains_key(&(address & !(DEVICE_BLOCK_BYTES - 1)))
     }
 
-    /// Moves the memory of a slot to the device. `None`: the device is full.
+    /// Moves the memory of a slot to the device. Returns `None` if the device is full.
     pub(crate) fn move_to_device(&mut self, simulation: &Simulation, address: u64) -> Option<()> {
         self.all.get_mut(&(address & !(DEVICE_BLOCK_BYTES - 1)))?.move_to_device(simulation)
     }

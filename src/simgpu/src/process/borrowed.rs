@@ -1,8 +1,8 @@
-//! Ordinary memory of one process at an address of another (CUDA IPC).
+//! Use of one process's ordinary memory by another process (CUDA IPC).
 //!
-//! The exporting process issues a ticket. The memory lives until no process uses it. If its owner frees it or dies, one
-//! of the other users is charged for it. A block of a pool is an exception: it returns to the pool as soon as its
-//! owner frees it.
+//! The owner makes a handle and passes it to another process, which maps the memory at an address of its own. The memory lives as
+//! long as any process uses it. If the owner frees the memory or dies, one of the other users is charged for it. A block of a
+//! pool is different: it returns to the pool as soon as its owner frees it.
 
 use std::os::fd::OwnedFd;
 
@@ -19,7 +19,8 @@ use crate::state::layout::MemoryKind;
 use crate::status::{Outcome, statuses};
 
 impl ProcessObjects {
-    /// Returns the ticket by which another process opens ordinary memory.
+    /// Returns the handle by which another process can open memory of this one. The shared state gets an export for the
+    /// memory, once for all handles of it.
     pub(crate) fn ticket(
         &mut self,
         simulation: &Simulation,
@@ -51,8 +52,11 @@ impl ProcessObjects {
         IpcHandle { pid, serial, descriptor, offset, label }.bytes(purpose)
     }
 
-    /// Opens memory of another process at an address of this one. Memory that is open in the current context is
-    /// opened once more.
+    /// Maps memory of another process at an address of this one, and returns the address. If the memory is already open in the
+    /// current context, only counts one more opening.
+    ///
+    /// The shared state learns about this user before the memory is mapped, because then the owner cannot end the memory in
+    /// between. If the mapping fails, this user is removed again.
     pub(crate) fn open_ticket(
         &mut self,
         simulation: &Simulation,
@@ -86,7 +90,7 @@ impl ProcessObjects {
         opened
     }
 
-    /// Maps memory that another interface made. Its importer keeps it alive.
+    /// Maps memory that another interface made. The imported object keeps the memory alive.
     pub(crate) fn open_external(
         &mut self,
         simulation: &Simulation,
@@ -100,7 +104,7 @@ impl ProcessObjects {
         Ok(address)
     }
 
-    /// Maps bytes of a file at an address.
+    /// Maps bytes of a file at a new address, adds a region for them, and returns the address.
     fn open_file(
         &mut self,
         simulation: &Simulation,
@@ -129,7 +133,7 @@ impl ProcessObjects {
         self.close_borrowed(simulation, address)
     }
 
-    /// Closes memory of another process once.
+    /// Closes memory of another process once. The last close unmaps the memory.
     pub(crate) fn close_borrowed(&mut self, simulation: &Simulation, address: u64) -> Outcome {
         let opened = self.borrowed.opened.get_mut(&address).ok_or(status::INVALID_VALUE)?;
         opened.times -= 1;
@@ -148,7 +152,8 @@ impl ProcessObjects {
         Ok(())
     }
 
-    /// Ends one use of shared memory. With its last use the process leaves the export.
+    /// Ends the use of an export by something of this process. If nothing else of this process uses the export, the process no
+    /// longer counts as a user of it.
     pub(crate) fn leave_export(&mut self, simulation: &Simulation, number: u64) {
         let opened = self.borrowed.opened.values().any(|opened| opened.number == number);
         if number != 0 && !opened && !self.has_external(number) && !self.has_export(number) {
@@ -156,7 +161,7 @@ impl ProcessObjects {
         }
     }
 
-    /// Closes all memory that was opened in a context.
+    /// Closes all memory that was opened in a context, however often it was opened.
     pub(crate) fn close_borrowed_of(&mut self, simulation: &Simulation, context: u64) {
         let opened = self.borrowed.opened.iter_mut().filter(|(_, opened)| opened.context == context);
         let addresses: Vec<u64> = opened

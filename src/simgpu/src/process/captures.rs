@@ -1,4 +1,4 @@
-//! Captures the calls of a stream into a graph.
+//! Captures: turns the calls on a stream into nodes of a graph, in place of work.
 
 use gpuslice_driver::types::{Status, status};
 
@@ -11,13 +11,14 @@ use crate::os::threads;
 use crate::status::{Outcome, statuses};
 
 impl ProcessObjects {
-    /// Returns the capture that a stream takes part in.
+    /// Returns the capture that a stream belongs to.
     pub(crate) fn capture_of(&self, stream: u64) -> Result<Option<(u64, &Capture)>, Status> {
         let Some(membership) = &self.streams.streams.get(stream)?.capture else { return Ok(None) };
         Ok(Some((membership.capture, self.captures.get(&membership.capture).ok_or(statuses::UNKNOWN)?)))
     }
 
-    /// Refuses a call that could wait for a capture, and invalidates that capture.
+    /// Refuses a call that might have to wait for captured work, and makes the captures concerned invalid. The modes of the
+    /// captures and of this thread decide which captures are concerned.
     pub(crate) fn unsafe_call(&mut self) -> Outcome {
         if self.captures.is_empty() {
             return Ok(());
@@ -38,7 +39,7 @@ impl ProcessObjects {
         if spoiled { Err(statuses::STREAM_CAPTURE_UNSUPPORTED) } else { Ok(()) }
     }
 
-    /// Refuses to wait for a stream that captures, and invalidates the capture.
+    /// Refuses a wait for a stream that captures, and makes the capture invalid.
     pub(crate) fn refuse_capturing(&mut self, stream: u64) -> Outcome {
         let Some((number, _)) = self.capture_of(stream)? else { return Ok(()) };
         if let Some(capture) = self.captures.get_mut(&number) {
@@ -47,8 +48,7 @@ impl ProcessObjects {
         Err(statuses::STREAM_CAPTURE_UNSUPPORTED)
     }
 
-    /// Refuses work on a legacy default stream for which capturing streams would have to wait. Invalidates their
-    /// captures.
+    /// Refuses work on a legacy default stream if it would have to wait for streams that capture. Makes their captures invalid.
     pub(crate) fn refuse_implicit(&mut self, stream: u64) -> Outcome {
         let numbers = self.implicit_captures(stream)?;
         for number in &numbers {
@@ -59,7 +59,7 @@ impl ProcessObjects {
         if numbers.is_empty() { Ok(()) } else { Err(statuses::STREAM_CAPTURE_IMPLICIT) }
     }
 
-    /// Returns the captures that work on a stream would affect implicitly.
+    /// Returns the captures whose streams would have to wait for work on this stream, or this work for them.
     pub(crate) fn implicit_captures(&self, stream: u64) -> Result<Vec<u64>, Status> {
         if self.captures.is_empty() || !self.streams.streams.get(stream)?.legacy {
             return Ok(Vec::new());
@@ -72,7 +72,8 @@ impl ProcessObjects {
         Ok(numbers.filter(strict).collect())
     }
 
-    /// Begins a capture on a stream: into a new graph, or behind nodes of an existing one.
+    /// Begins a capture on a stream. `into` is an existing graph, and the nodes in it that the first captured node waits for.
+    /// Without it the capture makes a new graph.
     pub(crate) fn begin_capture(&mut self, stream: u64, mode: u32, into: Option<(u64, Vec<u64>)>) -> Outcome {
         if mode > mode::RELAXED {
             return Err(status::INVALID_VALUE);
@@ -98,6 +99,9 @@ impl ProcessObjects {
     }
 
     /// Ends a capture, and returns its graph.
+    ///
+    /// An error of the capture shows only here: a call that cannot be captured made it invalid, or captured work of another
+    /// stream does not lead to this stream. In both cases the capture ends, too, and a graph that the capture made is removed.
     pub(crate) fn end_capture(&mut self, stream: u64) -> Result<u64, Status> {
         let Some((number, capture)) = self.capture_of(stream)? else { return Err(statuses::ILLEGAL_STATE) };
         if capture.origin != stream {
@@ -125,7 +129,7 @@ impl ProcessObjects {
         }
     }
 
-    /// Tells whether all captured work leads to the stream on which the capture ends.
+    /// Returns true if all captured work of other streams is before the work of the stream on which the capture ends.
     fn is_joined(&self, stream: u64, graph: u64) -> Result<bool, Status> {
         let number = self.streams.streams.get(stream)?.capture.as_ref().map(|own| own.capture);
         let graph = self.graphs.get(graph)?;
@@ -136,7 +140,7 @@ impl ProcessObjects {
         Ok(ends.all(|node| reached.contains(node)))
     }
 
-    /// Removes all streams and events from a capture.
+    /// Ends a capture for all its streams and events.
     pub(crate) fn leave_capture(&mut self, number: u64) {
         self.captures.remove(&number);
         let of =
@@ -153,7 +157,8 @@ impl ProcessObjects {
         }
     }
 
-    /// Adds a call on a capturing stream to the graph. Returns the node. `None`: the stream does not capture.
+    /// Adds a call on a capturing stream to the graph as a node, and returns the node. Returns `None`
+    /// if the stream does not capture.
     pub(crate) fn capture(&mut self, stream: u64, op: &Op) -> Result<Option<u64>, Status> {
         let Some((_, capture)) = self.capture_of(stream)? else { return Ok(None) };
         if capture.invalid {
@@ -169,7 +174,7 @@ impl ProcessObjects {
         Ok(Some(node))
     }
 
-    /// Returns an address with room for an allocation that earlier captured work of a stream has freed.
+    /// Returns an address for an allocation of a capturing stream, if earlier captured work has freed one that is large enough.
     pub(crate) fn captured_address(
         &self,
         stream: u64,
@@ -182,7 +187,8 @@ impl ProcessObjects {
         Ok(self.graphs.get(capture.graph)?.free_address(&after, size, device))
     }
 
-    /// Records an event on a capturing stream. Returns false if the stream does not capture.
+    /// Records an event on a capturing stream: the event remembers the newest nodes. Returns false
+    /// if the stream does not capture.
     pub(crate) fn capture_record(&mut self, stream: u64, event: u64) -> Result<bool, Status> {
         let own = self.streams.streams.get(stream)?.capture.clone();
         let captures = own.is_some();
@@ -190,7 +196,7 @@ impl ProcessObjects {
         Ok(captures)
     }
 
-    /// Lets a stream wait for an event if one of them captures. Returns false if neither does.
+    /// Makes a stream wait for an event, if the stream captures or the event was recorded in a capture. Returns false otherwise.
     pub(crate) fn capture_wait(&mut self, stream: u64, event: u64) -> Result<bool, Status> {
         let captured = self.streams.events.get(event)?.captured.clone();
         let target = self.streams.streams.get_mut(stream)?;

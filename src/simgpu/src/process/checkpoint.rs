@@ -1,11 +1,11 @@
 //! Checkpoints of processes.
 //!
-//! A checkpoint has four steps:
+//! A checkpoint has four steps. The process is the one that is checkpointed:
 //!
-//! 1. *Lock.* Calls of the process wait from now on. Calls in progress are not waited for.
-//! 2. *Checkpoint.* Its memory leaves the devices.
-//! 3. *Restore.* Its memory comes back, if there is room.
-//! 4. *Unlock.* Its calls continue.
+//! 1. *Lock.* From now on, calls of the process wait. The step itself does not wait for calls in progress.
+//! 2. *Checkpoint.* The memory of the process leaves the devices.
+//! 3. *Restore.* The memory of the process comes back, if the devices have room.
+//! 4. *Unlock.* The calls of the process continue.
 //!
 //! A process that shares memory with others cannot be checkpointed.
 
@@ -28,7 +28,7 @@ pub(crate) mod phase {
     pub(crate) const CHECKPOINTED: u32 = 2;
 }
 
-/// Returns true if a function works in a locked process.
+/// Returns true if a function works even while its process is locked.
 fn never_waits(symbol: Symbol) -> bool {
     matches!(
         symbol,
@@ -42,7 +42,7 @@ fn never_waits(symbol: Symbol) -> bool {
 }
 
 impl Simulation {
-    /// Waits while this process is locked.
+    /// Waits as long as this process is locked.
     pub(crate) fn wait_while_locked(&self, symbol: Symbol) {
         let Some(phase) = self.shared.phase(self.slot) else { return };
         while phase.load(Ordering::Acquire) != phase::RUNNING && !never_waits(symbol) {
@@ -50,7 +50,7 @@ impl Simulation {
         }
     }
 
-    /// Returns the living process with this PID.
+    /// Returns the shared state, locked, and the slot of the living process with this PID.
     fn process_of(&self, pid: i32) -> Result<(Locked<'_>, usize), Status> {
         let state = self.truth();
         let wanted = u32::try_from(pid).map_err(|_| status::INVALID_VALUE)?;
@@ -60,13 +60,13 @@ impl Simulation {
         Ok((state, slot))
     }
 
-    /// Returns the phase of a process.
+    /// Returns the phase of the process with this PID.
     pub(crate) fn phase_of(&self, pid: i32) -> Result<u32, Status> {
         let (state, slot) = self.process_of(pid)?;
         Ok(state.processes.get(slot).map_or(phase::RUNNING, |process| process.phase.load(Ordering::Acquire)))
     }
 
-    /// Moves a process from one phase to the next, if `work` succeeds.
+    /// Moves a process from one phase to another, if `work` succeeds.
     pub(crate) fn turn_phase(
         &self,
         pid: i32,
@@ -86,7 +86,7 @@ impl Simulation {
     }
 }
 
-/// Evicts all memory of a process from the devices.
+/// Takes all memory of a process off the devices, and remembers how much it was.
 pub(crate) fn evict(state: &mut Locked<'_>, slot: usize) -> Outcome {
     if state.shares(slot) {
         return Err(status::NOT_SUPPORTED);
@@ -105,7 +105,7 @@ pub(crate) fn evict(state: &mut Locked<'_>, slot: usize) -> Outcome {
     Ok(())
 }
 
-/// Restores all memory of a process, or none.
+/// Charges all evicted memory of a process again. If one device has no room for its part, nothing is charged.
 pub(crate) fn restore(state: &mut Locked<'_>, slot: usize) -> Outcome {
     let evicted = state.processes.get(slot).map(|process| process.evicted).ok_or(status::INVALID_VALUE)?;
     let room = |(device, evicted): (usize, &[u64; crate::state::layout::KINDS])| {
@@ -116,7 +116,7 @@ pub(crate) fn restore(state: &mut Locked<'_>, slot: usize) -> Outcome {
     }
     for (device, held) in evicted.into_iter().enumerate() {
         for (kind, bytes) in MemoryKind::ALL.into_iter().zip(held) {
-            // There is room, and no other process changes the state while it is locked.
+            // This succeeds: there is room, and no other process changes the state while this one holds the lock.
             let _ = state.charge(slot, device, kind, bytes);
         }
     }

@@ -14,14 +14,14 @@ use crate::model::regions::{Origin, Region};
 use crate::state::layout::MemoryKind;
 use crate::status::{Outcome, statuses};
 
-/// Returns the bytes from `bytes` to the next multiple of the granule.
+/// Returns how many bytes are missing from `bytes` to the next multiple of the granule.
 fn padding(bytes: u64, granule: u64) -> u64 {
     bytes.checked_next_multiple_of(granule).map_or(0, |rounded| rounded - bytes)
 }
 
 impl ProcessObjects {
-    /// Loads code into a context. Its variables take memory now. The code takes memory, too, if the settings say so:
-    /// now, or when its first function is requested.
+    /// Loads code into a context as a module, and returns the module. The variables take memory now. If the settings say that
+    /// code takes memory, it does so now, or with lazy loading when the program asks for the first function.
     pub(crate) fn load(
         &mut self,
         simulation: &Simulation,
@@ -72,7 +72,7 @@ impl ProcessObjects {
         Ok(())
     }
 
-    /// Loads a module's code to the device, if it is not there.
+    /// Loads the code of a module to the device, unless it is there already.
     fn load_code(&mut self, simulation: &Simulation, handle: u64) -> Outcome {
         let module = self.code.modules.get_mut(handle)?;
         if module.loaded {
@@ -85,7 +85,7 @@ impl ProcessObjects {
         Ok(())
     }
 
-    /// Unloads a module.
+    /// Unloads a module, and gives its memory back.
     pub(crate) fn unload(&mut self, simulation: &Simulation, handle: u64) -> Outcome {
         let device = self.code.modules.get(handle)?.device;
         self.drop_module(simulation, handle);
@@ -110,14 +110,14 @@ impl ProcessObjects {
         simulation.shrink(module.device, MemoryKind::Module, module.charged);
     }
 
-    /// Unloads the modules of a context.
+    /// Unloads all modules of a context.
     pub(crate) fn unload_all_of(&mut self, simulation: &Simulation, context: u64) {
         for module in self.code.modules.matching(|module| module.context == context) {
             let _ = self.unload(simulation, module);
         }
     }
 
-    /// Returns the function of a name in a module. Loads the module's code to the device.
+    /// Returns a function of a module by name. Loads the module's code to the device first.
     pub(crate) fn function(
         &mut self,
         simulation: &Simulation,
@@ -129,7 +129,7 @@ impl ProcessObjects {
         Ok(function)
     }
 
-    /// Returns the function of a name in a module. The module's code may be missing on the device.
+    /// Returns a function of a module by name. The module's code need not be on the device.
     pub(crate) fn partial(
         &mut self,
         simulation: &Simulation,
@@ -160,12 +160,13 @@ impl ProcessObjects {
         Ok(function)
     }
 
-    /// Returns the names of the functions of a module.
+    /// Returns the names of all functions of a module.
     pub(crate) fn function_names(&self, handle: u64) -> Result<Vec<String>, Status> {
         Ok(self.code.modules.get(handle)?.image.kernels.clone().unwrap_or_default())
     }
 
-    /// Returns the address and size of a variable. A variable inside the code has no charge of its own, and gets its address now.
+    /// Returns the address and the size of a variable. A variable inside the code has no charge of its own, and gets an address
+    /// when the program first asks for it.
     pub(crate) fn variable(
         &mut self,
         simulation: &Simulation,
@@ -187,7 +188,7 @@ impl ProcessObjects {
         if fits { Ok((start + symbol.offset, symbol.size)) } else { Err(statuses::NOT_FOUND) }
     }
 
-    /// Gives a variable of `size` bytes an address, and charges `charged` bytes for it.
+    /// Gives a variable of `size` bytes an address, and charges the process `charged` bytes for it.
     fn place_variable(
         &mut self,
         simulation: &Simulation,
@@ -209,12 +210,12 @@ impl ProcessObjects {
         Ok(())
     }
 
-    /// Adds a library. Nothing is loaded yet.
+    /// Adds a library. No module is loaded yet.
     pub(crate) fn add_library(&mut self, image: Image) -> u64 {
         self.code.libraries.add(Library { image, kernels: HashMap::new(), loaded: HashMap::new() })
     }
 
-    /// Unloads a library and its modules.
+    /// Removes a library, and unloads all its modules.
     pub(crate) fn end_library(&mut self, simulation: &Simulation, handle: u64) -> Outcome {
         let library = self.code.libraries.remove(handle)?;
         for module in library.loaded.values() {
@@ -226,7 +227,7 @@ impl ProcessObjects {
         Ok(())
     }
 
-    /// Returns the module of a library in the current context. Loads it if necessary.
+    /// Returns the module of a library in the current context. Loads it first if necessary.
     pub(crate) fn library_module(&mut self, simulation: &Simulation, handle: u64) -> Result<u64, Status> {
         let context = self.current()?.0;
         self.load_into(simulation, handle, context)
@@ -243,25 +244,25 @@ impl ProcessObjects {
         Ok(module)
     }
 
-    /// Loads a library into every context, unless loading is lazy.
+    /// Loads a library into every context. With lazy loading it does nothing.
     pub(crate) fn load_everywhere(&mut self, simulation: &Simulation, handle: u64) -> Outcome {
         let contexts = self.contexts.matching(|_| !simulation.config.lazy);
         contexts.into_iter().try_for_each(|context| self.load_into(simulation, handle, context).map(drop))
     }
 
-    /// Loads every library into a new context, unless loading is lazy.
+    /// Loads every library into a new context. With lazy loading it does nothing.
     pub(crate) fn load_libraries(&mut self, simulation: &Simulation, context: u64) -> Outcome {
         let libraries = self.code.libraries.matching(|_| !simulation.config.lazy);
         libraries.into_iter().try_for_each(|library| self.load_into(simulation, library, context).map(drop))
     }
 
-    /// Tells whether the code of a function is on the device.
+    /// Returns true if the code of a function is on the device.
     pub(crate) fn is_loaded(&self, handle: u64) -> Result<bool, Status> {
         let function = self.code.functions.get(handle)?;
         self.code.modules.get(function.module).map(|module| module.loaded)
     }
 
-    /// Returns the kernel of a name in a library.
+    /// Returns a kernel of a library by name.
     pub(crate) fn kernel(&mut self, handle: u64, name: &str) -> Result<u64, Status> {
         let library = self.code.libraries.get_mut(handle)?;
         if let Some(kernel) = library.kernels.get(name) {
@@ -280,12 +281,13 @@ impl ProcessObjects {
         Ok(kernel)
     }
 
-    /// Returns the names of the kernels of a library.
+    /// Returns the names of all kernels of a library.
     pub(crate) fn kernel_names(&self, handle: u64) -> Result<Vec<String>, Status> {
         Ok(self.code.libraries.get(handle)?.image.kernels.clone().unwrap_or_default())
     }
 
-    /// Returns the function of a handle: of a function, or of a kernel in the current context.
+    /// Returns the function that a handle means for a launch. The handle is of a function, or of a kernel; a kernel means its
+    /// function in the current context.
     pub(crate) fn launchable(&mut self, simulation: &Simulation, handle: u64) -> Result<u64, Status> {
         if let Ok(function) = self.code.functions.get(handle) {
             let module = function.module;

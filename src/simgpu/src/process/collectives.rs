@@ -1,12 +1,13 @@
-//! Collectives: kernels that wait for each other.
+//! Collectives: kernels that wait until all of them run.
 //!
-//! Example: the kernel of each rank of an all-reduce keeps its device busy until the kernels of all other ranks run.
-//! Here a kernel with `meet` in its name is part of a collective. It keeps the device until as many such kernels run as
+//! Example: in an all-reduce, the kernel of each rank keeps its device busy until the kernels of all other ranks run. Here a
+//! kernel with `meet` in its name is part of a collective. It keeps its device until as many such kernels run as its grid has
+//! columns. Then it runs for its duration.
 //! its grid has columns. Then it runs for its duration.
-//!
-//! - A grid with one row: the kernels of this process belong together.
+//! - If the grid has one row, kernels of this process belong together.
+//! - If the grid has more rows, kernels of all processes with the same number of rows belong together.
 //! - A grid with more rows: the kernels of all processes with that number of rows belong together.
-//!
+//! A graph that contains such a kernel waits before its first node.
 //! A graph with such a kernel waits before its first node.
 
 use super::simulation::Simulation;
@@ -14,12 +15,12 @@ use crate::engine::{Collective, Work};
 use crate::model::graphs::Launch;
 use crate::state::file::Locked;
 
-/// Longest sleep while kernels of the device wait for each other, in nanoseconds.
+/// Longest sleep, in nanoseconds, while kernels of the device itself wait for others.
 const POLL: u64 = 20_000;
-/// Longest sleep while kernels of other devices wait for each other, in nanoseconds: one millisecond.
+/// Longest sleep, in nanoseconds, while only kernels of other devices wait for others: one millisecond.
 const ELSEWHERE: u64 = 1_000_000;
 
-/// Returns the work of a launch.
+/// Returns the work that a launch puts into the queue.
 pub(crate) fn work_of(simulation: &Simulation, launch: &Launch) -> Work {
     let &Launch { ns, occupancy, .. } = launch;
     match of_launch(simulation, launch) {
@@ -28,16 +29,16 @@ pub(crate) fn work_of(simulation: &Simulation, launch: &Launch) -> Work {
     }
 }
 
-/// Returns the collective of a launch.
+/// Returns the collective that a launch is part of, if it is part of one.
 pub(crate) fn of_launch(simulation: &Simulation, launch: &Launch) -> Option<Collective> {
     let [kernels, rows, _] = launch.grid;
-    // The two kinds of keys differ, because no process has a serial of 2^32 or more.
+    // The two kinds of keys never are the same, because no process has a serial of 2^32 or more.
     let key = if rows > 1 { u64::from(rows) << 32 } else { simulation.serial };
     (launch.is_collective && kernels > 1).then_some(Collective { key, kernels })
 }
 
-/// Releases complete collectives. If the process is killed here, some of their kernels may wait for their full
-/// minute.
+/// Releases the kernels of all collectives that are complete. If the process is killed inside this function, some of the kernels
+/// may stay until they have waited for a full minute.
 pub(crate) fn release_complete(state: &mut Locked<'_>, now: u64) {
     if !is_any(state) {
         return;
@@ -54,14 +55,14 @@ pub(crate) fn release_complete(state: &mut Locked<'_>, now: u64) {
     }
 }
 
-/// Returns the collectives of which enough kernels run.
+/// Returns the collectives of which as many kernels run as the collective has.
 fn complete(here: &[Collective]) -> impl Iterator<Item = &Collective> {
     let running = |collective: &Collective| here.iter().filter(|other| *other == collective).count();
     here.iter().filter(move |collective| running(collective) >= collective.kernels as usize)
 }
 
-/// Returns the instant at which to ask a device again that predicts nothing before `instant`. It is soon if kernels of the device
-/// wait, and a little later if kernels of another device do.
+/// Returns the instant at which to ask a device again. The device says that nothing happens before `instant`, but a collective
+/// may become complete earlier. So the answer is earlier if kernels wait for others, on this device or on another one.
 pub(crate) fn ask_again_at(state: &mut Locked<'_>, device: usize, instant: u64, now: u64) -> u64 {
     if state.engine(device).unmet() > 0 {
         instant.min(now + POLL)

@@ -1,4 +1,4 @@
-//! Makes and ends contexts, and finds the current one.
+//! Makes and ends contexts, and finds the current context.
 
 use gpuslice_driver::types::{Status, status};
 
@@ -12,7 +12,7 @@ use crate::state::layout::MemoryKind;
 use crate::status::{Outcome, statuses};
 
 impl ProcessObjects {
-    /// Makes a context on a device. The caller decides which context becomes current.
+    /// Makes a context on a device. It is for the caller to make a context current.
     pub(crate) fn make_context(
         &mut self,
         simulation: &Simulation,
@@ -50,7 +50,7 @@ impl ProcessObjects {
         })
     }
 
-    /// Returns the primary context of a device, by this process's number. Its handle never changes.
+    /// Returns the primary context of a device. `device` is the number that this process gives to the device.
     pub(crate) fn primary(&mut self, device: i32) -> Result<&mut Primary, Status> {
         let ordinal = usize::try_from(device).map_err(|_| statuses::INVALID_DEVICE)?;
         let primary = self.primaries.get_mut(ordinal).ok_or(statuses::INVALID_DEVICE)?;
@@ -60,7 +60,7 @@ impl ProcessObjects {
         Ok(primary)
     }
 
-    /// Returns the current context.
+    /// Returns the current context of this thread.
     pub(crate) fn current(&self) -> Result<(u64, &Context), Status> {
         let handle = thread_state::current();
         if handle == 0 {
@@ -70,7 +70,7 @@ impl ProcessObjects {
         Ok((handle, self.contexts.get(handle).map_err(|_| statuses::CONTEXT_IS_DESTROYED)?))
     }
 
-    /// Returns a context by handle; 0 is the current one.
+    /// Returns the context that a handle stands for. Handle 0 means the current context.
     pub(crate) fn context(&self, handle: u64) -> Result<(u64, &Context), Status> {
         if handle == 0 {
             return self.current();
@@ -79,10 +79,10 @@ impl ProcessObjects {
         Ok((handle, self.contexts.get(handle).map_err(|_| status::INVALID_CONTEXT)?))
     }
 
-    /// Refuses a handle that cannot be made current.
+    /// Fails if a handle may not be made current.
     ///
-    /// A primary context's handle always can. A thread may keep it current over a reset. Then every call that needs
-    /// the context returns 709, until the context is retained again.
+    /// The handle of a primary context always may. A thread may keep such a handle current while another thread resets the
+    /// context. After that, every call that needs the context returns 709 until someone retains the context again.
     pub(crate) fn can_be_current(&self, handle: u64) -> Outcome {
         if handle == 0 {
             return Err(status::INVALID_CONTEXT);
@@ -93,7 +93,7 @@ impl ProcessObjects {
         self.context(handle).map(|_| ())
     }
 
-    /// Ends a context and everything in it.
+    /// Ends a context, and everything that belongs to it.
     pub(crate) fn end_context(&mut self, simulation: &Simulation, handle: u64) -> Outcome {
         let context = self.contexts.remove(handle).map_err(|_| status::INVALID_CONTEXT)?;
         self.unload_all_of(simulation, handle);

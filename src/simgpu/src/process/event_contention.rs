@@ -1,8 +1,8 @@
-//! Contention of threads that record events at the same time.
+//! The delay of threads that record events at the same time.
 //!
-//! A real driver takes a lock for a record. Public reports have records of many threads that take ten times as long as
-//! those of one (cms-patatrack/pixeltrack-standalone#218). A lock alone does not explain that, so the time grows with
-//! the number of threads.
+//! A real driver takes a lock when it records an event. Public reports tell of records by many threads that take ten times as
+//! long as records by one thread (cms-patatrack/pixeltrack-standalone#218). One lock does not explain so much, so here the time
+//! also grows with the number of threads.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 
 use crate::os::clock;
 
-/// The threads of this process that record an event now.
+/// Counts the threads of this process that are recording an event, and lets one at a time continue.
 #[derive(Debug, Default)]
 pub(crate) struct EventContention {
     recording: AtomicU64,
@@ -18,11 +18,11 @@ pub(crate) struct EventContention {
 }
 
 impl EventContention {
-    /// Delays a record by `each` nanoseconds for each other thread that records an event at the same time. The threads
-    /// wait for each other. 0: no delay, and no wait.
+    /// Delays a record by `each` nanoseconds for each other thread that records an event at the same time. The threads do this
+    /// one after another. If `each` is 0, there is no delay and no wait.
     ///
-    /// Example: eight threads record all the time, at 8 us for each other thread. Each holds the lock for 7 us, so a
-    /// record waits for seven times 7 us and takes 7 us itself: 56 us together.
+    /// Example: eight threads record events all the time, and `each` is 8 us. Each thread holds the lock for 7 us. So a record
+    /// waits seven times 7 us for the others, and then takes 7 us itself: 56 us together.
     pub(crate) fn delay(&self, each: u64) {
         if each == 0 {
             return;
@@ -33,7 +33,7 @@ impl EventContention {
         let all = each.saturating_mul(others);
         let held = all.checked_div(others.saturating_add(1)).unwrap_or(all);
         let end = clock::now().saturating_add(held);
-        // A sleep takes far longer than a record.
+        // This spins, because a sleep would take far longer than a record.
         while clock::now() < end {
             core::hint::spin_loop();
         }

@@ -1,8 +1,8 @@
-//! Imports memory of other interfaces.
+//! Imports memory that another interface made.
 //!
-//! The memory is a file, and its descriptor is imported. It is not CUDA's memory, so nothing is charged. A descriptor
-//! of memory that CUDA exported can be imported, too. Then this process uses that memory until the object is
-//! destroyed.
+//! The memory is a file, and the program imports its descriptor. CUDA did not allocate this memory, so nobody is charged for
+//! it. The descriptor may also be one that CUDA exported. Then this process counts as a user of that memory until the
+//! program destroys the imported object.
 
 use std::fs::File;
 use std::os::fd::{FromRawFd, OwnedFd};
@@ -17,7 +17,7 @@ use crate::model::ipc_handles;
 use crate::status::Outcome;
 
 impl ProcessObjects {
-    /// Imports the memory of a descriptor. The driver owns the descriptor from then on.
+    /// Imports the memory of a descriptor. From then on the driver owns the descriptor.
     pub(crate) fn import_external(
         &mut self,
         simulation: &Simulation,
@@ -33,13 +33,12 @@ impl ProcessObjects {
         if number != 0 && !simulation.shared.lock().import(simulation.slot, number) {
             return Err(status::INVALID_VALUE);
         }
-        // SAFETY: `from_raw_fd` needs a descriptor without another owner: the caller of this driver function gives it
-        // away.
+        // SAFETY: `from_raw_fd` needs a descriptor without another owner: the program gives it away with this call.
         drop(unsafe { OwnedFd::from_raw_fd(descriptor) });
         Ok(self.externals.add(External { file, size, number }))
     }
 
-    /// Maps a part of imported memory at an address. It is freed like ordinary memory.
+    /// Maps a part of imported memory at a new address. The program frees that address like ordinary memory.
     pub(crate) fn map_external(
         &mut self,
         simulation: &Simulation,
@@ -55,8 +54,8 @@ impl ProcessObjects {
         self.open_external(simulation, &file, offset, size)
     }
 
-    /// Maps a part of imported memory as a mipmapped array. It is destroyed like one. Bytes written through it stay
-    /// in it.
+    /// Maps a part of imported memory as a mipmapped array. The program destroys it like any other. Bytes that the program writes
+    /// through the array do not reach the imported memory.
     pub(crate) fn map_external_mipmap(
         &mut self,
         simulation: &Simulation,
@@ -72,14 +71,14 @@ impl ProcessObjects {
         self.view_mipmap(simulation, shape, levels)
     }
 
-    /// Ends an import.
+    /// Ends an import. Memory that the program has mapped from it stays mapped.
     pub(crate) fn end_external(&mut self, simulation: &Simulation, handle: u64) -> Outcome {
         let external = self.externals.remove(handle)?;
         self.leave_export(simulation, external.number);
         Ok(())
     }
 
-    /// Returns true if an import of this process uses the export `number`.
+    /// Returns true if an import of this process is of the export with this number.
     pub(crate) fn has_external(&self, number: u64) -> bool {
         self.externals.iter().any(|(_, external)| external.number == number)
     }

@@ -1,10 +1,10 @@
-//! Memory of graphs.
+//! Memory of the allocations that graphs make.
 //!
-//! Each device has a graph pool, apart from all other pools. Instantiation takes no memory. A launch or an upload
-//! grows the pool to the largest need at one time: for living allocations, and for graphs that run or wait. Graphs of
-//! one stream run one after the other, so they share memory. Graphs of different streams do not. Memory without a
-//! user stays in the pool until it is used again or trimmed. Memory is in blocks, and no two executables share a
-//! block.
+//! Each device has a graph pool, which is separate from all other pools. Instantiation takes no memory. A launch or an upload
+//! grows the pool to the largest need at that time. This is what living allocations need, and what graphs need that run or wait.
+//! Graphs of one stream run one after another, so they share memory. Graphs of different streams do not. Memory that nothing
+//! uses any more stays in the pool until it is used again or the program trims the pool. Memory is in blocks, and no two
+//! executable graphs share a block.
 
 use gpuslice_driver::types::{Status, status};
 
@@ -19,7 +19,7 @@ use crate::state::layout::MemoryKind;
 use crate::status::Outcome;
 
 impl ProcessObjects {
-    /// Returns an address for an allocation of a graph. It has no memory yet, and is never reused.
+    /// Takes an address for an allocation of a graph. No memory is mapped there yet. No other allocation gets the address later.
     pub(crate) fn graph_address(&self, simulation: &Simulation, size: u64) -> Result<u64, Status> {
         if size == 0 {
             return Err(status::INVALID_VALUE);
@@ -27,8 +27,10 @@ impl ProcessObjects {
         simulation.arena.take(pages(size), GRAPH_GRANULE_BYTES).ok_or(status::OUT_OF_MEMORY)
     }
 
-    /// Returns the bytes that the pool of a device needs now: living allocations, and for each stream the largest graph that runs
-    /// or waits.
+    /// Returns the bytes that the pool of a device needs now. These are the living allocations, and for each stream the largest
+    /// need of a graph that runs or waits there. A graph's own living allocations are not counted twice.
+    ///
+    /// Also forgets launches that are done, and holds of destroyed executables that need nothing more.
     fn demand(&mut self, simulation: &Simulation, device: usize) -> u64 {
         let block = simulation.config.graph_block;
         let blocks = |bytes: u64| bytes.div_ceil(block) * block;
@@ -55,7 +57,7 @@ impl ProcessObjects {
         live + lanes.iter().map(|(_, most)| most).sum::<u64>()
     }
 
-    /// Grows the pool of a device to its present need.
+    /// Grows the pool of a device to what it needs now.
     fn grow_to_demand(&mut self, simulation: &Simulation, device: usize) -> Outcome {
         let demand = self.demand(simulation, device);
         let mapped = self.mapped(device);
@@ -68,13 +70,14 @@ impl ProcessObjects {
         Ok(())
     }
 
-    /// Returns the bytes that executables of a device have mapped. Memory that is mapped twice counts twice.
+    /// Returns the bytes that executables have mapped on a device. Memory that two of them have mapped counts twice.
     fn mapped(&self, device: usize) -> u64 {
         let holds = self.graph_holds.iter().filter(|((_, of), _)| *of == device);
         holds.map(|(_, hold)| if hold.mapped { hold.most } else { pages(hold.kept) }).sum()
     }
 
-    /// Provides an executable's memory for a launch into a stream.
+    /// Provides the memory that an executable needs for a launch into a stream. If a device has too little, the
+    /// executable holds what it held before.
     pub(crate) fn back_exec(&mut self, simulation: &Simulation, handle: u64, place: StreamPlace) -> Outcome {
         let block = simulation.config.graph_block;
         let needs = self.execs.get(handle)?.needs();
@@ -96,7 +99,8 @@ impl ProcessObjects {
         outcome
     }
 
-    /// Records the ticket of the launch that [`Self::back_exec`] provided memory for. `None`: it is done already.
+    /// Records the ticket of the launch for which [`Self::back_exec`] provided memory. `None` means
+    /// that the launch is done already.
     pub(crate) fn note_launch(&mut self, handle: u64, ticket: Option<Ticket>) {
         for ((_, _), hold) in self.graph_holds.iter_mut().filter(|((exec, _), _)| *exec == handle) {
             hold.newest_launch =
@@ -105,6 +109,9 @@ impl ProcessObjects {
     }
 
     /// Makes an executable's allocations live, for a launch into a stream.
+    ///
+    /// If an allocation of an earlier launch still lives, the launch fails, or with the flag
+    /// [`AUTO_FREE`] the launch frees it first.
     pub(crate) fn take_graph_blocks(
         &mut self,
         simulation: &Simulation,
@@ -118,7 +125,7 @@ impl ProcessObjects {
         let (flags, context, allocations) = (exec.flags, exec.context, exec.allocations());
         let left: Vec<u64> = allocations.iter().map(|one| one.address).collect();
         if left.iter().any(|address| self.regions.at(*address).is_some()) {
-            // A second allocation at the same address would leak the first.
+            // A second allocation at the same address would make the first one unreachable.
             if flags & AUTO_FREE == 0 {
                 return Err(status::INVALID_VALUE);
             }
@@ -134,7 +141,7 @@ impl ProcessObjects {
         Ok(())
     }
 
-    /// Makes an allocation of an executable live.
+    /// Makes one allocation of an executable live: adds its region, and counts its bytes.
     fn make_live(&mut self, handle: u64, context: u64, one: Allocation) {
         let (backing, device, origin) = (one.address, Some(one.device), Origin::Graph);
         let region = Region { size: one.size, backing, device, context, origin, charged: 0, number: 0 };
@@ -146,7 +153,8 @@ impl ProcessObjects {
         }
     }
 
-    /// Frees the memory that a launch frees itself. An allocation after the last free of the same address stays.
+    /// Frees the memory that the launched graph itself frees. An allocation stays if the graph makes it after the graph's
+    /// last free of the same address.
     pub(crate) fn give_graph_blocks(&mut self, handle: u64) -> Outcome {
         let exec = self.execs.get(handle)?;
         let (context, frees) = (exec.context, exec.frees());
@@ -161,7 +169,7 @@ impl ProcessObjects {
         Ok(())
     }
 
-    /// Frees one allocation of a graph. The graph keeps its address, and the pool its memory.
+    /// Frees one allocation of a graph. The graph keeps the address, and the pool keeps the memory.
     pub(crate) fn free_graph_block(&mut self, address: u64) -> Outcome {
         let region = self.regions.at(address).filter(|region| region.origin == Origin::Graph);
         let region = *region.ok_or(status::INVALID_VALUE)?;
@@ -173,10 +181,10 @@ impl ProcessObjects {
         Ok(())
     }
 
-    /// Ends an executable. Its launches run on, its living allocations stay, and its memory stays in the pool.
+    /// Ends an executable. Its launches continue, its living allocations stay, and its memory stays in the pool.
     pub(crate) fn end_exec(&mut self, simulation: &Simulation, handle: u64) -> Outcome {
         if let Some((device, _, event)) = self.execs.remove(handle)?.done {
-            // The event is gone if its context is.
+            // If the context has ended, the event has ended with it.
             let _ = simulation.shared.lock().engine(device).remove_event(event);
         }
         for ((_, _), hold) in self.graph_holds.iter_mut().filter(|((exec, _), _)| *exec == handle) {
@@ -185,7 +193,7 @@ impl ProcessObjects {
         Ok(())
     }
 
-    /// Gives back the memory that the pool of a device does not need now.
+    /// Gives back the memory of a device's graph pool that the pool does not need now.
     pub(crate) fn trim_graph_pool(&mut self, simulation: &Simulation, device: usize) {
         let demand = self.demand(simulation, device);
         for (_, hold) in self.graph_holds.iter_mut().filter(|((_, of), _)| *of == device) {
@@ -197,7 +205,7 @@ impl ProcessObjects {
         simulation.shrink(device, MemoryKind::Graph, surplus);
     }
 
-    /// Ends the executables and the graph memory of a context.
+    /// Ends the executables of a context, and the memory of its graphs.
     pub(crate) fn end_graph_memory_of(&mut self, simulation: &Simulation, context: u64) {
         let live =
             self.regions.matching(|region| region.origin == Origin::Graph && region.context == context);
@@ -214,7 +222,7 @@ impl ProcessObjects {
         }
     }
 
-    /// Returns the value of a `CUgraphMem_attribute`.
+    /// Returns the value of a `CUgraphMem_attribute` of a device.
     pub(crate) fn graph_attribute(&mut self, device: usize, attribute: u32) -> Result<u64, Status> {
         let mapped = self.mapped(device);
         let pool = self.graph_pools.entry(device).or_default();
@@ -227,7 +235,7 @@ impl ProcessObjects {
         })
     }
 
-    /// Resets a high-water mark. No other attribute can be set.
+    /// Sets a high-water mark back to the present value. No other attribute can be set.
     pub(crate) fn reset_graph_attribute(&mut self, device: usize, attribute: u32, value: u64) -> Outcome {
         let mapped = self.mapped(device);
         let pool = self.graph_pools.entry(device).or_default();
@@ -239,18 +247,18 @@ impl ProcessObjects {
         Ok(())
     }
 
-    /// Refuses a second executable of a graph with memory nodes.
+    /// Fails if a graph with memory nodes already has an executable, because it may have only one.
     pub(crate) fn check_single(&self, graph: u64) -> Outcome {
         let second = self.execs.iter().any(|(_, exec)| exec.source == graph && exec.has_memory());
         if second { Err(status::NOT_SUPPORTED) } else { Ok(()) }
     }
 
-    /// Returns true if a graph or one of its children allocates or frees memory.
+    /// Returns true if a graph, or a graph of a child node, allocates or frees memory.
     pub(crate) fn has_memory(&self, graph: &Graph) -> bool {
         graph.has_memory() || self.children_of(graph).values().any(Graph::has_memory)
     }
 
-    /// Returns true if a graph allocates at an address, or a living allocation of a graph is there.
+    /// Returns true if a graph allocates at an address, or if a living allocation of a graph is there.
     pub(crate) fn is_of_graph(&self, address: u64) -> bool {
         let allocates = |graph: &Graph| graph.allocations().iter().any(|one| one.address == address);
         self.graph_blocks.contains_key(&address)
@@ -258,7 +266,8 @@ impl ProcessObjects {
             || self.execs.iter().any(|(_, exec)| exec.allocations().iter().any(|one| one.address == address))
     }
 
-    /// Refuses a free node for an address that is not of a graph, or that the same graph has freed.
+    /// Fails if a free node may not free an address, because no graph allocates there, or because
+    /// the same graph frees it already.
     pub(crate) fn check_free(&self, graph: u64, address: u64) -> Outcome {
         let own = self.graphs.get(graph)?;
         let is_own = own.allocations().iter().any(|one| one.address == address);

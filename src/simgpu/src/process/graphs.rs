@@ -1,4 +1,4 @@
-//! Plans launches of graphs, and finds and copies graphs and nodes.
+//! Plans the launches of graphs, finds graphs and nodes, and copies graphs.
 
 use std::collections::{HashMap, HashSet};
 
@@ -12,14 +12,14 @@ use crate::model::graphs::{Graph, Node, Op};
 use crate::model::movement::Movement;
 use crate::status::statuses;
 
-/// The work of a graph launch.
+/// What a launch of a graph does.
 #[derive(Debug, Default)]
 pub(crate) struct Plan {
-    /// Time along the longest path.
+    /// The duration of the longest path through the graph, in nanoseconds.
     ns: u64,
     nodes: u32,
     occupancy: u16,
-    /// The collective of its kernels.
+    /// The collective that a kernel of the graph is part of.
     collective: Option<Collective>,
     pub(crate) moves: Vec<Movement>,
     pub(crate) hosts: Vec<(CUhostFn, usize)>,
@@ -28,7 +28,7 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// Returns the work for the queue. It is a marker if nothing takes time.
+    /// Returns the work for the stream's queue. If nothing in the graph takes time, it is a marker.
     pub(crate) fn work(&self) -> Work {
         let Self { ns, nodes, .. } = *self;
         let occupancy = self.occupancy.max(1);
@@ -41,7 +41,7 @@ impl Plan {
 }
 
 impl ProcessObjects {
-    /// Collects the work of a graph launch.
+    /// Collects what a launch of a graph does, and computes how long it takes. Nodes in `disabled` do nothing.
     pub(crate) fn plan(
         &self,
         simulation: &Simulation,
@@ -66,6 +66,8 @@ impl ProcessObjects {
         Ok(plan)
     }
 
+    /// Adds one node's operation to a plan, and returns how long the node takes, in nanoseconds. The graph of a child node is
+    /// planned in the same way. A movement that cannot be prepared takes no time.
     fn add_to_plan(
         &self,
         simulation: &Simulation,
@@ -111,7 +113,7 @@ impl ProcessObjects {
         Ok(0)
     }
 
-    /// Returns copies of the graphs of all child nodes, nested ones included.
+    /// Returns copies of the graphs of all child nodes, also of nested ones.
     pub(crate) fn children_of(&self, graph: &Graph) -> HashMap<u64, Graph> {
         let mut found = HashMap::new();
         let mut open: Vec<u64> = graph.children().collect();
@@ -124,25 +126,25 @@ impl ProcessObjects {
         found
     }
 
-    /// Returns the graph of a node.
+    /// Returns the graph that a node belongs to.
     pub(crate) fn graph_of(&self, node: u64) -> Result<u64, Status> {
         let mut graphs = self.graphs.iter();
         let found = graphs.find(|(_, graph)| graph.nodes.contains_key(&node));
         found.map(|(handle, _)| handle).ok_or(statuses::INVALID_HANDLE)
     }
 
-    /// Returns a node.
+    /// Returns the node that a handle stands for.
     pub(crate) fn node(&self, node: u64) -> Result<&Node, Status> {
         self.graphs.get(self.graph_of(node)?)?.nodes.get(&node).ok_or(statuses::INVALID_HANDLE)
     }
 
-    /// Returns a node, to change.
+    /// Returns the node that a handle stands for, so that the caller can change it.
     pub(crate) fn node_mut(&mut self, node: u64) -> Result<&mut Node, Status> {
         let graph = self.graph_of(node)?;
         self.graphs.get_mut(graph)?.nodes.get_mut(&node).ok_or(statuses::INVALID_HANDLE)
     }
 
-    /// Returns a copy of a graph with its own nodes.
+    /// Returns a copy of a graph. The copy has nodes of its own.
     pub(crate) fn copy_graph(&mut self, handle: u64) -> Result<Graph, Status> {
         let original = self.graphs.get(handle)?.clone();
         let mut copy = Graph::default();

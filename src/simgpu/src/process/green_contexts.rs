@@ -1,7 +1,7 @@
-//! Green contexts: parts of a device's multiprocessors, in which the primary context is used.
+//! Green contexts: a green context is some of a device's multiprocessors, with the device's primary context.
 //!
-//! A green context keeps the primary context alive, and takes a little memory of its own. Objects that are made while
-//! it is current belong to the primary context. Kernels run as if they had the whole device.
+//! A green context keeps the primary context alive, and takes a little memory of its own. Objects that the program makes while a
+//! green context is current belong to the primary context. In the simulation, kernels run as if they had the whole device.
 
 use gpuslice_driver::types::{Status, status};
 
@@ -14,18 +14,18 @@ use crate::state::layout::MemoryKind;
 use crate::status::Outcome;
 
 impl ProcessObjects {
-    /// Returns the context of a handle. For a green context it is the primary context.
+    /// Returns the context that a handle stands for. If it is the handle of a green context, that is the primary context.
     pub(crate) fn resolved(&self, context: u64) -> u64 {
         let green = self.greens.views.get(context).and_then(|green| self.greens.greens.get(*green));
         green.map_or(context, |green| green.context)
     }
 
-    /// Returns the green context that a context handle stands for.
+    /// Returns the green context that a context handle stands for, if it stands for one.
     pub(crate) fn green_of(&self, context: u64) -> Option<&Green> {
         self.greens.views.get(context).and_then(|green| self.greens.greens.get(*green)).ok()
     }
 
-    /// Makes a green context in the primary context. The caller has retained the primary context for it.
+    /// Makes a green context of the primary context. The caller has retained the primary context for this before.
     pub(crate) fn make_green(
         &mut self,
         simulation: &Simulation,
@@ -40,7 +40,7 @@ impl ProcessObjects {
         Ok(self.greens.greens.add(Green { context, processors, number, ordinal, view: 0, charged }))
     }
 
-    /// Ends a green context, and its use of the primary context.
+    /// Ends a green context, and releases the primary context that the green context has retained.
     pub(crate) fn end_green(&mut self, simulation: &Simulation, handle: u64) -> Outcome {
         let green = self.greens.greens.get(handle).map_err(|_| status::INVALID_CONTEXT)?;
         let ordinal = green.ordinal;
@@ -56,7 +56,7 @@ impl ProcessObjects {
         }
     }
 
-    /// Ends the green contexts of a primary context that ends, with their uses of it.
+    /// Ends the green contexts of a primary context that is ending, and their uses of it.
     pub(crate) fn end_greens_of(&mut self, simulation: &Simulation, context: u64) {
         for green in self.greens.greens.matching(|green| green.context == context) {
             let ordinal = self.greens.greens.get(green).map(|green| green.ordinal);
@@ -67,7 +67,7 @@ impl ProcessObjects {
         }
     }
 
-    /// Returns the handle that stands for a green context as a context.
+    /// Returns the context handle that stands for a green context. Makes the handle if there is none.
     pub(crate) fn green_view(&mut self, handle: u64) -> Result<u64, Status> {
         let green = self.greens.greens.get_mut(handle).map_err(|_| status::INVALID_CONTEXT)?;
         if green.view == 0 {
@@ -76,29 +76,29 @@ impl ProcessObjects {
         Ok(green.view)
     }
 
-    /// Returns the number of multiprocessors of a descriptor.
+    /// Returns the number of multiprocessors that a descriptor stands for.
     pub(crate) fn described(&self, descriptor: u64) -> Result<u32, Status> {
         self.greens.descriptors.get(descriptor).copied().map_err(|_| status::INVALID_VALUE)
     }
 
-    /// Returns the number of multiprocessors of a context: those of a green context, or all.
+    /// Returns the number of multiprocessors of a context. A context that is not green has all of them.
     pub(crate) fn processors(&self, context: u64) -> Result<u32, Status> {
         self.context(context)?;
         let handle = if context == 0 { thread_state::current() } else { context };
         Ok(self.green_of(handle).map_or(PROCESSORS, |green| green.processors))
     }
 
-    /// Ends a use of a primary context. The last one ends the context.
+    /// Releases a primary context once. The last release ends the context.
     pub(crate) fn release_primary(&mut self, simulation: &Simulation, ordinal: i32) -> Outcome {
         let primary = self.primary(ordinal)?;
         primary.uses = primary.uses.checked_sub(1).ok_or(status::INVALID_CONTEXT)?;
         let (handle, uses) = (primary.handle, primary.uses);
-        // A reset may have ended it before.
+        // A reset may have ended the context already.
         let is_over = uses > 0 || self.contexts.get(handle).is_err();
         if is_over { Ok(()) } else { self.end_context(simulation, handle) }
     }
 
-    /// Adds a use of a device's primary context. Makes the context if it does not exist.
+    /// Retains the primary context of a device once. Makes the context if it does not exist.
     pub(crate) fn retain_primary(&mut self, simulation: &Simulation, ordinal: i32) -> Result<u64, Status> {
         let device = simulation.device(ordinal)?;
         let (made, flags) = self.primary(ordinal).map(|primary| (primary.handle, primary.flags))?;

@@ -1,4 +1,4 @@
-//! Tasks of the host thread: host functions, callbacks, frees in stream order, and waits for events of other devices.
+//! Tasks for the host thread: host functions, callbacks, frees in stream order, and waits for events of other devices.
 
 use std::collections::HashMap;
 
@@ -8,20 +8,20 @@ use parking_lot::{Condvar, Mutex};
 use crate::engine::{ClientId, EventId, HostCall, Ticket};
 use crate::os::threads;
 
-/// A task for the moment when a stream reaches it.
+/// What the host thread must do when a stream reaches this place of its queue.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum HostTask {
-    /// `cuLaunchHostFunc`.
+    /// Call a function, for `cuLaunchHostFunc`.
     Function(CUhostFn, usize),
-    /// `cuStreamAddCallback`, with the handle of the stream as the program gave it.
+    /// Call a function, for `cuStreamAddCallback`. The handle is that of the stream, as the program gave it.
     Callback(CUstreamCallback, u64, usize),
-    /// A wait for an event of another device.
+    /// Hold the stream until an event of another device is complete.
     Event(usize, EventId),
-    /// `cuMemFreeAsync` of memory that is of no pool: its address, and the number of its region.
+    /// Free memory that belongs to no pool, for `cuMemFreeAsync`. The parts are its address and the number of its region.
     Free(u64, u64),
 }
 
-/// A task in a stream's queue.
+/// A task that is in a stream's queue: its device, its client, and its ticket.
 #[derive(Debug)]
 pub(crate) struct QueuedTask {
     pub(crate) device: usize,
@@ -39,7 +39,7 @@ pub(crate) struct HostTasks {
     pub(crate) waiting: Vec<(usize, HostCall, usize, EventId)>,
 }
 
-/// The queue of the host thread.
+/// The tasks of the host thread, and the means to wake it.
 #[derive(Debug, Default)]
 pub(crate) struct HostQueue {
     pub(crate) tasks: Mutex<HostTasks>,
@@ -47,8 +47,8 @@ pub(crate) struct HostQueue {
 }
 
 impl HostQueue {
-    /// Adds a task, and returns its token for the stream's queue. The first task starts the thread, which runs
-    /// `body`.
+    /// Adds a task, and returns a token by which the stream's queue refers to it. The first task starts the host
+    /// thread, which then runs `body`.
     pub(crate) fn note(&self, task: HostTask, body: fn()) -> Result<u64, Status> {
         let mut tasks = self.tasks.lock();
         if !tasks.running {
@@ -61,7 +61,7 @@ impl HostQueue {
         Ok(token)
     }
 
-    /// Records the ticket of the task in its stream.
+    /// Records the ticket of a task's place in the stream, so that the host thread looks for it.
     pub(crate) fn queued(&self, device: usize, client: ClientId, ticket: Ticket) {
         self.tasks.lock().due.push(QueuedTask { device, client, ticket });
         self.changed.notify_one();

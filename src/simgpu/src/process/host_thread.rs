@@ -1,7 +1,7 @@
-//! The host thread: it runs the host functions of the program's streams.
+//! The host thread: calls the program's functions that are queued in streams.
 //!
-//! The first task starts it. It also holds streams that wait for an event of another device, until that event is
-//! complete.
+//! The first task starts this thread. A stream may wait for an event of another device. Then this thread also finds out when the
+//! event is complete, and lets the stream continue.
 
 use core::ffi::c_void;
 use std::time::Duration;
@@ -15,10 +15,10 @@ use crate::engine::{ClientId, Completion, EventStatus, HostCall, Target, Ticket}
 use crate::model::objects::pointer;
 use crate::os::clock;
 
-/// A stream callback.
+/// The function of a stream callback.
 type Callback = Option<unsafe extern "C" fn(CUstream, Status, *mut c_void)>;
 
-/// Runs the host thread.
+/// Does tasks for ever. This is what the host thread runs.
 pub(crate) fn work() {
     loop {
         let Some(simulation) = simulation::get() else {
@@ -29,7 +29,7 @@ pub(crate) fn work() {
         let mut tasks = simulation.host.tasks.lock();
         let idle = tasks.due.is_empty() && tasks.waiting.is_empty();
         match next {
-            // The round did something, so there may be more to do.
+            // This round did something, so another round may find more to do.
             None => {}
             Some(_) if idle => simulation.host.changed.wait(&mut tasks),
             Some(instant) => {
@@ -40,10 +40,11 @@ pub(crate) fn work() {
     }
 }
 
-/// Nanoseconds between two rounds while the end of a wait cannot be predicted.
+/// Time between two rounds, in nanoseconds, while nobody can predict when a wait ends.
 const ROUND_NS: u64 = 100_000;
 
-/// Does the due tasks. Returns the instant of the next round. `None`: it did something.
+/// Looks at every task once, and does those that their streams have reached. Returns the instant of the next round.
+/// Returns `None` if it did something.
 fn round(simulation: &Simulation) -> Option<u64> {
     let mut next = clock::now() + 1_000_000_000;
     let looked: Vec<(usize, ClientId, Ticket)> =
@@ -70,23 +71,23 @@ fn round(simulation: &Simulation) -> Option<u64> {
     if busy { None } else { Some(next) }
 }
 
-/// Runs one host function, or adds a wait.
+/// Does one task. The stream continues afterwards, except for a wait: that only begins here.
 fn fulfil(simulation: &Simulation, device: usize, call: HostCall) {
     let task = simulation.host.tasks.lock().tasks_by_token.remove(&call.token);
     match task {
         Some(HostTask::Function(Some(function), data)) => {
             let data: *mut c_void = core::ptr::with_exposed_provenance_mut(data);
-            // SAFETY: the program gave the function and its argument, to be called like this.
+            // SAFETY: `function` needs the argument that the program gave with it: `data` is that argument.
             thread_state::call_back(|| unsafe { function(data) });
         }
         Some(HostTask::Callback(function, stream, data)) => {
-            // SAFETY: the program gave the function and its argument, to be called like this. The status is an integer.
+            // SAFETY: the program gave a function of this type to `cuStreamAddCallback`. A status is an integer in both types.
             let function: Callback = unsafe { core::mem::transmute(function) };
             let (stream, data): (CUstream, *mut c_void) =
                 (pointer(stream), core::ptr::with_exposed_provenance_mut(data));
             if let Some(function) = function {
-                // SAFETY: `function` needs the stream and the argument that the program gave with it. The work before
-                // it succeeded.
+                // SAFETY: `function` needs the stream and the argument that the program gave with it: these are the two. The
+                // status is a valid one: the work before it succeeded.
                 thread_state::call_back(|| unsafe { function(stream, status::SUCCESS, data) });
             }
         }
@@ -102,7 +103,8 @@ fn fulfil(simulation: &Simulation, device: usize, call: HostCall) {
     let _ = simulation.shared.lock().engine(device).finish_host_call(call, clock::now());
 }
 
-/// Lets streams continue whose events of other devices are complete.
+/// Lets those streams continue whose events of other devices are complete. Returns true if there was one. Makes `next`
+/// earlier if a stream still waits.
 fn finish_waits(simulation: &Simulation, next: &mut u64) -> bool {
     let waiting = core::mem::take(&mut simulation.host.tasks.lock().waiting);
     let mut busy = false;

@@ -1,8 +1,8 @@
-//! Location of managed memory: nowhere yet, on its device, or on the host.
+//! Where managed memory is: nowhere yet, on its device, or on the host.
 //!
-//! A real driver moves pages. Here an allocation is in one place as a whole. Advice, prefetches, copies and fills
-//! move it. `SIMGPU_MANAGED` says whether it is on the device from the start. Accesses by kernels and by the host are
-//! unknown, so they move nothing.
+//! A real driver moves pages. Here a whole allocation is in one place. Advice, prefetches, copies and fills move it.
+//! `SIMGPU_MANAGED` tells whether new managed memory is on the device from the start. simgpu cannot see what kernels and the host
+//! read and write, so that moves nothing.
 
 use gpuslice_driver::types::{Status, status};
 
@@ -15,7 +15,7 @@ use crate::model::regions::{Origin, Region};
 use crate::state::layout::MemoryKind;
 use crate::status::{Outcome, statuses};
 
-/// `CU_DEVICE_INVALID`: no location.
+/// `CU_DEVICE_INVALID`: the number that means no location.
 const NO_PLACE: i32 = -2;
 
 /// `CUmem_advise`.
@@ -36,15 +36,15 @@ mod attribute {
 }
 
 impl ProcessObjects {
-    /// Returns the managed allocation around an address, and its start.
+    /// Returns the managed allocation that contains an address: its start, its region, and its state.
     fn managed_around(&self, address: u64) -> Option<(u64, Region, Managed)> {
         let (base, region) = self.regions.around(address)?;
         (region.origin == Origin::Managed).then_some(())?;
         Some((base, region, *self.managed.get(&base)?))
     }
 
-    /// Removes a managed allocation from its location. The memory on a device is given back with its region. Returns
-    /// whether it was on the device; an allocation that is not managed always is.
+    /// Forgets that an allocation is managed. Returns true if its memory was on the device, and then the end of the region gives
+    /// that memory back. Also returns true for an allocation that is not managed.
     pub(crate) fn end_managed(&mut self, simulation: &Simulation, base: u64, device: usize) -> bool {
         let Some(managed) = self.managed.remove(&base) else { return true };
         if managed.place == Residence::Host {
@@ -53,7 +53,9 @@ impl ProcessObjects {
         managed.place == Residence::Device
     }
 
-    /// Moves an allocation. If the device is full it moves to the host.
+    /// Moves an allocation to the device or to the host. If the device has too little room, the allocation moves to the host.
+    ///
+    /// The new place is charged before the old one is given back. So for a moment both are charged.
     fn move_to(&mut self, simulation: &Simulation, base: u64, wanted: Residence) {
         let Some((_, region, managed)) = self.managed_around(base) else { return };
         let Some(device) = region.device.filter(|_| managed.place != wanted) else { return };
@@ -85,7 +87,7 @@ impl ProcessObjects {
         }
     }
 
-    /// Moves the managed memory at both ends of a movement, because the device reads or writes it.
+    /// Moves the managed memory on both sides of a movement to where the device reads or writes it.
     pub(crate) fn touch(&mut self, simulation: &Simulation, movement: &Movement) {
         let ends = match movement {
             Movement::Copy { to, from, .. } => [Some(to.side), Some(from.side)],
@@ -94,7 +96,7 @@ impl ProcessObjects {
         for side in ends.into_iter().flatten() {
             let Side::Device(address) = side else { continue };
             let Some((base, _, managed)) = self.managed_around(address) else { continue };
-            // The device reaches memory that prefers the host, or is on the host, where it is.
+            // The device can reach memory that is on the host. So memory that prefers the host moves there, or stays there.
             match (managed.place, managed.prefers) {
                 (_, Some(HOST_LOCATION)) => self.move_to(simulation, base, Residence::Host),
                 (Residence::Nowhere | Residence::Host, _) => {
@@ -111,7 +113,7 @@ impl ProcessObjects {
         if to != HOST_LOCATION {
             simulation.device(to)?;
         }
-        // A device that cannot share an allocation with the host takes all of it, so no advice is possible.
+        // With this setting, a device takes all of an allocation and cannot share it with the host. So no advice is possible.
         if simulation.config.managing == Managing::Exclusive {
             return Err(statuses::INVALID_DEVICE);
         }
@@ -124,8 +126,8 @@ impl ProcessObjects {
             advice::SET_ACCESSED_BY | advice::UNSET_ACCESSED_BY => {}
             _ => return Err(status::INVALID_VALUE),
         }
-        // A preferred location moves nothing by itself. The exception is memory that counts as on the device from the
-        // start.
+        // A preferred location alone moves nothing. The exception is memory that counts as on the device
+        // although nothing has used it yet.
         let (prefers, unseen) = (known.prefers, simulation.config.managing == Managing::AtOnce);
         if unseen && prefers == Some(HOST_LOCATION) {
             self.move_to(simulation, base, Residence::Host);
@@ -133,7 +135,7 @@ impl ProcessObjects {
         Ok(())
     }
 
-    /// Prefetches managed memory.
+    /// Implements a prefetch of managed memory to a location.
     pub(crate) fn prefetch(&mut self, simulation: &Simulation, address: u64, to: i32) -> Outcome {
         if to != HOST_LOCATION {
             simulation.device(to)?;

@@ -11,11 +11,12 @@ use crate::model::regions::{HostBlock, Origin, Region};
 use crate::state::layout::MemoryKind;
 use crate::status::Outcome;
 
-/// Unit of pitches, in bytes.
+/// The row pitch of pitched memory is a multiple of this number of bytes.
 pub(crate) const PITCH: u64 = 512;
 
 impl ProcessObjects {
-    /// Allocates linear memory in the current context. The settings determine the charge.
+    /// Allocates memory in the current context, and returns its address. `origin` tells which kind. The settings
+    /// determine how much is charged.
     pub(crate) fn allocate(
         &mut self,
         simulation: &Simulation,
@@ -48,7 +49,7 @@ impl ProcessObjects {
         Ok(address)
     }
 
-    /// Allocates a slot of a shared block.
+    /// Allocates memory in a slot of a shared block.
     fn allocate_small(
         &mut self,
         simulation: &Simulation,
@@ -77,7 +78,7 @@ impl ProcessObjects {
         Ok(address)
     }
 
-    /// Frees memory of [`ProcessObjects::allocate`].
+    /// Frees memory that [`ProcessObjects::allocate`] allocated.
     pub(crate) fn free(&mut self, simulation: &Simulation, address: u64) -> Outcome {
         let Some(region) = self.regions.at(address).copied() else {
             return Err(status::INVALID_VALUE);
@@ -91,14 +92,15 @@ impl ProcessObjects {
         }
     }
 
-    /// Frees a region in stream order. The context may have ended before, and the address may be another region's by now.
+    /// Frees a region when its stream reaches the free. By then the context may have ended, and another region may have the
+    /// address. So the number of the region must be the right one.
     pub(crate) fn free_region(&mut self, simulation: &Simulation, address: u64, number: u64) {
         if self.regions.at(address).is_some_and(|region| region.number == number) {
             self.end_region(simulation, address);
         }
     }
 
-    /// Ends a region with a charge of its own, of any origin.
+    /// Ends a region that has a charge of its own, whatever its origin.
     pub(crate) fn end_region(&mut self, simulation: &Simulation, address: u64) {
         if let Some(region) = self.regions.remove(address) {
             let lent = self.borrowed.take_loan(address);
@@ -116,7 +118,7 @@ impl ProcessObjects {
         }
     }
 
-    /// Frees all memory of a context.
+    /// Frees all memory that belongs to a context.
     pub(crate) fn end_memory_of(&mut self, simulation: &Simulation, context: u64) {
         for address in self.regions.matching(|region| region.context == context && region.kind().is_some()) {
             self.end_region(simulation, address);
@@ -126,7 +128,7 @@ impl ProcessObjects {
         }
     }
 
-    /// Frees host memory, or unregisters it.
+    /// Frees host memory that the driver made, or unregisters memory of the program.
     pub(crate) fn free_host(&mut self, address: u64) -> Option<HostBlock> {
         let block = self.regions.remove_host(address)?;
         if !block.registered {
@@ -136,10 +138,10 @@ impl ProcessObjects {
     }
 }
 
-/// Returns the bytes of the arena behind a region, and their alignment.
+/// Returns how many bytes of the arena a region needs, and their alignment.
 fn spread(simulation: &Simulation, region: &Region) -> Option<(u64, u64)> {
     match region.origin {
-        // The region has whole blocks for itself.
+        // This region has whole blocks for itself.
         Origin::Linear | Origin::Low | Origin::Managed if simulation.settings.has_blocks() => {
             Some((simulation.settings.taken(region.size)?, DEVICE_BLOCK_BYTES))
         }
@@ -148,7 +150,7 @@ fn spread(simulation: &Simulation, region: &Region) -> Option<(u64, u64)> {
     }
 }
 
-/// Takes addresses and bytes for a region.
+/// Takes an address, and bytes of the arena, for a region.
 fn place(simulation: &Simulation, mut region: Region) -> Option<(u64, Region)> {
     let arena = &simulation.arena;
     let (bytes, alignment) = spread(simulation, &region)?;
@@ -165,7 +167,7 @@ fn place(simulation: &Simulation, mut region: Region) -> Option<(u64, Region)> {
     Some((address?, region))
 }
 
-/// Gives back the addresses and bytes of a region.
+/// Gives back the address and the bytes of a region.
 fn give(simulation: &Simulation, address: u64, region: &Region) {
     let arena = &simulation.arena;
     let Some((bytes, _)) = spread(simulation, region) else { return };
@@ -177,9 +179,10 @@ fn give(simulation: &Simulation, address: u64, region: &Region) {
     arena.give(region.backing, bytes);
 }
 
-/// Refunds the charge of a region.
+/// Refunds what a region was charged.
 ///
-/// `lent` is the number of its export: memory that others use lives on with them.
+/// `lent` is the number of the region's export, if there is one. If another process uses the memory, that process
+/// is charged for it from now on.
 fn end(simulation: &Simulation, region: &Region, lent: Option<u64>) {
     match (lent, region.kind(), region.device) {
         (Some(number), _, _) => simulation.shared.lock().leave(simulation.slot, number),
@@ -188,7 +191,7 @@ fn end(simulation: &Simulation, region: &Region, lent: Option<u64>) {
     }
 }
 
-/// Makes host memory, as `cuMemHostAlloc` does. Untouched pages cost nothing.
+/// Makes host memory that the device can use, as `cuMemHostAlloc` does. Pages that nobody touches cost nothing.
 pub(crate) fn map_host(size: u64) -> Result<u64, Status> {
     let length = usize::try_from(size).ok().filter(|size| *size > 0).ok_or(status::INVALID_VALUE)?;
     let (rights, flags) =

@@ -1,4 +1,4 @@
-//! The objects of this process, and the operations on them.
+//! The objects of this process, and what the driver does with them.
 
 pub(crate) mod arrays;
 pub(crate) mod blocks;

@@ -1,7 +1,6 @@
-//! Moves bytes: between host and device, within a device, and fills.
+//! Copies and fills: finds the bytes that they concern, and moves the bytes.
 //!
-//! The bytes of an asynchronous copy move when the copy is queued. The time passes as if they moved when the copy
-//! runs.
+//! The bytes of an asynchronous copy move at once, when the copy is queued. Time passes as if they moved when the copy runs.
 
 use gpuslice_driver::types::{Status, status};
 
@@ -12,13 +11,13 @@ use crate::model::arrays::MipLevel;
 use crate::model::movement::{End, Movement, Side};
 use crate::status::statuses;
 
-/// Bytes of this process that a movement touches: an accessible address, and a length.
+/// A run of bytes that a movement reads or writes: an address that this process can access, and a length.
 type AddressSpan = (u64, u64);
 
-/// A movement with its addresses resolved.
+/// A movement whose addresses were checked and resolved.
 #[derive(Debug)]
 pub(crate) struct Prepared {
-    /// The movement's work for the engine.
+    /// The work that the movement puts into a queue of the engine.
     pub(crate) work: Work,
     spans: Vec<(Vec<AddressSpan>, Source)>,
 }
@@ -29,7 +28,7 @@ enum Source {
     Pattern(u32, u64),
 }
 
-/// Memory of an end.
+/// Which memory one side of a movement is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum EndMemory {
     Host,
@@ -37,7 +36,7 @@ enum EndMemory {
 }
 
 impl Movement {
-    /// Checks all addresses and resolves them.
+    /// Checks all addresses of a movement, and finds the bytes behind them, row by row.
     pub(crate) fn prepare(
         &self,
         objects: &ProcessObjects,
@@ -70,7 +69,8 @@ impl Movement {
     }
 }
 
-/// Returns the work of a copy: of a copy engine, of the multiprocessors, or of neither.
+/// Returns the work of a copy. It is work of a copy engine, of the multiprocessors, or only a marker
+/// between two places of the host.
 fn copy_work(to: EndMemory, from: EndMemory, bytes: u64) -> Work {
     match (to, from) {
         (EndMemory::Device(_), EndMemory::Host) => Work::Copy { direction: Direction::HostToDevice, bytes },
@@ -82,7 +82,7 @@ fn copy_work(to: EndMemory, from: EndMemory, bytes: u64) -> Work {
 }
 
 impl Prepared {
-    /// Returns true if it touches no host memory.
+    /// Returns true if the movement touches no host memory.
     pub(crate) fn stays_on_devices(&self) -> bool {
         matches!(self.work, Work::Fill { .. } | Work::Copy { direction: Direction::Peer, .. })
     }
@@ -102,14 +102,14 @@ fn bytes(address: u64) -> *mut u8 {
     core::ptr::with_exposed_provenance_mut(usize::try_from(address).unwrap_or(0))
 }
 
-/// Copies one list of spans to another of the same length.
+/// Copies the bytes of one list of spans to the spans of another list. Both lists have the same number of bytes together.
 fn copy(to: &[AddressSpan], from: &[AddressSpan]) {
     let (mut targets, mut sources) = (to.iter().copied(), from.iter().copied());
     let (mut target, mut source) = (targets.next(), sources.next());
     while let (Some((to, room)), Some((from, left))) = (target, source) {
         let length = room.min(left);
-        // SAFETY: `copy` needs `length` readable and writable bytes; they may overlap. `prepare` found both spans in
-        // the simulation's memory, or they are the caller's own, as the driver API requires.
+        // SAFETY: `copy` needs `length` readable and `length` writable bytes, which may overlap. `prepare` found both spans in
+        // the simulation's memory, or they are memory of the program, which the driver API requires to be valid.
         unsafe { core::ptr::copy(bytes(from), bytes(to), usize::try_from(length).unwrap_or(0)) };
         target = if room > length { Some((to + length, room - length)) } else { targets.next() };
         source = if left > length { Some((from + length, left - length)) } else { sources.next() };
@@ -129,7 +129,7 @@ fn fill((address, length): AddressSpan, value: u32, element: u64) {
 }
 
 impl ProcessObjects {
-    /// Returns the memory of an end.
+    /// Returns the memory that one side of a copy is in.
     fn memory_of(&self, end: &End) -> Result<EndMemory, Status> {
         match end.side {
             Side::Host(_) => Ok(EndMemory::Host),
@@ -142,7 +142,8 @@ impl ProcessObjects {
         }
     }
 
-    /// Returns the bytes of one row of an end.
+    /// Returns the bytes of one row on one side of a copy. `y` and `z` count rows and slices from the start of the copy, and
+    /// `width` is the length of the row.
     fn spans(
         &self,
         simulation: &Simulation,
@@ -175,12 +176,12 @@ impl ProcessObjects {
         }
     }
 
-    /// Returns the side of a pointer of the device or of the host.
+    /// Returns a side for an address that may be of a device or of the host.
     pub(crate) fn either(&self, address: u64) -> Side {
         if self.regions.around(address).is_some() { Side::Device(address) } else { Side::Host(address) }
     }
 
-    /// Checks an array handle, for copies that touch no bytes.
+    /// Checks the handle of an array, for copies that move no bytes.
     pub(crate) fn check_array(&self, array: u64) -> Result<(), Status> {
         self.arrays.level(array).map(|_| ()).map_err(|_| statuses::INVALID_HANDLE)
     }

@@ -1,7 +1,8 @@
-//! Multicast objects: they stand for memory of several devices.
+//! Multicast objects: one object stands for memory of several devices.
 //!
-//! An object has a handle and can be mapped like memory, and takes no memory itself. Bound memory stays until it is
-//! unbound, or until the object has neither a handle nor a mapping. Written bytes are lost.
+//! An object has a handle, and the program can map it like memory. The object takes no memory itself. Memory that is bound to
+//! it stays bound until the program unbinds it, or until the object has neither a handle nor a mapping. Bytes that are
+//! written to an object are lost.
 
 use gpuslice_driver::types::{Status, status};
 
@@ -21,7 +22,7 @@ impl MulticastProperties {
 }
 
 impl ProcessObjects {
-    /// Makes an object, and returns its handle.
+    /// Makes a multicast object, and returns its handle.
     pub(crate) fn make_group(
         &mut self,
         simulation: &Simulation,
@@ -42,7 +43,7 @@ impl ProcessObjects {
         self.vmm.groups.get_mut(&handle).ok_or(status::INVALID_VALUE)
     }
 
-    /// Adds a device to the object.
+    /// Adds a device to a multicast object.
     pub(crate) fn add_to_group(&mut self, handle: u64, device: usize) -> Outcome {
         let group = self.group(handle)?;
         if group.devices.contains(&device) || group.devices.len() == group.wanted {
@@ -52,7 +53,7 @@ impl ProcessObjects {
         Ok(())
     }
 
-    /// Binds memory of an added device.
+    /// Binds memory of a device that was added.
     pub(crate) fn bind(
         &mut self,
         simulation: &Simulation,
@@ -83,14 +84,14 @@ impl ProcessObjects {
         Ok(())
     }
 
-    /// Returns the memory that is mapped at an address, as a part to bind.
+    /// Returns the memory that is mapped at an address, as a part that can be bound.
     pub(crate) fn part_at(&self, address: u64, size: u64) -> Result<Part, Status> {
         let (base, region) = self.regions.around(address).ok_or(status::INVALID_VALUE)?;
         let Origin::Mapped(memory) = region.origin else { return Err(status::INVALID_VALUE) };
         Ok(Part { memory, offset: address - base, size })
     }
 
-    /// Unbinds memory of a device in a range.
+    /// Unbinds the memory of a device that is bound in a range.
     pub(crate) fn unbind(
         &mut self,
         simulation: &Simulation,
@@ -112,7 +113,7 @@ impl ProcessObjects {
         Ok(())
     }
 
-    /// Ends the object, if the handle is one.
+    /// Ends the multicast object with this handle. Does nothing if the handle is of other memory.
     pub(crate) fn end_group(&mut self, simulation: &Simulation, handle: u64) {
         if let Some(group) = self.vmm.groups.remove(&handle) {
             self.let_go(simulation, &group.bound);

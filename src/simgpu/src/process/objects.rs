@@ -21,60 +21,60 @@ use crate::model::streams::Streams;
 use crate::model::user_objects::UserObject;
 use crate::model::virtual_memory::Vmm;
 
-/// All objects of this process, behind one lock. No thread holds the lock while it waits.
+/// All objects of this process. One lock protects them, and no thread holds that lock while it waits.
 #[derive(Debug)]
 pub(crate) struct ProcessObjects {
-    /// Contexts.
+    /// The contexts.
     pub(crate) contexts: Objects<Context>,
-    /// Number of contexts that were ever made.
+    /// Number of contexts that the process ever made.
     pub(crate) contexts_made: u64,
     /// The primary context of each device that this process sees.
     pub(crate) primaries: Vec<Primary>,
-    /// Green contexts.
+    /// The green contexts.
     pub(crate) greens: Greens,
-    /// Pairs of contexts: the first may access the memory of the second.
+    /// Pairs of contexts. The first context of a pair may access the memory of the second one.
     pub(crate) peers: HashSet<(u64, u64)>,
-    /// Memory by device address.
+    /// The memory regions, by device address.
     pub(crate) regions: Regions,
-    /// Blocks that small allocations share.
+    /// The blocks that small allocations share.
     pub(crate) blocks: Blocks,
-    /// Managed memory, by address.
+    /// The state of each managed allocation, by address.
     pub(crate) managed: HashMap<u64, Managed>,
-    /// Streams and events.
+    /// The streams and events.
     pub(crate) streams: Streams,
-    /// Modules, libraries and their kernels.
+    /// The modules, the libraries and their kernels.
     pub(crate) code: Code,
-    /// Arrays.
+    /// The arrays.
     pub(crate) arrays: Arrays,
-    /// Physical memory with handles, and reserved addresses.
+    /// The physical memory with handles, and the reserved addresses.
     pub(crate) vmm: Vmm,
-    /// Memory lent to other processes, and borrowed from them.
+    /// The memory that is lent to other processes, and the memory that is borrowed from them.
     pub(crate) borrowed: Borrowed,
-    /// Imported memory of other interfaces.
+    /// The memory of other interfaces that was imported.
     pub(crate) externals: Objects<External>,
-    /// Memory pools.
+    /// The memory pools.
     pub(crate) pools: Pools,
-    /// Graphs.
+    /// The graphs.
     pub(crate) graphs: Objects<Graph>,
-    /// Number of nodes that were ever made.
+    /// Number of graph nodes that the process ever made.
     pub(crate) nodes_made: u64,
-    /// Executable graphs.
+    /// The executable graphs.
     pub(crate) execs: Objects<Exec>,
     /// The graph pool of each device.
     pub(crate) graph_pools: BTreeMap<usize, GraphPool>,
-    /// Memory that executables hold of the graph pools, by executable and device. The executable may be destroyed.
+    /// The memory of graph pools that each executable holds on each device. The executable itself may be destroyed.
     pub(crate) graph_holds: BTreeMap<(u64, usize), Hold>,
-    /// The executable of each living allocation of a graph, by address.
+    /// The executable that each living graph allocation belongs to, by the address of the allocation.
     pub(crate) graph_blocks: HashMap<u64, u64>,
-    /// Captures in progress, by number.
+    /// The captures in progress, by number.
     pub(crate) captures: HashMap<u64, Capture>,
-    /// Number of captures that were ever begun.
+    /// Number of captures that the process ever began.
     pub(crate) captures_made: u64,
-    /// Objects of the program that graphs can keep alive.
+    /// The objects of the program that graphs can keep alive.
     pub(crate) user_objects: Objects<UserObject>,
-    /// Texture and surface objects. Nothing is ever read through them.
+    /// The texture and surface objects. Nothing is ever read through them.
     pub(crate) textures: Objects<()>,
-    /// Linkers, with their input.
+    /// The linkers. Each has the input that the program has added.
     pub(crate) linkers: Objects<Vec<u8>>,
 }
 

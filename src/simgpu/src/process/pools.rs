@@ -1,9 +1,9 @@
-//! Allocates from memory pools, and trims them.
+//! Allocates from memory pools, frees to them, and trims them.
 //!
-//! A pool takes chunks of device memory, at least 32 MiB each. It cuts blocks from them, and uses the first block
-//! that fits. A freed block can be reused at once in the stream that freed it. Other streams can reuse it when that
-//! stream has reached the free. A chunk without blocks is given back at a synchronisation, as far as the pool exceeds
-//! its threshold, or when the pool is trimmed.
+//! A pool takes device memory in chunks of at least 32 MiB. It cuts blocks from the chunks, and uses the first block that
+//! fits. The stream that freed a block can use it again at once. Other streams can use it when that stream has reached the
+//! free. A chunk without blocks in use is given back at a synchronisation, as long as the pool has more than its threshold, or
+//! when the program trims the pool.
 
 use gpuslice_driver::types::{Status, status};
 
@@ -15,10 +15,10 @@ use crate::model::regions::{Origin, Region};
 use crate::state::layout::MemoryKind;
 use crate::status::Outcome;
 
-/// Unit and smallest size of chunks, in bytes.
+/// The size of every chunk is a multiple of this number of bytes.
 const CHUNK: u64 = 32 << 20;
 impl ProcessObjects {
-    /// Allocates from a pool, in the order of a stream.
+    /// Allocates a block from a pool for work in a stream, and returns its address.
     pub(crate) fn pool_allocate(
         &mut self,
         simulation: &Simulation,
@@ -61,7 +61,7 @@ impl ProcessObjects {
         if let Some(device) = pool.device {
             let grown = simulation.grow(device, MemoryKind::Pool, size);
             if grown.is_err() {
-                // Unused memory of other pools of the device makes room.
+                // Chunks that other pools of the device do not use can make room.
                 self.release_pools(simulation, Some(device), Some(0));
                 simulation.grow(device, MemoryKind::Pool, size)?;
             }
@@ -77,7 +77,7 @@ impl ProcessObjects {
         Ok(())
     }
 
-    /// Frees a block in the order of a stream.
+    /// Frees a block. Without `freed` it is free at once, otherwise when the stream of `freed` reaches the free.
     pub(crate) fn pool_free(
         &mut self,
         simulation: &Simulation,
@@ -102,7 +102,7 @@ impl ProcessObjects {
         Ok(())
     }
 
-    /// Frees a block at once, because all work before it is done.
+    /// Frees a block at once. This is right if all work before the free is done.
     pub(crate) fn free_block_now(&mut self, simulation: &Simulation, address: u64) -> Outcome {
         self.pool_free(simulation, address, None)
     }
@@ -122,13 +122,13 @@ impl ProcessObjects {
         }
     }
 
-    /// Returns a pool, with its counters up to date.
+    /// Returns a pool, after it has found out which frees were reached. So its counters are right.
     pub(crate) fn settled(&mut self, simulation: &Simulation, handle: u64) -> Result<&mut Pool, Status> {
         self.settle_pool(simulation, handle);
         self.pools.get_mut(handle)
     }
 
-    /// Trims the pools of a device at a synchronisation: down to their thresholds, or to `keep` bytes.
+    /// Trims the pools of a device: each to its threshold, or to `keep` bytes. Without a device, trims all pools.
     pub(crate) fn release_pools(
         &mut self,
         simulation: &Simulation,
@@ -140,7 +140,7 @@ impl ProcessObjects {
         }
     }
 
-    /// Gives back the memory of a pool beyond `keep` bytes, or beyond its threshold.
+    /// Gives back chunks of a pool that has more than `keep` bytes. Without `keep`, the pool's threshold counts.
     pub(crate) fn trim_pool(&mut self, simulation: &Simulation, handle: u64, keep: Option<u64>) -> Outcome {
         self.settle_pool(simulation, handle);
         let pool = self.pools.pools.get_mut(handle).map_err(|_| status::INVALID_VALUE)?;
@@ -159,7 +159,7 @@ impl ProcessObjects {
         Ok(())
     }
 
-    /// Destroys a pool. It lives on while allocations of it live.
+    /// Destroys a pool for the program. The pool itself ends with its last allocation.
     pub(crate) fn end_pool(&mut self, simulation: &Simulation, handle: u64) -> Outcome {
         let pool = self.pools.get_mut(handle)?;
         if pool.is_default {
@@ -170,7 +170,7 @@ impl ProcessObjects {
         self.trim_pool(simulation, handle, Some(0))
     }
 
-    /// Frees the blocks that were allocated in a context, and trims the pools of its device.
+    /// Frees the blocks that were allocated in a context, and trims the pools of the context's device.
     pub(crate) fn end_blocks_of(&mut self, simulation: &Simulation, context: u64, device: usize) {
         let blocks = self
             .regions

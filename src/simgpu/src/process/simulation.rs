@@ -1,4 +1,4 @@
-//! The part of this process in the simulation.
+//! What this process has and knows as a member of the simulation.
 
 use std::path::Path;
 use std::sync::OnceLock;
@@ -24,40 +24,40 @@ use crate::state::roster::NewProcess;
 use crate::state::settings::Settings;
 use crate::status::{Outcome, statuses};
 
-/// The part of this process in the simulation.
+/// This process as a member of the simulation.
 #[derive(Debug)]
 pub(crate) struct Simulation {
     /// The state that all processes share.
     pub(crate) shared: Shared,
-    /// Settings of this process.
+    /// The settings of this process.
     pub(crate) config: ProcessConfig,
-    /// Settings of the machine.
+    /// The settings of the machine.
     pub(crate) settings: Settings,
-    /// The machine's number of each device that this process sees.
+    /// The devices that this process sees. Each entry is the number that the machine gives to the device.
     pub(crate) visible: Vec<usize>,
-    /// The process's slot.
+    /// The slot of this process in the shared state.
     pub(crate) slot: usize,
     /// The process's serial, never reused.
     pub(crate) serial: u64,
-    /// Addresses and bytes of its device memory.
+    /// The addresses of this process's device memory, and the bytes behind them.
     pub(crate) arena: Arena,
-    /// Tasks of the host thread.
+    /// The tasks of the host thread.
     pub(crate) host: HostQueue,
-    /// Late loading of code.
+    /// The loads of code that are going on.
     pub(crate) loading: Loading,
-    /// Threads that record events at the same time.
+    /// The delay of threads that record events at the same time.
     pub(crate) event_contention: EventContention,
-    /// Devices on which the driver has taken its unexplained memory, one bit each.
+    /// The devices on which the driver has taken its unexplained memory for this process, one bit for each.
     unexplained: AtomicU64,
     objects: Mutex<ProcessObjects>,
 }
 
 static SIMULATION: OnceLock<Simulation> = OnceLock::new();
 static STARTING: Mutex<()> = Mutex::new(());
-/// Set in a forked child. The child takes no part.
+/// True in a forked child. The child is no member of the simulation.
 static FORKED: AtomicBool = AtomicBool::new(false);
 
-/// Returns the simulation, if this process has joined it.
+/// Returns the simulation, if this process has joined it and is no forked child.
 pub(crate) fn get() -> Option<&'static Simulation> {
     if FORKED.load(Ordering::Relaxed) {
         return None;
@@ -69,7 +69,7 @@ extern "C" fn in_child() {
     FORKED.store(true, Ordering::Relaxed);
 }
 
-/// Joins the simulation. A second call does nothing.
+/// Makes this process join the simulation. A second call does nothing.
 pub(crate) fn join() -> Outcome {
     if FORKED.load(Ordering::Relaxed) {
         return Err(status::NOT_INITIALIZED);
@@ -90,6 +90,11 @@ pub(crate) fn join() -> Outcome {
 }
 
 impl Simulation {
+    /// Reads the settings, opens the shared file, and takes a slot in it.
+    ///
+    /// The life thread starts before the file is locked, because the loader may block at the start of a thread. If no
+    /// process lives and this one wants other settings, it makes the state new. The slot comes last, so that an
+    /// earlier failure leaves no slot taken.
     fn start(path: &Path) -> Result<Self, Status> {
         let config = ProcessConfig::from_environment();
         let wanted = Settings::read(|name| std::env::var(name).ok()).map_err(|wrong| {
@@ -100,7 +105,7 @@ impl Simulation {
             messages::say(&format!("{}: {error}", path.display()));
             statuses::UNKNOWN
         })?;
-        // The call began before the file was open, so its faults act only now.
+        // This call of `cuInit` began before the file was open. So faults from the file can act only now.
         let verdict = Verdict::default().with(Symbol::cuInit, shared.faults(), None);
         verdict.status.map_or(Ok(()), Err)?;
         let life = LifeThread::start().ok_or(status::OUT_OF_MEMORY)?;
@@ -143,44 +148,44 @@ impl Simulation {
         })
     }
 
-    /// Returns the objects of this process. This lock is taken before the lock of the shared state, never after it.
+    /// Returns the objects of this process, locked. A thread that also needs the lock of the shared state takes this one first.
     pub(crate) fn objects(&self) -> MutexGuard<'_, ProcessObjects> {
         self.objects.lock()
     }
 
-    /// Returns the shared state, after all dead processes are reaped.
+    /// Returns the shared state, locked, after it has reaped all dead processes.
     pub(crate) fn truth(&self) -> Locked<'_> {
         let mut state = self.shared.lock();
         state.reap_dead(Some(self.slot));
         state
     }
 
-    /// Returns the machine's number of a device of this process.
+    /// Returns the number that the machine gives to a device. `device` is the number that this process gives to it.
     pub(crate) fn device(&self, device: i32) -> Result<usize, Status> {
         let ordinal = usize::try_from(device).map_err(|_| statuses::INVALID_DEVICE)?;
         self.visible.get(ordinal).copied().ok_or(statuses::INVALID_DEVICE)
     }
 
-    /// Returns the GPU that a device of this process is, or belongs to.
+    /// Returns the GPU that a device of this process is, or that an instance belongs to.
     pub(crate) fn gpu(&self, device: i32) -> Result<usize, Status> {
         Ok(self.settings.gpu_of(self.device(device)?))
     }
 
-    /// Returns the process's number of a device of the machine. It is -1 if the process does not see the device.
+    /// Returns the number that this process gives to a device of the machine; -1 if the process does not see the device.
     pub(crate) fn ordinal(&self, device: usize) -> i32 {
         let ordinal = self.visible.iter().position(|visible| *visible == device);
         ordinal.and_then(|ordinal| i32::try_from(ordinal).ok()).unwrap_or(-1)
     }
 
-    /// Returns the shared state, if this process still counts as living. While a process is being killed, some of its threads may
-    /// run after another process has reaped it. They must change nothing.
+    /// Returns the shared state, locked, if this process still counts as living. While the kernel kills a process, some of its
+    /// threads may still run after another process has reaped it. Such a thread must change nothing.
     fn own(&self) -> Option<Locked<'_>> {
         let state = self.shared.lock();
         let process = state.processes.get(self.slot)?;
         (process.life == life::LIVE && process.serial == self.serial).then_some(state)
     }
 
-    /// Charges device memory for an allocation of the program, and counts it.
+    /// Charges this process for an allocation of the program, and counts the allocation.
     pub(crate) fn allocate(&self, device: usize, kind: MemoryKind, bytes: u64) -> Outcome {
         let _turn = self.shared.lock_manager();
         let mut state = self.own().ok_or(status::OUT_OF_MEMORY)?;
@@ -193,7 +198,8 @@ impl Simulation {
         Ok(())
     }
 
-    /// Charges the driver's unexplained memory at a process's first allocation on a device, if there is room.
+    /// At the first allocation on a device, charges the memory that a real driver takes there for
+    /// unexplained reasons, if there is room.
     fn take_unexplained(&self, state: &mut Locked<'_>, device: usize) {
         let bit = 1_u64.wrapping_shl(u32::try_from(device).unwrap_or(u32::MAX));
         if self.unexplained.fetch_or(bit, Ordering::Relaxed) & bit == 0 {
@@ -201,21 +207,21 @@ impl Simulation {
         }
     }
 
-    /// Counts an allocation without a charge.
+    /// Counts an allocation that costs no memory of its own.
     pub(crate) fn count_allocation(&self, device: usize) {
         if let Some(mut state) = self.own() {
             state.count(self.slot, device);
         }
     }
 
-    /// Counts the end of an allocation.
+    /// Counts the end of an allocation that cost no memory of its own.
     pub(crate) fn uncount_allocation(&self, device: usize) {
         if let Some(mut state) = self.own() {
             state.uncount(self.slot, device);
         }
     }
 
-    /// Returns the bytes that new managed memory of `bytes` takes of its device.
+    /// Returns how many bytes of its device new managed memory takes at once, if it takes `bytes` as a whole.
     pub(crate) fn at_once(&self, bytes: u64) -> Result<u64, Status> {
         match self.config.managing {
             Managing::AtOnce | Managing::Exclusive => Ok(bytes),
@@ -224,7 +230,7 @@ impl Simulation {
         }
     }
 
-    /// Changes the number of bytes of managed memory in host memory.
+    /// Changes the count of bytes of managed memory that is on the host. `change` gets the old number and returns the new one.
     pub(crate) fn change_host(&self, device: usize, change: impl FnOnce(u64) -> u64) {
         let Some(mut state) = self.own() else { return };
         if let Some(usage) = state.usage(self.slot, device) {
@@ -233,7 +239,7 @@ impl Simulation {
         }
     }
 
-    /// Refunds the memory of an allocation, and counts its end.
+    /// Refunds the memory of an allocation of the program, and counts its end.
     pub(crate) fn release(&self, device: usize, kind: MemoryKind, bytes: u64) {
         let _turn = self.shared.lock_manager();
         let Some(mut state) = self.own() else { return };
@@ -241,7 +247,7 @@ impl Simulation {
         state.uncount(self.slot, device);
     }
 
-    /// Charges device memory that is not an allocation of the program.
+    /// Charges this process for device memory that is no allocation of the program.
     pub(crate) fn grow(&self, device: usize, kind: MemoryKind, bytes: u64) -> Outcome {
         let _turn = self.shared.lock_manager();
         let mut state = self.own().ok_or(status::OUT_OF_MEMORY)?;
@@ -249,7 +255,7 @@ impl Simulation {
         state.charge(self.slot, device, kind, bytes).map_err(|_| status::OUT_OF_MEMORY)
     }
 
-    /// Refunds device memory that is not an allocation of the program.
+    /// Refunds device memory that is no allocation of the program.
     pub(crate) fn shrink(&self, device: usize, kind: MemoryKind, bytes: u64) {
         let _turn = self.shared.lock_manager();
         if let Some(mut state) = self.own() {
@@ -258,7 +264,7 @@ impl Simulation {
     }
 }
 
-/// Takes a slot, and lets the life thread hold its life lock.
+/// Takes a slot for this process, makes the life thread hold the slot's life lock, and returns the slot.
 fn enroll(
     state: &mut Locked<'_>,
     shared: &Shared,

@@ -42,8 +42,8 @@ impl ProcessObjects {
         self.streams.streams.add(Stream { context, place, flags, priority, number, legacy, green, capture })
     }
 
-    /// Returns the handle of a stream argument: of the program's stream, or of a default stream of the current context.
-    /// `per_thread` is the meaning of a null stream.
+    /// Returns the stream that an argument means: a stream of the program, or a default stream of the current context.
+    /// `per_thread` tells which default stream a null argument means.
     pub(crate) fn stream(
         &mut self,
         simulation: &Simulation,
@@ -60,7 +60,7 @@ impl ProcessObjects {
         }
     }
 
-    /// Returns the legacy default stream of a context.
+    /// Returns the legacy default stream of a context. Makes it first if there is none.
     pub(crate) fn legacy_stream(&mut self, simulation: &Simulation, context: u64) -> Result<u64, Status> {
         if let Some(stream) = self.streams.legacy.get(&context) {
             return Ok(*stream);
@@ -83,7 +83,7 @@ impl ProcessObjects {
         Ok(stream)
     }
 
-    /// Ends a stream. Its queued work is still done.
+    /// Ends a stream. Work that is queued in it is still done.
     pub(crate) fn end_stream(&mut self, simulation: &Simulation, handle: u64) -> Outcome {
         let stream = self.streams.streams.get(handle)?;
         if stream.legacy || self.streams.per_thread.values().any(|other| *other == handle) {
@@ -95,7 +95,7 @@ impl ProcessObjects {
         removed.map_err(|_| statuses::INVALID_HANDLE)
     }
 
-    /// Removes the streams and events of a context. The engine has removed them with the context.
+    /// Forgets the streams and events of a context. The engine has removed them with the context.
     pub(crate) fn end_streams_of(&mut self, context: u64) {
         self.streams.per_thread.retain(|(owner, _), _| *owner != context);
         self.streams.legacy.remove(&context);
@@ -115,7 +115,7 @@ impl ProcessObjects {
         Ok(self.streams.events.add(Event { context, device, flags, id, captured: None }))
     }
 
-    /// Returns the ticket by which another process can open an event.
+    /// Returns the handle by which another process can open an event.
     pub(crate) fn event_ticket(&self, simulation: &Simulation, event: u64) -> Result<[u8; 64], Status> {
         self.current()?;
         let event = self.streams.events.get(event)?;
@@ -130,7 +130,8 @@ impl ProcessObjects {
             .bytes(Purpose::Event)
     }
 
-    /// Opens an event of another process: in the current context, or else in another context of the event's device.
+    /// Opens an event of another process. It belongs to the current context if that is on the event's device, and otherwise to
+    /// another context on that device.
     pub(crate) fn open_event(&mut self, simulation: &Simulation, ticket: &[u8; 64]) -> Result<u64, Status> {
         let current = self.current()?.0;
         let ticket = ipc_handles::IpcHandle::read(ticket, Purpose::Event)?;
@@ -155,7 +156,7 @@ impl ProcessObjects {
 }
 
 impl Simulation {
-    /// Queues work. Waits while the queue is full. No lock may be held.
+    /// Puts work into a queue, and returns its ticket. Waits while the queue is full. The caller may hold no lock.
     pub(crate) fn enqueue(&self, place: StreamPlace, work: Work) -> Result<Ticket, Status> {
         loop {
             let now = clock::now();
@@ -174,7 +175,7 @@ impl Simulation {
         }
     }
 
-    /// Returns the completion of a target. A target that is gone is complete.
+    /// Returns whether a target is complete, or when to ask again. A target that does not exist any more is complete.
     pub(crate) fn completion(&self, device: usize, target: Target) -> Completion {
         let now = clock::now();
         let mut state = self.shared.lock();
@@ -188,11 +189,12 @@ impl Simulation {
         }
     }
 
-    /// Waits until a target is complete. No lock may be held.
+    /// Waits until a target is complete. The caller may hold no lock.
     pub(crate) fn wait(&self, device: usize, target: Target) {
-        /// Nanoseconds between two checks while a host function runs on another thread. Its end cannot be predicted.
+        /// Time between two checks, in nanoseconds, while a host function runs on another thread.
+        /// Nobody can predict when that ends.
         const HOST_POLL_NS: u64 = 20_000;
-        /// Longest sleep, in nanoseconds. Other clients come and go, so a prediction may become wrong.
+        /// Longest sleep, in nanoseconds. A prediction becomes wrong when other clients come or go.
         const LONGEST_NS: u64 = 50_000_000;
         loop {
             let now = clock::now();
@@ -204,7 +206,7 @@ impl Simulation {
         }
     }
 
-    /// Waits for all queued work of a context. No lock may be held.
+    /// Waits for all queued work of a context. The caller may hold no lock.
     pub(crate) fn wait_for_context(&self, context: u64) -> Outcome {
         let found = self.objects().contexts.get(context).map(|context| (context.device, context.client));
         if let Ok((device, client)) = found {

@@ -1,4 +1,4 @@
-//! Counts the uses of the program's objects.
+//! Counts how often the program and its graphs use each user object.
 
 use gpuslice_driver::types::{Status, status};
 
@@ -6,7 +6,7 @@ use super::objects::ProcessObjects;
 use crate::model::user_objects::EndedObjects;
 
 impl ProcessObjects {
-    /// Removes `count` uses of an object. Returns the object if that was its last use.
+    /// Removes `count` uses of an object. If nothing uses the object any more, returns it as ended.
     pub(crate) fn drop_uses(&mut self, object: u64, count: u32) -> Result<EndedObjects, Status> {
         let found = self.user_objects.get_mut(object).map_err(|_| status::INVALID_VALUE)?;
         found.uses = found.uses.checked_sub(count).ok_or(status::INVALID_VALUE)?;

@@ -1,6 +1,6 @@
-//! Physical memory and addresses, separate from each other.
+//! Physical memory, and addresses that the program reserves without memory.
 //!
-//! Memory lives while it has a handle or a mapping. The program reserves addresses, and maps memory into them.
+//! Memory lives as long as it has a handle or a mapping. The program reserves addresses, and maps memory at them.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 
@@ -16,7 +16,7 @@ use crate::model::virtual_memory::{
 use crate::state::layout::MemoryKind;
 use crate::status::{Outcome, statuses};
 
-/// Returns the device of a location. `None`: the host.
+/// Returns the device of a location. Returns `None` for the host.
 pub(crate) fn device_of(simulation: &Simulation, (kind, id): (u32, i32)) -> Result<Option<usize>, Status> {
     match kind {
         location::DEVICE | location::PART_OF_DEVICE => simulation.device(id).map(Some),
@@ -71,14 +71,14 @@ impl ProcessObjects {
         handle
     }
 
-    /// Returns a descriptor by which another process can use the memory.
+    /// Returns a descriptor by which another process can import the memory.
     pub(crate) fn export_memory(&mut self, simulation: &Simulation, handle: u64) -> Result<i32, Status> {
         self.label(simulation, handle, FILE_DESCRIPTOR)?;
         let file = self.vmm.files.get(&handle).ok_or(status::INVALID_VALUE)?;
         ipc_handles::hand_over(file)
     }
 
-    /// Returns the bytes by which another process can use the memory, on this node or another.
+    /// Returns the bytes by which another process can import the memory. The API allows another node, too.
     pub(crate) fn export_to_fabric(
         &mut self,
         simulation: &Simulation,
@@ -91,7 +91,7 @@ impl ProcessObjects {
         IpcHandle { pid, serial, descriptor, offset: 0, label }.bytes(Purpose::Fabric)
     }
 
-    /// Exports the memory for handles of type `kind`. Returns its label.
+    /// Makes the memory an export, for handles of type `kind`, and returns the label of the export.
     fn label(&mut self, simulation: &Simulation, handle: u64, kind: u32) -> Result<Label, Status> {
         let memory = self.memory(handle)?;
         let file = self.vmm.files.get(&handle).ok_or(status::INVALID_VALUE)?;
@@ -110,12 +110,12 @@ impl ProcessObjects {
         Ok(Label { number, device: device as u64, size: memory.size })
     }
 
-    /// Imports memory of another process, or of this one, by a descriptor. Returns a new handle.
+    /// Imports memory of another process, or of this one, from a descriptor. Returns a new handle.
     pub(crate) fn import_memory(&mut self, simulation: &Simulation, descriptor: i32) -> Result<u64, Status> {
         self.import_file(simulation, ipc_handles::duplicate(descriptor)?)
     }
 
-    /// Imports memory by the bytes of [`ProcessObjects::export_to_fabric`].
+    /// Imports memory from the bytes that [`ProcessObjects::export_to_fabric`] returned.
     pub(crate) fn import_from_fabric(
         &mut self,
         simulation: &Simulation,
@@ -148,30 +148,30 @@ impl ProcessObjects {
         Ok(handle)
     }
 
-    /// Returns true if this process has exported or imported memory with this export number.
+    /// Returns true if this process has exported or imported memory with this number.
     pub(crate) fn has_export(&self, number: u64) -> bool {
         self.vmm.memory.values().any(|memory| memory.export == number)
     }
 
-    /// Returns the memory by a handle, even if the program has released the handle.
+    /// Returns the memory that a handle stands for, even if the program has released the handle.
     pub(crate) fn memory_behind(&self, handle: u64) -> Result<PhysicalMemory, Status> {
         self.vmm.memory.get(&handle).copied().ok_or(status::INVALID_VALUE)
     }
 
-    /// Returns the memory by a handle that the program holds.
+    /// Returns the memory that a handle stands for, if the program holds the handle.
     pub(crate) fn memory(&self, handle: u64) -> Result<PhysicalMemory, Status> {
         let memory = self.vmm.memory.get(&handle).filter(|memory| memory.handles > 0);
         memory.copied().ok_or(status::INVALID_VALUE)
     }
 
-    /// Releases one use of a handle.
+    /// Releases a handle once.
     pub(crate) fn release_handle(&mut self, simulation: &Simulation, handle: u64) -> Outcome {
         self.memory(handle)?;
         self.change(simulation, handle, |memory| memory.handles -= 1);
         Ok(())
     }
 
-    /// Changes the uses of memory. The memory ends with its last use.
+    /// Changes how memory is used. If it has no handle and no mapping after that, it ends.
     pub(crate) fn change(
         &mut self,
         simulation: &Simulation,
@@ -196,7 +196,7 @@ impl ProcessObjects {
         }
     }
 
-    /// Reserves addresses.
+    /// Reserves addresses, and returns the first one.
     pub(crate) fn reserve(
         &mut self,
         simulation: &Simulation,
@@ -219,7 +219,7 @@ impl ProcessObjects {
         Ok(address)
     }
 
-    /// Gives reserved addresses back.
+    /// Gives a range of reserved addresses back.
     pub(crate) fn unreserve(&mut self, simulation: &Simulation, address: u64, size: u64) -> Outcome {
         let known = self.vmm.reserved.get(&address) == Some(&size);
         if !known || !self.regions.within(address, size).is_empty() {
@@ -230,14 +230,14 @@ impl ProcessObjects {
         Ok(())
     }
 
-    /// Returns true if a range lies in reserved addresses.
+    /// Returns true if a range lies inside one range of reserved addresses.
     fn is_reserved(&self, address: u64, size: u64) -> bool {
         let around = self.vmm.reserved.range(..=address).next_back();
         let end = address.checked_add(size);
         around.zip(end).is_some_and(|((start, length), end)| end <= start + length)
     }
 
-    /// Maps memory into reserved addresses.
+    /// Maps memory at reserved addresses.
     pub(crate) fn map(
         &mut self,
         simulation: &Simulation,
@@ -260,7 +260,7 @@ impl ProcessObjects {
         Ok(())
     }
 
-    /// Removes all mappings in a range. The range may not cut a mapping.
+    /// Removes all mappings in a range. Fails unless the range consists of whole mappings.
     pub(crate) fn unmap(&mut self, simulation: &Simulation, address: u64, size: u64) -> Outcome {
         let mapped = self.regions.within(address, size);
         let covered: u64 = mapped.iter().map(|(_, region)| region.size).sum();
@@ -278,7 +278,7 @@ impl ProcessObjects {
         Ok(())
     }
 
-    /// Adds a use of the memory at an address, and returns its handle.
+    /// Takes one more use of the handle of the memory at an address, and returns the handle.
     pub(crate) fn retain(&mut self, simulation: &Simulation, address: u64) -> Result<u64, Status> {
         let (_, region) = self.regions.around(address).ok_or(status::INVALID_VALUE)?;
         let Origin::Mapped(handle) = region.origin else { return Err(status::INVALID_VALUE) };
@@ -297,13 +297,14 @@ impl ProcessObjects {
         Ok(())
     }
 
-    /// Returns the access rights of an address.
+    /// Returns the access rights of the mapping at an address.
     pub(crate) fn access(&self, address: u64) -> Result<u32, Status> {
         let (start, _) = self.regions.around(address).ok_or(status::INVALID_VALUE)?;
         Ok(self.vmm.access.get(&start).copied().unwrap_or(0))
     }
 
-    /// Maps memory into a part of a sparse array, or unmaps the newest part. A sparse array has no memory of its own.
+    /// Maps memory into a part of a sparse array. Without a handle, unmaps the newest part. A sparse
+    /// array has no memory of its own.
     pub(crate) fn map_array(&mut self, simulation: &Simulation, array: u64, handle: Option<u64>) -> Outcome {
         match handle {
             Some(handle) => {
@@ -320,7 +321,7 @@ impl ProcessObjects {
         Ok(())
     }
 
-    /// Unmaps all parts of an array.
+    /// Unmaps all parts of a sparse array.
     pub(crate) fn unmap_array(&mut self, simulation: &Simulation, array: u64) {
         while self.map_array(simulation, array, None).is_ok() {}
     }

@@ -1,4 +1,4 @@
-//! Use of a device by each process, millisecond by millisecond.
+//! How each process used a device, millisecond by millisecond.
 
 use std::collections::HashMap;
 
@@ -10,30 +10,30 @@ use crate::os::clock;
 /// A millisecond in which kernels or fills of a process ran.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Millisecond {
-    /// The process's own PID.
+    /// The PID that the process itself sees.
     pub pid: u32,
-    /// The millisecond, of the monotonic clock.
+    /// Number of the millisecond, on the monotonic clock.
     pub ms: u64,
-    /// Busy time within it, in nanoseconds.
+    /// How long the multiprocessors were busy for the process in this millisecond, in nanoseconds.
     pub busy_ns: u32,
 }
 
-/// The figures of a process on a device since it joined.
+/// How much a process used a device since it joined the simulation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProcessTotals {
-    /// The process's own PID.
+    /// The PID that the process itself sees.
     pub pid: u32,
-    /// Time in which its kernels ran.
+    /// How long kernels of the process ran, in nanoseconds.
     pub busy_ns: u64,
-    /// Durations of all its finished kernels.
+    /// Durations of all finished kernels of the process together, in nanoseconds.
     pub kernel_ns: u64,
-    /// Number of finished kernels.
+    /// Number of finished kernels of the process.
     pub launches: u64,
 }
 
 impl Locked<'_> {
-    /// Passes on the past busy milliseconds of all processes from `from` on. Returns the first millisecond that is
-    /// not over. The state keeps one minute.
+    /// Calls `give` with every busy millisecond of every process, from millisecond `from` to the present. Returns the first
+    /// millisecond that is not over. The state keeps one minute.
     pub fn course(&mut self, device: usize, from: u64, mut give: impl FnMut(Millisecond)) -> u64 {
         let known = self.processes.iter().filter(|process| process.life != life::FREE);
         let pids: HashMap<u32, u32> =
@@ -52,7 +52,7 @@ impl Locked<'_> {
         })
     }
 
-    /// Returns the figures of all processes up to now, dead ones included.
+    /// Returns the figures of all processes up to now. Dead processes are included.
     pub fn process_totals(&mut self, device: usize) -> Vec<ProcessTotals> {
         let known = self.processes.iter().enumerate().filter(|(_, process)| process.life != life::FREE);
         let known: Vec<_> = known.map(|(slot, process)| (slot, process.serial, process.pid)).collect();

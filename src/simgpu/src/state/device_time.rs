@@ -1,20 +1,20 @@
-//! The contexts of a process in the engine of a device.
+//! What the engine of a device knows about the contexts of a process.
 
 use crate::engine::{ClientId, ClientTruth, EngineState};
 use crate::os::clock;
 
-/// Figures of removed contexts.
+/// The figures of several contexts together.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct ClientTotals {
-    /// Time on the multiprocessors, in nanoseconds.
+    /// How long the contexts used the multiprocessors, in nanoseconds.
     pub(crate) busy_ns: u64,
-    /// Durations of all kernels, in nanoseconds.
+    /// Durations of all kernels together, in nanoseconds.
     pub(crate) kernel_ns: u64,
     /// Number of kernels.
     pub(crate) launches: u64,
 }
 
-/// Returns the number by which the engine knows a process. Unlike a PID it is never reused.
+/// Returns the number by which the engine knows a process. A PID may be reused, but this number never is.
 pub(crate) fn process_number(serial: u64) -> u32 {
     u32::try_from(serial & u64::from(u32::MAX)).unwrap_or(0)
 }
@@ -29,7 +29,7 @@ impl ClientTotals {
     }
 }
 
-/// Returns the figures of a process's living contexts.
+/// Returns the figures of all living contexts of a process together.
 pub(crate) fn process_totals(engine: &mut EngineState, serial: u64) -> ClientTotals {
     let mut done = ClientTotals::default();
     engine.each_client(clock::now(), |client| {
@@ -40,12 +40,12 @@ pub(crate) fn process_totals(engine: &mut EngineState, serial: u64) -> ClientTot
     done
 }
 
-/// Returns the busy time of a device's multiprocessors, in nanoseconds.
+/// Returns how long the multiprocessors of a device were busy, in nanoseconds.
 pub(crate) fn device_busy(engine: &mut EngineState) -> u64 {
     engine.device_truth(clock::now()).busy_ns
 }
 
-/// Removes a dead process's contexts from a device.
+/// Removes all contexts of a dead process from a device, and returns their figures.
 pub(crate) fn remove_process(engine: &mut EngineState, serial: u64) -> ClientTotals {
     let done = process_totals(engine, serial);
     let mut clients = Vec::new();
@@ -60,7 +60,7 @@ pub(crate) fn remove_process(engine: &mut EngineState, serial: u64) -> ClientTot
     done
 }
 
-/// Removes one context from a device.
+/// Removes one context from a device, and returns its figures.
 pub(crate) fn remove_client(engine: &mut EngineState, client: ClientId) -> ClientTotals {
     let now = clock::now();
     let Ok(truth) = engine.client_truth(client, now) else { return ClientTotals::default() };
@@ -68,7 +68,7 @@ pub(crate) fn remove_client(engine: &mut EngineState, client: ClientId) -> Clien
     ClientTotals::default().and(&truth)
 }
 
-/// Repairs an engine after a process died while it changed it.
+/// Repairs an engine after a process died while it changed the engine.
 pub(crate) fn repair(engine: &mut EngineState) {
     engine.repair(clock::now());
 }

@@ -18,24 +18,24 @@ use super::sizes::{DEVICES, PROCESSES};
 use crate::engine::EngineState;
 use crate::os::robust_mutex::{RobustMutex, Taken};
 
-/// The mapped file.
+/// The shared file, mapped into this process.
 #[derive(Debug)]
 pub struct Shared {
     base: NonNull<State>,
 }
 
-// SAFETY: threads access the state behind the pointer only under the file's mutex, or it is atomic.
+// SAFETY: threads use the state behind the pointer only while they hold the file's mutex, or they use atomic words.
 unsafe impl Send for Shared {}
-// SAFETY: threads access the state behind the pointer only under the file's mutex, or it is atomic.
+// SAFETY: threads use the state behind the pointer only while they hold the file's mutex, or they use atomic words.
 unsafe impl Sync for Shared {}
 
-/// The file's content while its lock is held.
+/// The content of the file, for a thread that holds the file's lock. The end of this value releases the lock.
 #[derive(Debug)]
 pub struct Locked<'a> {
     shared: &'a Shared,
 }
 
-/// The lock of the driver's resource manager. One call of one process on the machine holds it.
+/// The lock of the driver's resource manager. On the whole machine, one call of one process holds it at a time.
 #[derive(Debug)]
 pub struct ManagerGuard<'a>(&'a RobustMutex);
 
@@ -52,7 +52,7 @@ impl Drop for Shared {
     }
 }
 
-/// Returns the path of the file: `SIMGPU_STATE`, or the default.
+/// Returns the path of the shared file: the value of `SIMGPU_STATE`, or the default path.
 #[must_use]
 pub fn default_path() -> PathBuf {
     if let Some(path) = std::env::var_os("SIMGPU_STATE").filter(|path| !path.is_empty()) {
@@ -66,7 +66,7 @@ pub fn default_path() -> PathBuf {
 const LENGTH: usize = ENGINES_AT + DEVICES * ENGINE_STRIDE;
 
 impl Shared {
-    /// Opens the file. Makes it first if it does not exist or is of another version.
+    /// Opens the file. If there is none, or one of another version, makes a new one first.
     ///
     /// # Errors
     /// The file can be neither opened nor made.
@@ -85,7 +85,7 @@ impl Shared {
         Err(io::Error::other("the state file is made anew again and again"))
     }
 
-    /// Opens the file if it exists.
+    /// Opens the file, if it exists.
     ///
     /// # Errors
     /// There is no such file, or it is of another version.
@@ -94,7 +94,7 @@ impl Shared {
         Self::accept(&file)?.ok_or_else(|| io::Error::other("not a state file of this version"))
     }
 
-    /// Maps a complete file. `None`: it is of another version.
+    /// Maps a file. Returns `None` if it is of another version.
     fn accept(file: &File) -> io::Result<Option<Self>> {
         if file.metadata()?.len() != LENGTH as u64 {
             return Ok(None);
@@ -118,13 +118,13 @@ impl Shared {
         unsafe { &(*self.base.as_ptr()).ready }
     }
 
-    /// Takes the lock of the driver's resource manager. It is taken before the lock of the file, never after it.
+    /// Takes the lock of the driver's resource manager. A thread that also needs the lock of the file takes this one first.
     #[must_use]
     pub fn lock_manager(&self) -> ManagerGuard<'_> {
         // SAFETY: the reference needs memory that stays mapped: the mapping lives as long as `self`. The mutex has interior
         // mutability.
         let manager = unsafe { &(*self.base.as_ptr()).manager };
-        // The lock guards no word, so a death of its holder leaves nothing to repair.
+        // The lock protects no data, so there is nothing to repair if a thread died while it held the lock.
         let _taken = manager.lock();
         ManagerGuard(manager)
     }
@@ -135,7 +135,7 @@ impl Shared {
         unsafe { &(*self.base.as_ptr()).mutex }
     }
 
-    /// Returns the faults. They are atomics, and need no lock.
+    /// Returns the faults. They are atomic words, so the caller needs no lock.
     #[must_use]
     pub fn faults(&self) -> &crate::faults::FaultTable {
         // SAFETY: the reference needs memory that stays mapped: the mapping lives as long as the process. The table is made of
@@ -143,7 +143,7 @@ impl Shared {
         unsafe { &(*self.base.as_ptr()).faults }
     }
 
-    /// Returns the checkpoint phase of the process in a slot. It needs no lock.
+    /// Returns the checkpoint phase of the process in a slot. It is an atomic word, so the caller needs no lock.
     #[must_use]
     pub fn phase(&self, slot: usize) -> Option<&core::sync::atomic::AtomicU32> {
         if slot >= PROCESSES {
@@ -173,7 +173,7 @@ impl Shared {
         Some(unsafe { &(*process).life_lock })
     }
 
-    /// Takes the lock. If its last holder died with it, the state is repaired first.
+    /// Takes the lock of the file. If a process died while it held the lock, repairs the state first.
     #[must_use]
     pub fn lock(&self) -> Locked<'_> {
         let taken = self.mutex().lock();
@@ -190,7 +190,7 @@ impl Shared {
 }
 
 impl Locked<'_> {
-    /// Returns the engine of a device. Devices beyond the last share the last one's.
+    /// Returns the engine of a device. For a device number that is too large, it is the engine of the last device.
     pub(crate) fn engine(&mut self, device: usize) -> &mut EngineState {
         let at = ENGINES_AT + device.min(DEVICES - 1) * ENGINE_STRIDE;
         // SAFETY: the place lies inside the mapping, which has `DEVICES` of them at this distance.
@@ -199,15 +199,15 @@ impl Locked<'_> {
         unsafe { &mut *engine.cast() }
     }
 
-    /// Resets everything except the lock, as in a new file.
+    /// Makes everything as in a new file, except the locks of the file.
     pub fn clear(&mut self, settings: &Settings) {
         let state: *mut State = &raw mut **self;
         // SAFETY: `state` points to the mapping, so the address of its field lies inside the mapping. Nothing is read.
         let start = unsafe { &raw mut (*state).settings };
         let offset = core::mem::offset_of!(State, settings);
-        // SAFETY: `write_bytes` needs a range that is valid for writes. This one reaches from the settings to `ENGINES_AT`,
-        // inside the mapping. All of it is valid when zeroed. The lock is held, so no other process reads it. Pages of the device
-        // times that were never used stay untouched.
+        // SAFETY: `write_bytes` needs a range that is valid for writes: this one reaches from the settings to `ENGINES_AT`,
+        // inside the mapping. All of it is valid when zeroed. The lock is held, so no other process uses it. The engines come
+        // later, so that pages of them that were never used stay without memory.
         unsafe { start.cast::<u8>().write_bytes(0, ENGINES_AT - offset) };
         // SAFETY: `byte_add` needs an offset inside the mapping: `ENGINES_AT` is the offset of the engines.
         let engines = unsafe { state.byte_add(ENGINES_AT) };
@@ -215,8 +215,8 @@ impl Locked<'_> {
         // read as zero afterwards.
         let removed = unsafe { libc::madvise(engines.cast(), LENGTH - ENGINES_AT, libc::MADV_REMOVE) };
         if removed != 0 {
-            // SAFETY: `write_bytes` needs writable bytes: these reach to the end of the mapping. Engines are valid
-            // when zeroed. Not every file system can give pages back.
+            // SAFETY: `write_bytes` needs writable bytes: these reach to the end of the mapping. Engines are valid when zeroed.
+            // This is for file systems that cannot give pages back.
             unsafe { engines.cast::<u8>().write_bytes(0, LENGTH - ENGINES_AT) };
         }
         self.found(settings);
@@ -224,7 +224,7 @@ impl Locked<'_> {
 }
 
 impl State {
-    /// Sets the words of a new file.
+    /// Sets those words of a new file that are not zero.
     fn found(&mut self, settings: &Settings) {
         self.settings = *settings;
         for process in &self.processes {
@@ -264,7 +264,8 @@ fn map(file: &File) -> io::Result<NonNull<State>> {
     NonNull::new(base.cast()).ok_or_else(|| io::Error::other("mapped at address zero"))
 }
 
-/// Makes a complete file under a temporary name, and links it to its own name unless another process was faster.
+/// Makes a complete file under a temporary name, and then gives it its own name. If another process was
+/// faster, that process's file stays.
 fn make(path: &Path, settings: &Settings) -> io::Result<()> {
     let mut beside = path.as_os_str().to_owned();
     beside.push(format!(".{}.{}", std::process::id(), crate::os::clock::now()));
@@ -305,13 +306,13 @@ fn link(from: &Path, to: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns true if the path still leads to the opened file.
+/// Returns true if the path still names the opened file.
 fn same_file(file: &File, path: &Path) -> bool {
     let Ok(opened) = file.metadata() else { return false };
     fs::metadata(path).is_ok_and(|named| (named.ino(), named.dev()) == (opened.ino(), opened.dev()))
 }
 
-/// Removes a file of another version, if it is still the inspected one.
+/// Removes a file of another version, if the path still names it.
 fn discard(file: &File, path: &Path) {
     if same_file(file, path) {
         let _ = fs::remove_file(path);

@@ -5,7 +5,7 @@ use super::file::Locked;
 use super::layout::{MemoryKind, Process, State, Usage, life, name_text};
 use super::sizes::DEVICES;
 
-/// Returns a text as JSON.
+/// Returns a text as a string in JSON.
 fn quoted(text: &str) -> String {
     let mut out = String::from("\"");
     for c in text.chars() {
@@ -111,8 +111,8 @@ fn groups(state: &State) -> Vec<String> {
         .collect()
 }
 
-/// Returns all figures as one JSON object. Dead processes hold nothing in it. Their memory that the devices do not have back is
-/// in `leaving`.
+/// Returns all figures as one JSON object. In it, dead processes hold nothing. Memory of theirs that the devices do not have
+/// back yet is counted in `leaving`.
 #[must_use]
 pub fn report(state: &mut Locked<'_>) -> String {
     state.reap_dead(None);

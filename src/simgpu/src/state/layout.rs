@@ -1,4 +1,4 @@
-//! Layout of the state file: plain integers, valid when zeroed.
+//! Layout of the state file. It consists of plain integers, and is valid when all bytes are zero.
 
 use core::sync::atomic::AtomicU32;
 
@@ -8,22 +8,22 @@ use crate::engine::EngineState;
 use crate::faults::FaultTable;
 use crate::os::robust_mutex::RobustMutex;
 
-/// `SIMGPU` and a number that belongs to the layout.
+/// The first word of the file: `SIMGPU`, and a number that belongs to the layout.
 pub const MAGIC: u64 = 0x0055_5047_4d49_5300;
-/// Changes with the layout.
+/// The version of the layout. It must change whenever the layout does.
 pub const LAYOUT_VERSION: u32 = 12;
 
-/// Use of device memory.
+/// What device memory is used for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(usize)]
 pub enum MemoryKind {
-    /// `cuMemAlloc`, `cuMemAllocPitch`.
+    /// Memory from `cuMemAlloc` and `cuMemAllocPitch`.
     Linear,
-    /// `cuMemAllocManaged`.
+    /// Memory from `cuMemAllocManaged`.
     Managed,
-    /// `cuMemCreate`.
+    /// Memory from `cuMemCreate`.
     Vmm,
-    /// Reserved by pools.
+    /// Memory that pools have reserved.
     Pool,
     /// Arrays and mipmapped arrays.
     Array,
@@ -31,15 +31,15 @@ pub enum MemoryKind {
     Context,
     /// Code and device variables.
     Module,
-    /// Reserved by graph pools.
+    /// Memory that graph pools have reserved.
     Graph,
 }
 
-/// Number of kinds.
+/// Number of kinds of memory.
 pub const KINDS: usize = 8;
 
 impl MemoryKind {
-    /// All kinds, in order.
+    /// All kinds, in the order of their numbers.
     pub const ALL: [Self; KINDS] = [
         Self::Linear,
         Self::Managed,
@@ -51,7 +51,7 @@ impl MemoryKind {
         Self::Graph,
     ];
 
-    /// Returns its name in the report.
+    /// Returns the name of the kind in the report.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -67,13 +67,13 @@ impl MemoryKind {
     }
 }
 
-/// Bytes in use, with their peak.
+/// Bytes in use, now and at their peak.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Level {
-    /// Bytes in use.
+    /// Bytes in use now.
     pub held: u64,
-    /// Peak of the bytes in use.
+    /// The most bytes that were in use at once.
     pub peak: u64,
 }
 
@@ -81,17 +81,17 @@ pub struct Level {
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct Usage {
-    /// Bytes by [`MemoryKind`].
+    /// Bytes of each [`MemoryKind`] that the process holds.
     pub held: [u64; KINDS],
-    /// Peak of the bytes of all kinds together.
+    /// The most bytes that the process held at once, of all kinds together.
     pub peak: u64,
-    /// Bytes of managed memory that are in host memory.
+    /// Bytes of the process's managed memory that are in host memory.
     pub on_host: u64,
-    /// Peak of these bytes.
+    /// The most bytes of managed memory that were in host memory at once.
     pub on_host_peak: u64,
     /// Number of successful allocations.
     pub allocations: u64,
-    /// Number of allocations that failed for lack of memory.
+    /// Number of allocations that failed because the device had too little memory.
     pub refusals: u64,
     /// Number of living allocations.
     pub live: u64,
@@ -103,11 +103,11 @@ pub struct Usage {
     pub modules: u64,
     /// Number of modules and libraries that were ever loaded.
     pub modules_loaded: u64,
-    /// Time of removed contexts on the multiprocessors, in nanoseconds.
+    /// How long contexts that were removed since used the multiprocessors, in nanoseconds.
     pub busy_ns: u64,
-    /// Durations of all kernels of removed contexts, in nanoseconds.
+    /// Durations of all kernels of these contexts together, in nanoseconds.
     pub kernel_ns: u64,
-    /// Number of kernels of removed contexts.
+    /// Number of kernels of these contexts.
     pub launches: u64,
 }
 
@@ -119,35 +119,35 @@ impl Usage {
     }
 }
 
-/// States of a process slot.
+/// What the slot of a process is used for.
 pub mod life {
-    /// Never used.
+    /// No process has the slot, or the figures of the last one were forgotten.
     pub const FREE: u32 = 0;
-    /// A process has it. It is alive, or no process has noticed its death.
+    /// A process has the slot. It is alive, or it has died and no other process has noticed this.
     pub const LIVE: u32 = 1;
-    /// The process of the slot is dead. The slot keeps its figures.
+    /// The process of the slot is dead. The slot keeps the process's figures.
     pub const DEAD: u32 = 2;
 }
 
-/// One process.
+/// A slot, with the figures of one process.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Process {
-    /// See [`life`].
+    /// What the slot is used for: a number of [`life`].
     pub life: u32,
-    /// Index of its group.
+    /// Index of the process's group.
     pub group: u32,
-    /// The process's own PID.
+    /// The PID that the process itself sees.
     pub pid: u32,
-    /// The process's checkpoint phase, by the numbers of `checkpoint::phase`.
+    /// The checkpoint phase of the process, as a number of `checkpoint::phase`.
     pub phase: AtomicU32,
     /// The process's position in the order of all processes that ever joined, from 1.
     pub serial: u64,
-    /// Instant at which it joined, in nanoseconds of the monotonic clock.
+    /// When the process joined, in nanoseconds of the monotonic clock.
     pub joined_ns: u64,
     /// The program's name.
     pub name: [u8; NAME],
-    /// Bytes by device and [`MemoryKind`] that a checkpoint evicted from the devices.
+    /// Bytes that a checkpoint took off the devices, by device and [`MemoryKind`].
     pub evicted: [[u64; KINDS]; DEVICES],
     /// The process's life lock: one of its threads holds it until the process ends.
     pub life_lock: RobustMutex,
@@ -155,84 +155,84 @@ pub struct Process {
     pub usage: [Usage; DEVICES],
 }
 
-/// A set of processes with a common sum.
+/// A group: processes whose memory is also summed up together.
 #[repr(C)]
 #[derive(Debug)]
 pub struct ProcessGroup {
     /// The group's name; empty for an unused entry.
     pub name: [u8; NAME],
-    /// The sum over its processes, by device.
+    /// The sum over the processes of the group, by device.
     pub levels: [Level; DEVICES],
 }
 
-/// Memory that its owner lets other processes use.
+/// Memory that one process lets other processes use.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Export {
-    /// The memory's number, never reused; 0 for an unused entry.
+    /// The number of this export, never reused; 0 for an unused entry.
     pub number: u64,
-    /// Bytes.
+    /// Size of the memory, in bytes.
     pub bytes: u64,
-    /// The device whose memory it is.
+    /// The device of the memory.
     pub device: u32,
-    /// The slot of the process that is charged for it.
+    /// The slot of the process that is charged for the memory.
     pub owner: u32,
-    /// The memory's [`MemoryKind`] as a number.
+    /// The [`MemoryKind`] of the memory, as a number.
     pub kind: u64,
-    /// The processes that use it, one bit each.
+    /// The processes that use the memory, one bit for each slot.
     pub users: [u64; PROCESSES / 64],
 }
 
-/// Largest number of exports.
+/// Largest number of exports at one time.
 pub const EXPORTS: usize = 1024;
 
 /// Memory of a dead process that the device does not have back yet.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Leaving {
-    /// Bytes; 0 for an unused entry.
+    /// Bytes that the device gets back; 0 for an unused entry.
     pub bytes: u64,
-    /// Instant at which the device has them back, in nanoseconds of the monotonic clock.
+    /// When the device has the bytes back, in nanoseconds of the monotonic clock.
     pub until_ns: u64,
-    /// The device.
+    /// The device that gets the bytes back.
     pub device: u32,
-    /// Index of the process's group.
+    /// Index of the dead process's group.
     pub group: u32,
 }
 
-/// Largest number of such entries. Without a free entry the device has the memory back at once.
+/// Largest number of entries for leaving memory. If no entry is free, the device has the memory back at once.
 pub const LEAVING: usize = 256;
 
-/// The shared file, without the engines of the devices.
+/// The shared file, except the engines of the devices. They follow at [`ENGINES_AT`].
 #[repr(C)]
 #[derive(Debug)]
 pub struct State {
-    /// [`MAGIC`].
+    /// The word [`MAGIC`].
     pub magic: u64,
-    /// [`LAYOUT_VERSION`].
+    /// The number [`LAYOUT_VERSION`].
     pub version: u32,
-    /// 1 once everything else is set.
+    /// 1 as soon as all other words of the new file are set.
     pub ready: AtomicU32,
-    /// Guards the words that follow.
+    /// The lock of the file, which protects the words that follow.
     pub mutex: RobustMutex,
-    /// The lock of the driver's resource manager, for calls that it serialises on the whole machine. It guards no
-    /// word.
+    /// The lock of the driver's resource manager, for calls that a real driver lets pass one at a time on the whole
+    /// machine. It protects no words.
     pub manager: RobustMutex,
-    /// The simulated machine.
+    /// The settings of the simulated machine.
     pub settings: Settings,
-    /// Whether the engines have the properties of the settings.
+    /// 1 if the engines have the properties that the settings say.
     pub timed: u64,
     /// Number of processes that ever joined.
     pub joined: u64,
-    /// Number of times that the lock was taken over from a dead process.
+    /// How often a process has taken over the lock from one that died with it.
     pub takeovers: u64,
-    /// Slots in which a process may live, one bit each. Other slots need no look.
+    /// The slots in which a process may live, one bit for each. In other slots certainly none lives.
     pub perhaps_live: [u64; PROCESSES / 64],
-    /// Instant at which the slots were last searched for dead processes.
+    /// When the slots were last searched for dead processes, in nanoseconds of the monotonic clock.
     pub looked_ns: u64,
     /// Number of exports that were ever made.
     pub exported: u64,
-    /// Exports.
+    /// The memory that processes share.
     pub exports: [Export; EXPORTS],
     /// Memory of dead processes that the devices do not have back yet.
     pub leaving: [Leaving; LEAVING],
@@ -240,19 +240,19 @@ pub struct State {
     pub faults: FaultTable,
     /// The sum over all processes, by device.
     pub levels: [Level; DEVICES],
-    /// Groups.
+    /// The groups.
     pub groups: [ProcessGroup; GROUPS],
-    /// Processes.
+    /// The processes.
     pub processes: [Process; PROCESSES],
 }
 
-/// Offset of the engines in the file.
+/// Offset of the first engine in the file.
 pub const ENGINES_AT: usize = size_of::<State>().next_multiple_of(1 << 16);
-/// Distance between two engines.
+/// Bytes from the start of one engine to the start of the next.
 pub const ENGINE_STRIDE: usize = size_of::<EngineState>().next_multiple_of(1 << 16);
 
 impl State {
-    /// Rebuilds every total from the words of the processes.
+    /// Computes every total again from the figures of the processes.
     pub fn repair(&mut self) {
         for device in 0..DEVICES {
             let mut sums = [0_u64; GROUPS];
@@ -282,11 +282,11 @@ impl State {
     }
 }
 
-/// Returns a name, cut to the room for it.
+/// Returns a name in its stored form. A name that is too long is cut.
 #[must_use]
 pub fn name_bytes(name: &[u8]) -> [u8; NAME] {
     let mut bytes = [0; NAME];
-    // One byte stays zero, so that a reader in C finds an end.
+    // The last byte stays zero, so that a reader in C finds the end.
     for (to, from) in bytes.iter_mut().take(NAME - 1).zip(name) {
         *to = *from;
     }

@@ -1,11 +1,11 @@
-//! The ground truth of memory: the bytes that each process holds of each device.
+//! The truth about device memory: how many bytes of each device each process holds.
 //!
-//! Every change is made under the lock of the file. So held bytes and peaks are exact for the device, for each
-//! process and for each group.
+//! A process changes these figures only while it holds the lock of the file. So held bytes and peaks are exact, for each device,
+//! for each process and for each group.
 
 use super::layout::{Level, MemoryKind, State, Usage};
 
-/// The device has not enough memory left.
+/// The error of a charge: the device has not enough memory left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Full;
 
@@ -22,22 +22,22 @@ impl State {
         self.processes.get_mut(process)?.usage.get_mut(device)
     }
 
-    /// Returns the bytes of the device that no process holds.
+    /// Returns the bytes of a device that are neither held by a process nor leaving.
     #[must_use]
     pub fn free(&self, device: usize) -> u64 {
         let held = self.levels.get(device).map_or(0, |level| level.held);
         self.settings.capacity(device).saturating_sub(held)
     }
 
-    /// Returns the bytes of dead processes that the device does not have back yet.
+    /// Returns the bytes of dead processes that a device does not have back yet.
     #[must_use]
     pub fn leaving(&self, device: usize) -> u64 {
         let here = self.leaving.iter().filter(|left| left.device as usize == device);
         here.fold(0, |sum, left| sum.saturating_add(left.bytes))
     }
 
-    /// Returns the free memory that the device reports. If its memory is the host's, other programs change it by up to 1 GiB from
-    /// one millisecond to the next.
+    /// Returns the bytes that a device reports as free. If the device uses the host's memory, other programs use some of it. So
+    /// the number then changes by up to 1 GiB from one millisecond to the next.
     #[must_use]
     pub(crate) fn reported_free(&self, device: usize, now: u64) -> u64 {
         const STEP: u64 = 16 << 20;
@@ -45,10 +45,10 @@ impl State {
         self.free(device).saturating_sub(others)
     }
 
-    /// Charges `bytes` of a device to a process.
+    /// Charges a process for `bytes` of a device.
     ///
     /// # Errors
-    /// The device has not enough memory left. Nothing is charged.
+    /// The device has not enough memory left. Then the process is charged nothing.
     pub fn charge(
         &mut self,
         process: usize,
@@ -93,7 +93,7 @@ impl State {
         }
     }
 
-    /// Refunds `bytes` of a device to a process, at most those that it holds of this kind.
+    /// Refunds `bytes` of a device to a process. It cannot get back more than it holds of this kind.
     pub fn refund(&mut self, process: usize, device: usize, kind: MemoryKind, bytes: u64) {
         let group = self.processes.get(process).map_or(0, |process| process.group as usize);
         let Some(held) = self.usage(process, device).and_then(|usage| usage.held.get_mut(kind as usize))

@@ -1,7 +1,7 @@
-//! The GPUs of the machine, their MIG instances, and the names of both.
+//! The GPUs of the machine, their MIG instances, and the names and UUIDs of both.
 //!
-//! A device computes and has memory. It is a whole GPU, or one instance of a divided GPU (MIG). Devices are numbered
-//! through; the instances of a GPU take its place.
+//! A device computes and has memory. It is either a whole GPU or one instance of a divided GPU (MIG). All devices have successive
+//! numbers, and the instances of a GPU have theirs where a whole GPU would have its number.
 
 use core::ops::Range;
 
@@ -10,7 +10,7 @@ use super::sizes::DEVICES;
 use crate::hardware::texts;
 
 impl Settings {
-    /// Returns the number of GPUs.
+    /// Returns the number of GPUs, whole and divided ones.
     #[must_use]
     pub fn gpus(&self) -> usize {
         usize::try_from(self.devices).unwrap_or(DEVICES).min(DEVICES)
@@ -22,7 +22,7 @@ impl Settings {
         gpu < self.gpus() && self.instances.get(gpu).is_some_and(|instances| *instances > 0)
     }
 
-    /// Returns the devices of a GPU: itself, or its instances.
+    /// Returns the devices of a GPU: the GPU itself, or its instances.
     #[must_use]
     pub fn devices_of(&self, gpu: usize) -> Range<usize> {
         let size = |gpu: &u64| usize::try_from(*gpu).unwrap_or(DEVICES).max(1);
@@ -32,27 +32,28 @@ impl Settings {
         start..end
     }
 
-    /// Returns the GPU that a device is, or belongs to.
+    /// Returns the GPU that a device is, or that the instance belongs to.
     #[must_use]
     pub fn gpu_of(&self, device: usize) -> usize {
         (0..self.gpus()).find(|gpu| self.devices_of(*gpu).contains(&device)).unwrap_or(device)
     }
 
-    /// Returns a device's number among the instances of its GPU. `None`: it is a whole GPU.
+    /// Returns the number of a device among the instances of its GPU. Returns `None` if the device is a whole GPU.
     #[must_use]
     pub fn instance(&self, device: usize) -> Option<usize> {
         let gpu = self.gpu_of(device);
         self.is_divided(gpu).then(|| device - self.devices_of(gpu).start)
     }
 
-    /// Returns the GPUs in the order of the driver API: in bus order, or with the fastest one first.
+    /// Returns the GPUs in the order in which the driver API numbers them. It is the order of the bus,
+    /// or the fastest GPU comes first.
     #[must_use]
     pub fn order(&self, by_bus: bool) -> Vec<usize> {
         let fastest = usize::try_from(self.fastest).ok().filter(|gpu| !by_bus && *gpu < self.gpus());
         fastest.into_iter().chain((0..self.gpus()).filter(|gpu| Some(*gpu) != fastest)).collect()
     }
 
-    /// Returns the UUID of a device. Instances have their own.
+    /// Returns the UUID of a device. An instance has a UUID of its own.
     #[must_use]
     pub fn uuid(&self, device: usize) -> [u8; 16] {
         let number = if self.instance(device).is_some() { DEVICES + device } else { self.gpu_of(device) };
@@ -73,7 +74,7 @@ impl Settings {
         one != other && group(one).is_some() && group(one) == group(other)
     }
 
-    /// Returns the name of a GPU. The fastest one is another model.
+    /// Returns the name of a GPU. The fastest GPU is another model than the rest.
     #[must_use]
     pub fn name(&self, gpu: usize) -> &'static str {
         if self.fastest != 0 && gpu as u64 == self.fastest { texts::FASTER_NAME } else { texts::DEVICE_NAME }

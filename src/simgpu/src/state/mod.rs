@@ -1,8 +1,9 @@
 //! The state that all processes share: memory, processes, faults, and the engines of the devices.
 //!
-//! It is one file. Each process maps it, and so does the reader of the ground truth. It consists of plain integers
-//! that are valid when zeroed. A process changes them only while it holds the lock of the file. Totals are kept
-//! beside the words that they sum. If a process dies while it holds the lock, the next holder rebuilds them.
+//! The state is one file. Each process maps the file, and so does the program that prints the truth about the devices. The
+//! file consists of plain integers, and is valid when all bytes are zero. A process changes them only while it holds the lock
+//! of the file. The file also keeps totals. If a process dies while it holds the lock, the next holder computes the totals
+//! again from the words that they sum up.
 
 pub mod course;
 pub(crate) mod device_time;

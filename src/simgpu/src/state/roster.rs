@@ -1,8 +1,8 @@
-//! The processes that take part, and which of them are dead.
+//! The processes of the simulation, and how dead ones are found and cleared away.
 //!
-//! A thread of each process holds the life lock in the process's slot and does nothing else. When the process ends in
-//! whatever way, or calls `exec`, the kernel releases the lock. A forked child has no such thread, so it takes no
-//! part.
+//! Each process has a thread that holds the life lock in the process's slot and does nothing else. When the
+//! process ends in whatever way, or calls `exec`, the kernel releases the lock. A forked child has no such thread,
+//! so it is no member of the simulation.
 
 use core::sync::atomic::Ordering;
 
@@ -11,28 +11,28 @@ use super::layout::{Usage, life, name_bytes, name_text};
 use super::sizes::{DEVICES, GROUPS, PROCESSES};
 use crate::os::robust_mutex::Taken;
 
-/// The reason why a process cannot join.
+/// Why a process cannot join.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NoRoom {
-    /// All process slots are taken.
+    /// Every slot has a living process.
     Processes,
-    /// All groups are taken.
+    /// Every group is in use.
     Groups,
 }
 
-/// A process that joins.
+/// What a process tells about itself when it joins.
 #[derive(Debug)]
 pub struct NewProcess<'a> {
-    /// The process's own PID.
+    /// The PID that the process itself sees.
     pub pid: u32,
     /// The program's name.
     pub name: &'a [u8],
-    /// The process's group; empty for none.
+    /// The name of the process's group; empty for none.
     pub group: &'a [u8],
 }
 
 impl Locked<'_> {
-    /// Reclaims everything that dead processes hold. The process in slot `own` is known to live.
+    /// Finds dead processes, and takes back everything that they hold. The process in slot `own` lives, so it is not looked at.
     pub fn reap_dead(&mut self, own: Option<usize>) {
         self.end_leaving();
         let marked = self.perhaps_live;
@@ -53,7 +53,7 @@ impl Locked<'_> {
         }
     }
 
-    /// Returns leaving memory to the devices when its time is over.
+    /// Gives memory of dead processes back to the devices, as soon as its time is over.
     fn end_leaving(&mut self) {
         let now = crate::os::clock::now();
         let mut is_any = false;
@@ -65,7 +65,7 @@ impl Locked<'_> {
         }
     }
 
-    /// Records the memory of a dead process as leaving, if the device has it back only later.
+    /// Notes the memory of a dead process as leaving, unless the settings say that the device has it back at once.
     fn begin_leaving(&mut self, slot: usize) {
         let wait = self.settings.teardown_ms.saturating_mul(1_000_000);
         let Some(process) = self.processes.get(slot).filter(|_| wait > 0) else { return };
@@ -79,9 +79,10 @@ impl Locked<'_> {
         }
     }
 
-    /// Reclaims from dead processes if no process has for a while. For callers that may be late.
+    /// Does the same as [`Self::reap_dead`], but only if no process has done so for a while. It is for callers to whom
+    /// a short delay does not matter.
     pub(crate) fn reap_if_due(&mut self, own: usize, now: u64) {
-        /// Time for which dead contexts may keep their turn on a device, in nanoseconds.
+        /// How long the contexts of dead processes may keep their turn on a device, in nanoseconds.
         const EVERY_NS: u64 = 1_000_000;
         if now.saturating_sub(self.looked_ns) > EVERY_NS {
             self.looked_ns = now;
@@ -89,8 +90,8 @@ impl Locked<'_> {
         }
     }
 
-    /// Reclaims everything that a dead process holds. The process is marked as dead at the end. So if the reclaiming
-    /// process dies, the next one starts again.
+    /// Takes back everything that a dead process holds. It marks the process as dead last. So if the reaping process dies, too,
+    /// the next one does all of this again.
     fn reap(&mut self, slot: usize) {
         self.leave_all(slot);
         self.begin_leaving(slot);
@@ -116,7 +117,7 @@ impl Locked<'_> {
         self.mark(slot, false);
     }
 
-    /// Records whether a process may live in a slot.
+    /// Notes whether a process may live in a slot.
     fn mark(&mut self, slot: usize, live: bool) {
         if let Some(word) = self.perhaps_live.get_mut(slot / 64) {
             let bit = 1 << (slot % 64);
@@ -124,7 +125,7 @@ impl Locked<'_> {
         }
     }
 
-    /// Resets all peaks to the present values, and forgets dead processes.
+    /// Sets all peaks to the present values, and forgets the figures of dead processes.
     pub fn reset_peaks(&mut self) {
         self.reap_dead(None);
         let state: &mut super::layout::State = self;
@@ -141,16 +142,16 @@ impl Locked<'_> {
         groups.chain(&mut state.levels).for_each(|level| level.peak = level.held);
     }
 
-    /// Returns true if any process lives.
+    /// Returns true if at least one process lives.
     #[must_use]
     pub fn inhabited(&self) -> bool {
         self.processes.iter().any(|process| process.life == life::LIVE)
     }
 
-    /// Takes a slot for a new process: an unused one, or else the one whose process died first.
+    /// Takes a slot for a new process. It is an unused slot, or else the slot of the process that died first.
     ///
     /// # Errors
-    /// There is no slot, or no room for another group.
+    /// Every slot has a living process, or no further group is possible.
     pub fn claim(&mut self, new_process: &NewProcess<'_>) -> Result<usize, NoRoom> {
         let group = self.group(new_process.group)?;
         let rank = |slot: &usize| self.processes.get(*slot).map_or((life::LIVE, 0), |p| (p.life, p.serial));
@@ -172,7 +173,7 @@ impl Locked<'_> {
         Ok(slot)
     }
 
-    /// Returns the index of a group. A new group is added.
+    /// Returns the index of a group. Adds the group if it is new.
     fn group(&mut self, name: &[u8]) -> Result<u32, NoRoom> {
         if name.is_empty() {
             return Ok(0);
@@ -190,14 +191,14 @@ impl Locked<'_> {
 }
 
 impl Usage {
-    /// Adds the figures of removed contexts.
+    /// Adds the figures of contexts that were removed.
     pub(crate) fn remember(&mut self, gone: &super::device_time::ClientTotals) {
         self.busy_ns = self.busy_ns.saturating_add(gone.busy_ns);
         self.kernel_ns = self.kernel_ns.saturating_add(gone.kernel_ns);
         self.launches = self.launches.saturating_add(gone.launches);
     }
 
-    /// All zero.
+    /// A use with all figures zero.
     pub const NONE: Self = Self {
         held: [0; super::layout::KINDS],
         peak: 0,

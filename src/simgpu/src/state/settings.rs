@@ -1,49 +1,48 @@
-//! Settings of the simulated machine.
+//! The settings of the simulated machine.
 
 use super::sizes::DEVICES;
 use crate::engine::DeviceConfig;
 use crate::hardware::allocation_sizes;
 use gpuslice_driver::types::device_attribute::INTEGRATED;
 
-/// Properties of the simulated machine. The process that makes the state file sets them, and later processes read
-/// them.
+/// The properties of the simulated machine. The process that makes the state file sets them, and later
+/// processes read them from the file.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settings {
     /// Number of GPUs.
     pub devices: u64,
-    /// Number of MIG instances of each GPU; 0 for a whole GPU.
+    /// Number of MIG instances of each GPU; 0 for a GPU that is not divided.
     pub instances: [u64; DEVICES],
-    /// The number of the fastest GPU.
+    /// Number of the GPU that is faster than all others. With 0, all GPUs are of the same model.
     pub fastest: u64,
-    /// Number of successive GPUs that NVLink connects with each other; 0: no GPU has NVLink.
+    /// NVLink connects this many successive GPUs with each other, then the next ones, and so on; 0 if no GPU has NVLink.
     pub nvlink: u64,
-    /// Bytes that the driver takes at a process's first linear allocation on a device, and keeps. No call explains
-    /// them.
+    /// Bytes that the driver takes and keeps when a process first allocates on a device. No call of the program explains them.
     pub unexplained_bytes: u64,
-    /// Bytes of a context.
+    /// Bytes of device memory that a context takes.
     pub context_bytes: u64,
-    /// Bytes of a module's code, without its variables.
+    /// Bytes that the code of a module takes, without the variables.
     pub module_bytes: u64,
-    /// Unit to which a module's code, and all its variables together, are rounded up.
+    /// The bytes of a module's code are rounded up to a multiple of this number, and so are those of all its variables together.
     pub module_granule: u64,
-    /// Bytes of a green context.
+    /// Bytes of device memory that a green context takes.
     pub green_bytes: u64,
-    /// Unit of linear memory; 0 for blocks. With blocks, an allocation above 1 MiB takes multiples of 2 MiB, and a
-    /// smaller one shares such a block with others of its size.
+    /// The bytes of an allocation are rounded up to a multiple of this number; 0 for blocks. With blocks, an allocation above 1
+    /// MiB takes a multiple of 2 MiB, and a smaller one shares a block of 2 MiB with others of about the same size.
     pub linear_granule: u64,
-    /// Bytes of each device: of a whole GPU, or of one instance.
+    /// Bytes of memory of each device. A device is a whole GPU or one instance.
     pub memory: [u64; DEVICES],
-    /// Milliseconds after the death of a process until the device has its memory back.
+    /// Milliseconds from the death of a process until the device has the process's memory back.
     pub teardown_ms: u64,
-    /// 1: the devices' memory is the host's, and free memory changes by itself.
+    /// 1 if the devices use the memory of the host, and so the free memory changes by itself.
     pub integrated: u64,
-    /// Properties of the engines.
+    /// How fast the engines are, and what they can hold.
     pub(crate) time: DeviceConfig,
 }
 
 impl Settings {
-    /// One device of 16 GiB.
+    /// The settings without any variable: one device of 16 GiB.
     pub const DEFAULT: Self = Self {
         devices: 1,
         instances: [0; DEVICES],
@@ -61,10 +60,10 @@ impl Settings {
         time: DeviceConfig::DEFAULT,
     };
 
-    /// Reads the settings from variables; `get` reads one.
+    /// Reads the settings from environment variables. `get` returns the value of a variable.
     ///
     /// # Errors
-    /// The name and value of the first malformed variable.
+    /// The name and the value of the first variable that cannot be understood.
     pub fn read(get: impl Fn(&str) -> Option<String>) -> Result<Self, String> {
         let mut settings = Self::DEFAULT;
         let number = |name: &str, default: u64| match get(name) {
@@ -101,7 +100,7 @@ impl Settings {
         Ok(settings)
     }
 
-    /// Returns a device attribute, if these settings change it.
+    /// Returns the value of a device attribute, if these settings change that attribute.
     pub(crate) fn attribute(&self, number: u32) -> Option<i32> {
         (number == INTEGRATED && self.integrated > 0).then_some(1)
     }
@@ -111,7 +110,8 @@ impl Settings {
         self.linear_granule == 0
     }
 
-    /// Returns the bytes that an allocation of `size` takes of the device if it shares no block. `None`: more than there can be.
+    /// Returns the bytes that an allocation of `size` takes on a device if it shares no block. Returns
+    /// `None` if the number is too large.
     pub(crate) fn taken(&self, size: u64) -> Option<u64> {
         if self.has_blocks() {
             allocation_sizes::whole(size)
@@ -120,7 +120,7 @@ impl Settings {
         }
     }
 
-    /// Returns the number of devices: whole GPUs, and instances of divided ones.
+    /// Returns the number of devices, which are the whole GPUs and the instances of divided ones.
     #[must_use]
     pub fn count(&self) -> usize {
         usize::try_from(self.all_devices()).unwrap_or(DEVICES).min(DEVICES)
@@ -131,14 +131,14 @@ impl Settings {
         self.instances.iter().take(gpus).fold(0, |sum, instances| sum.saturating_add((*instances).max(1)))
     }
 
-    /// Returns the bytes of a device's memory; 0 if there is no such device.
+    /// Returns the bytes of memory of a device; 0 if there is no such device.
     #[must_use]
     pub fn capacity(&self, device: usize) -> u64 {
         if device >= self.count() { 0 } else { self.memory.get(device).copied().unwrap_or(0) }
     }
 }
 
-/// Returns a number for each device, separated by commas. `rest` is the number of further devices.
+/// Reads a list with a size for each device, separated by commas. Devices after the end of the list get `rest`.
 fn list(text: &str, rest: u64) -> Option<[u64; DEVICES]> {
     let mut numbers = [rest; DEVICES];
     for (place, part) in text.split(',').enumerate() {
@@ -147,7 +147,7 @@ fn list(text: &str, rest: u64) -> Option<[u64; DEVICES]> {
     Some(numbers)
 }
 
-/// Parses the properties of the engines, such as `slice_ns=1000000,stream_depth=64`.
+/// Reads the properties of the engines from a text such as `slice_ns=1000000,stream_depth=64`.
 fn time(text: &str) -> Option<DeviceConfig> {
     let mut config = DeviceConfig::DEFAULT;
     for part in text.split(',').filter(|part| !part.trim().is_empty()) {
@@ -178,7 +178,7 @@ fn time(text: &str) -> Option<DeviceConfig> {
     Some(config)
 }
 
-/// Returns the bytes of a size text: a number and a power of 1024 (`k`, `KiB`, `m`, `MiB`, `g`, `GiB`, `t`, `TiB`).
+/// Returns the bytes that a text means: a number, and a power of 1024 (`k`, `KiB`, `m`, `MiB`, `g`, `GiB`, `t`, `TiB`).
 #[must_use]
 pub fn size(text: &str) -> Option<u64> {
     let text = text.trim();

@@ -1,7 +1,7 @@
-//! The charge for memory that several processes use.
+//! Which process is charged for memory that several processes use.
 //!
-//! The process that made the memory is charged as long as it uses it. After that one of the remaining users is
-//! charged. The memory exists until no process uses it.
+//! The process that made the memory is charged as long as it uses the memory. After that, one of the remaining users is charged.
+//! The memory exists until no process uses it any more.
 
 use super::layout::{Export, KINDS, MemoryKind, State};
 use super::sizes::PROCESSES;
@@ -18,7 +18,7 @@ impl Export {
         }
     }
 
-    /// Returns the kind of the memory.
+    /// Returns the kind of the shared memory.
     fn kind(&self) -> MemoryKind {
         let index = usize::try_from(self.kind).unwrap_or(KINDS);
         MemoryKind::ALL.get(index).copied().unwrap_or(MemoryKind::Vmm)
@@ -31,8 +31,8 @@ impl Export {
 }
 
 impl State {
-    /// Records that a process lets others use memory that it is charged for. Returns the number of the export.
-    /// `None`: there is no room.
+    /// Notes that a process lets others use memory that it is charged for. Returns the number of the new export, or
+    /// `None` if there is no room for it.
     pub fn export(&mut self, slot: usize, device: usize, kind: MemoryKind, bytes: u64) -> Option<u64> {
         let number = self.exported + 1;
         let free = self.exports.iter_mut().find(|export| export.number == 0)?;
@@ -49,7 +49,7 @@ impl State {
         self.exports.iter_mut().find(|export| export.number == number && number != 0)
     }
 
-    /// Records that a process uses memory of another one. Returns false if the export is gone.
+    /// Notes that a process uses memory of another process. Returns false if the export does not exist any more.
     pub fn import(&mut self, slot: usize, number: u64) -> bool {
         self.shared(number).is_some_and(|export| {
             export.set(slot, true);
@@ -57,8 +57,8 @@ impl State {
         })
     }
 
-    /// Records that a process no longer uses shared memory. The last user ends it. A charged process hands the charge
-    /// on.
+    /// Notes that a process no longer uses shared memory. If it was the last user, the export ends. If it was charged and others
+    /// still use the memory, one of them is charged from now on.
     pub fn leave(&mut self, slot: usize, number: u64) {
         let Some(export) = self.shared(number).filter(|export| export.uses(slot)) else { return };
         export.set(slot, false);
@@ -74,7 +74,7 @@ impl State {
             self.refund(owner, device, kind, bytes);
             self.uncount(owner, device);
             if let Some(heir) = heir {
-                // The bytes were refunded just now, so there is room.
+                // The bytes were refunded just now, so the device has room for them.
                 let _ = self.charge(heir, device, kind, bytes);
                 if let Some(usage) = self.usage(heir, device) {
                     usage.live = usage.live.saturating_add(1);
@@ -83,14 +83,14 @@ impl State {
         }
     }
 
-    /// Ends shared memory now, even if processes use it: the pool gets its block back.
+    /// Ends an export at once, even if processes use the memory. This is for a block that goes back to its pool.
     pub fn withdraw(&mut self, number: u64) {
         if let Some(export) = self.shared(number) {
             export.number = 0;
         }
     }
 
-    /// Returns the bytes of a device that a process uses and another process is charged for.
+    /// Returns the bytes of a device that a process uses while another process is charged for them.
     #[must_use]
     pub fn imported(&self, slot: usize, device: usize) -> u64 {
         let of_others = |export: &&Export| {
@@ -100,13 +100,13 @@ impl State {
         self.exports.iter().filter(of_others).fold(0, |sum, export| sum.saturating_add(export.bytes))
     }
 
-    /// Returns true if a process shares memory, its own or another's.
+    /// Returns true if a process shares memory, either its own or that of another process.
     #[must_use]
     pub fn shares(&self, slot: usize) -> bool {
         self.exports.iter().any(|export| export.number != 0 && export.uses(slot))
     }
 
-    /// Ends all sharing of a dead process, before its words are zeroed.
+    /// Ends every use of shared memory by a dead process. This must happen before the figures of the process are zeroed.
     pub fn leave_all(&mut self, slot: usize) {
         for index in 0..self.exports.len() {
             let export = self.exports.get(index).filter(|export| export.number != 0 && export.uses(slot));

@@ -1,4 +1,4 @@
-//! Tests that the sums in the file are exact, whichever process dies when.
+//! Tests that the sums in the file are exact, whichever process dies and whenever it does.
 
 use std::path::PathBuf;
 
@@ -8,7 +8,7 @@ use super::ledger::Full;
 use super::roster::NewProcess;
 use super::settings::Settings;
 
-/// Memory of dead processes is back at once, so the sums are known.
+/// With these settings, a device has the memory of dead processes back at once. So the tests know the sums.
 const SETTINGS: Settings =
     Settings { devices: 2, memory: [1000; super::sizes::DEVICES], teardown_ms: 0, ..Settings::DEFAULT };
 
@@ -30,7 +30,7 @@ impl Drop for File {
     }
 }
 
-/// Makes a process without a life lock: it counts as alive until the next reaping.
+/// Makes a process that has no life lock. It counts as alive until the next search for dead processes.
 fn join(state: &mut Locked<'_>, group: &str) -> usize {
     let new_process = NewProcess { pid: 1, name: b"test", group: group.as_bytes() };
     let slot = state.claim(&new_process).unwrap();
@@ -98,7 +98,7 @@ fn a_death_that_holds_the_lock_is_repaired_by_the_next_process() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let mut state = shared.lock();
-            // Half of a charge: the process's word, not yet the totals.
+            // This is a half-finished charge: the figures of the process are changed, the totals are wrong.
             state.processes[slot].usage[0].held[0] += 50;
             state.levels[0].held += 7;
             core::mem::forget(state);

@@ -1,11 +1,11 @@
-// Prints NVML's figures of this process and of others.
+// Prints what NVML tells about this process and about others.
 //
-// watch show          NVML alone: sizes and processes of every device
-// watch hold BYTES    CUDA alone: a context and an allocation, until its input ends
-// watch spin          CUDA alone: keeps the device busy for ten seconds, until its input ends
-// watch shares        NVML alone: use of the device by each process over half a second
-// watch agree         both: after every change CUDA and NVML give equal figures, to the byte
-// watch count         NVML's starts and ends, and a call that is to fail on request
+// watch show          uses NVML alone: prints the sizes and the processes of every device
+// watch hold BYTES    uses CUDA alone: has a context and an allocation until its input ends
+// watch spin          uses CUDA alone: keeps the device busy for ten seconds, or until its input ends
+// watch shares        uses NVML alone: prints how much each process uses the device over half a second
+// watch agree         uses both: after every change, the figures of CUDA and of NVML must be equal to the byte
+// watch count         starts and ends NVML several times, and makes a call that fails if the caller asks for it
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>

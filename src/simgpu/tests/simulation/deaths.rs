@@ -1,4 +1,4 @@
-//! Tests that everything of a dead process is given back, and that sums over several processes are exact.
+//! Tests that the machine gets back everything of a dead process, and that sums over several processes are exact.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::Child;
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::support::Machine;
 
-/// Reads the line with which a program says that it is ready.
+/// Reads one line, which a program prints when it is ready.
 fn ready(child: &mut Child) {
     let mut line = String::new();
     BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
@@ -43,7 +43,7 @@ fn the_device_has_memory_of_the_dead_back_300_ms_later_or_when_it_is_told() {
         ready(&mut child);
         let began = Instant::now();
         kill(child);
-        // The first look notices the death, and the time counts from there.
+        // The first look at the machine notices the death, and the time counts from that look.
         let left = if ms > 0 { 1000 } else { 0 };
         assert_eq!((machine.held(), machine.number("\"devices\"", "leaving")), (left, left), "{ms} ms");
         assert_eq!(machine.held_at_rest(), 0);
@@ -78,7 +78,7 @@ fn a_death_at_any_call_leaves_nothing_behind() {
     }
 }
 
-/// Deaths at random instants, among them some while the file's lock is held.
+/// Processes die at random instants. Some of them hold the lock of the file at that instant.
 #[test]
 fn deaths_at_random_instants_leave_nothing_behind() {
     let Some(machine) = Machine::with_easy_sums(&[("CONTEXT_BYTES", "1MiB")]) else { return };
@@ -87,7 +87,7 @@ fn deaths_at_random_instants_leave_nothing_behind() {
         command.env("SIMGPU_GROUP", "churn");
         command
     };
-    // The group must exist, even if a busy machine lets no child begin before its death.
+    // This makes the group. On a busy machine, all children below may die before they have joined it.
     assert!(churn().arg("1").status().unwrap().success());
     let mut seed = u64::from(std::process::id());
     for _ in 0..25 {

@@ -1,6 +1,6 @@
-//! The simulated driver as programs load it: its answers, its reports, and the memory of dead processes.
+//! Tests of the simulated driver as programs load it: its answers, its reports, and what happens to the memory of dead processes.
 //!
-//! Needs the staged libraries (`ci/stage.sh`) and a C compiler.
+//! The tests need the staged libraries (`ci/stage.sh`) and a C compiler.
 #![allow(
     clippy::disallowed_types,
     clippy::print_stdout,

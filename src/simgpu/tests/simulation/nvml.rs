@@ -1,7 +1,7 @@
 //! Tests that the simulated NVML, as programs load it, reports the truth about other processes.
 //!
-//! Needs the staged libraries (`ci/stage.sh`) and a C compiler. The tests skip clients that are not installed, and
-//! print that.
+//! The tests need the staged libraries (`ci/stage.sh`) and a C compiler. If a client is not installed, its
+//! test does nothing and prints this.
 
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader};
@@ -16,13 +16,13 @@ use simgpu::state::file::Shared;
 
 const MIB: u64 = 1 << 20;
 
-/// Returns the test program, compiled once.
+/// Returns the path of the test program. It is compiled at the first call. Returns `None` if there is no C compiler.
 fn watch() -> Option<&'static Path> {
     static BUILT: OnceLock<Option<PathBuf>> = OnceLock::new();
     let built = BUILT.get_or_init(|| {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/watch.c");
         let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("simgpu-watch");
-        // Under another name first: a run beside this one may be using it.
+        // The program gets its own name only when it is complete, because another run may use the old one at this moment.
         let made = program.with_extension(std::process::id().to_string());
         let compiler = std::env::var_os("CC").unwrap_or_else(|| OsString::from("cc"));
         let flags = ["-std=gnu11", "-O1", "-Wall", "-Werror", "-ldl"];
@@ -41,7 +41,7 @@ fn watch() -> Option<&'static Path> {
     built.as_deref()
 }
 
-/// A machine with a state file of its own.
+/// A simulated machine that has its own state file.
 struct Machine {
     state: PathBuf,
     variables: Vec<(&'static str, &'static str)>,
@@ -78,7 +78,7 @@ impl Machine {
         self.command(program, words).output().expect("the program runs")
     }
 
-    /// Returns the output of a program that ends without an error.
+    /// Runs a program to its end, which must be without an error, and returns the output.
     fn says(&self, program: &Path, words: &[&str]) -> String {
         let output = self.output(program, words);
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -92,7 +92,7 @@ impl Machine {
         self.start(&["hold", &bytes.to_string()])
     }
 
-    /// Starts a process that does something until it is killed or its input ends, once it has begun.
+    /// Starts a process, and returns when the process has begun. It goes on until it is killed or its input ends.
     fn start(&self, words: &[&str]) -> Option<Child> {
         let mut command = self.command(watch()?, words);
         let mut child =
@@ -111,7 +111,7 @@ impl Machine {
         self.figure("held")
     }
 
-    /// Waits until the device has back the memory of dead processes.
+    /// Waits until the device has back all memory of dead processes.
     fn rests(&self) {
         let until = Instant::now() + Duration::from_secs(10);
         while self.figure("leaving") > 0 {
@@ -147,7 +147,7 @@ fn every_process_is_listed_with_its_memory_until_it_is_dead() {
     };
     assert_eq!(machine.says(watch, &["show"]), format!("device 0: total {}, used 0\n", 1024 * MIB));
     let (Some(mut first), Some(mut second)) = (machine.holder(50 * MIB), machine.holder(7)) else { return };
-    // Seven bytes take a block of 2 MiB.
+    // An allocation of seven bytes takes a block of 2 MiB.
     let used = 72 * MIB;
     assert_eq!(machine.held(), used);
     assert_eq!(
@@ -163,7 +163,7 @@ fn every_process_is_listed_with_its_memory_until_it_is_dead() {
     );
     first.kill().expect("it can be killed");
     first.wait().expect("it can be waited for");
-    // A dead process is in no list; its memory counts as used until the device has it back.
+    // A dead process is in no list. Its memory counts as used until the device has it back.
     assert_eq!(machine.held(), used);
     machine.rests();
     let left = format!("used {0}\nprocess {1}: {0}\n", 12 * MIB, second.id());
@@ -194,7 +194,7 @@ fn processes_that_compete_are_told_apart_by_their_own_pids() {
     assert_eq!(said.lines().count(), 2, "{said}");
 }
 
-/// Returns a program's first line while another process has the turn of the resource manager, and once none has.
+/// Returns the first line of a program while another process has the lock of the resource manager, and the first line after that.
 fn heard_around_a_turn(machine: &Machine, words: &[&str]) -> [Option<String>; 2] {
     let shared = Shared::open_existing(&machine.state).expect("there is a machine");
     let turn = shared.lock_manager();
@@ -280,7 +280,7 @@ fn unmodified_nvidia_smi_shows_the_simulated_device() {
         let query = ["--query-gpu=memory.total,memory.used,memory.free", "--format=csv,noheader,nounits"];
         assert_eq!(machine.says(&program, &query), "2048, 256, 1792\n", "{series}");
         if series == "470" {
-            // Later ones ask the private table for processes.
+            // Programs of later series ask the private table for processes, and the simulated table has no answer.
             let query = ["--query-compute-apps=pid,used_memory", "--format=csv,noheader,nounits"];
             assert_eq!(machine.says(&program, &query), format!("{}, 256\n", holder.id()));
         }

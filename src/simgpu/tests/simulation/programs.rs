@@ -31,7 +31,7 @@ programs! {
     a_forked_child_has_no_driver: "fork", &[];
     threads_can_do_everything_at_once: "threads", &[];
     an_event_is_seen_by_every_process_that_opened_it: "events", &[];
-    // One of its processes adds up the memory that is held after the other's end.
+    // The program has two processes. After one of them has ended, the other checks how much memory is held.
     shared_memory_is_paid_for_once_and_outlives_its_maker: "share", &[("TEARDOWN_MS", "0")];
 }
 

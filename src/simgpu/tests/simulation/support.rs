@@ -1,4 +1,4 @@
-//! Builds C programs and runs them on the simulated GPU, each with a state file of its own.
+//! Builds C programs, and runs them on simulated GPUs. Each machine has its own state file.
 
 #[path = "../../../../tests/support/freshness.rs"]
 mod freshness;
@@ -9,8 +9,8 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// Returns the folder of the simulated libraries: `GPUSLICE_SIMGPU`, or the output of `ci/stage.sh`, once it is as new as its
-/// sources.
+/// Returns the folder of the simulated libraries. It is `GPUSLICE_SIMGPU`, or else the output of `ci/stage.sh`, which
+/// must be as new as its sources.
 pub(crate) fn libraries() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("it lies in the target folder");
@@ -21,7 +21,7 @@ pub(crate) fn repository() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("the package lies two folders deep")
 }
 
-/// Returns the folder of all programs, compiled; none if there is no compiler.
+/// Returns the folder with all programs, compiled at the first call. Returns `None` if there is no compiler.
 fn programs() -> Option<&'static Path> {
     static BUILT: OnceLock<Option<PathBuf>> = OnceLock::new();
     BUILT.get_or_init(build).as_deref()
@@ -37,7 +37,7 @@ fn build() -> Option<PathBuf> {
             continue;
         }
         let program = folder.join(source.file_stem().expect("it has a name"));
-        // Under another name first: another run may be using it.
+        // The program gets its own name only when it is complete, because another run may use the old one at this moment.
         let made = program.with_extension(std::process::id().to_string());
         let mut compiler = Command::new("cc");
         compiler.args(["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&made).arg(&source);
@@ -58,21 +58,22 @@ fn build() -> Option<PathBuf> {
     Some(folder)
 }
 
-/// A simulated machine of its own.
+/// A simulated machine that has its own state file.
 pub(crate) struct Machine {
     state: PathBuf,
     settings: Vec<(String, String)>,
 }
 
 impl Machine {
-    /// Makes a machine whose memory adds up easily: linear memory takes its bytes, and a context 300 MiB. `settings` come on top.
+    /// Makes a machine on which memory is easy to add up: an allocation takes exactly its bytes, and a context takes 300
+    /// MiB. `settings` come in addition.
     pub(crate) fn with_easy_sums(settings: &[(&str, &str)]) -> Option<Self> {
         let usual = [("LINEAR_GRANULE", "1"), ("CONTEXT_BYTES", "300MiB")];
         Self::new(&usual.into_iter().chain(settings.iter().copied()).collect::<Vec<_>>())
     }
 
-    /// Makes a machine with these settings (names without `SIMGPU_`), and the simulator's defaults. None where programs cannot be
-    /// built.
+    /// Makes a machine with these settings (names without `SIMGPU_`), and simgpu's defaults for all others. Returns
+    /// `None` if programs cannot be built.
     pub(crate) fn new(settings: &[(&str, &str)]) -> Option<Self> {
         static MADE: AtomicU32 = AtomicU32::new(0);
         programs()?;
@@ -83,7 +84,7 @@ impl Machine {
         Some(Self { state, settings: settings.collect() })
     }
 
-    /// Returns a program, to be run with arguments and further variables.
+    /// Returns a command that runs a program on this machine. The caller can add arguments and variables.
     pub(crate) fn command(&self, program: &str) -> Command {
         let mut command = Command::new(programs().expect("they were built").join(program));
         command.env("LD_LIBRARY_PATH", libraries()).env("SIMGPU_STATE", &self.state);
@@ -93,14 +94,14 @@ impl Machine {
         command
     }
 
-    /// Runs a program to its end, which must be good.
+    /// Runs a program to its end, which must be without an error.
     pub(crate) fn passes(&self, program: &str) {
         let output = self.command(program).stderr(Stdio::piped()).output().expect("it can be started");
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{program}: {} {said}", output.status);
     }
 
-    /// Runs the reader of the ground truth with `arguments`, and returns its output.
+    /// Runs the program that prints the truth about the devices, with `arguments`, and returns its output.
     pub(crate) fn truth(&self, arguments: &[&str]) -> String {
         let mut reader = Command::new(env!("CARGO_BIN_EXE_simgpu-truth"));
         let Output { stdout, stderr, .. } =
@@ -114,7 +115,7 @@ impl Machine {
         self.state.exists()
     }
 
-    /// Returns a number of the truth: the first after `from` and then after `name`.
+    /// Returns a number of that output: the first one with the name `name` that follows the text `from`.
     pub(crate) fn number(&self, from: &str, name: &str) -> u64 {
         let truth = self.truth(&[]);
         let rest = truth.split_once(from).and_then(|(_, rest)| rest.split_once(&format!("\"{name}\":")));
@@ -123,12 +124,12 @@ impl Machine {
         digits.parse().unwrap_or_else(|_| panic!("no {name} after {from} in {truth}"))
     }
 
-    /// Returns the bytes that all processes hold of the first device.
+    /// Returns the bytes of the first device that all processes hold together.
     pub(crate) fn held(&self) -> u64 {
         self.number("\"devices\"", "held")
     }
 
-    /// Returns the bytes that all processes hold of the first device, once it has back the memory of dead processes.
+    /// Returns the same number, after the device has back all memory of dead processes.
     pub(crate) fn held_at_rest(&self) -> u64 {
         let until = Instant::now() + Duration::from_secs(10);
         while self.number("\"devices\"", "leaving") > 0 {

@@ -18,13 +18,13 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Most files of one folder that the search looks at.
+/// Most files of one folder at which the search looks.
 const MOST_FILES: usize = 4096;
-/// Most regions of one container that the search looks at. A container has one, or one for each of its users.
+/// Most regions of one container at which the search looks. A container has one region, or one for each of its users.
 const MOST_REGIONS: usize = 32;
-/// Most processes through which the search looks into a container. It skips those that end meanwhile.
+/// Most processes whose root directories the search tries for one container. It skips processes that have ended.
 const WITNESSES: usize = 4;
-/// Folders of a container in which regions may be. In the mounted one the region has the name `region`.
+/// Folders of a container in which regions may be. In the mounted folder, the region has the name `region`.
 const FOLDERS: [&str; 3] = [FOLDER, "/tmp", MOUNTED];
 
 /// Identifies a file under all of its names, by device and inode.
@@ -50,7 +50,7 @@ impl From<&kernel::Stat> for FileId {
     }
 }
 
-/// A region of a container. It stays reachable as long as this value is kept.
+/// A region of a container. A path of this process leads to it as long as this value is kept.
 #[derive(Debug, Clone)]
 pub struct Candidate {
     /// The region's identity.
@@ -70,7 +70,7 @@ impl Candidate {
         Ok(FileId::from(&kernel::fstat(&self.folder)?))
     }
 
-    /// Returns a path that leads to it from this process, as long as `self` is kept.
+    /// Returns a path by which this process can open the region, as long as `self` is kept.
     #[must_use]
     pub fn path(&self) -> PathBuf {
         Path::new("/proc/self/fd").join(self.folder.as_raw_fd().to_string()).join(&self.name)
@@ -82,15 +82,15 @@ impl Candidate {
 pub struct ContainerIdentity {
     /// Inode of the mount namespace.
     pub mounts: u64,
-    /// The container's number with the engine that made it, of 64 hexadecimal digits. None if no known engine made it.
+    /// The number that the engine gave to the container: 64 hexadecimal digits. None if no known engine made it.
     pub id: Option<String>,
-    /// The container's name with the engine. None if the engine does not tell.
+    /// The name that the engine gave to the container. None if the engine does not tell.
     pub name: Option<String>,
 }
 
 impl ContainerIdentity {
-    /// Returns the first digits of its number with its engine, as engines show it. Without a number, returns the inode
-    /// of its mount namespace.
+    /// Returns the first digits of the container's number, as engines show it. Without a number, returns the inode of its mount
+    /// namespace.
     #[must_use]
     pub fn short(&self) -> String {
         /// Digits of a number that engines show.
@@ -101,7 +101,7 @@ impl ContainerIdentity {
         }
     }
 
-    /// Returns true if a text is its name, the beginning of its number, or the inode of its mount namespace.
+    /// Returns true if a text is the container's name, the beginning of its number, or the inode of its mount namespace.
     #[must_use]
     pub fn is_called(&self, text: &str) -> bool {
         let begins = |id: &String| !text.is_empty() && id.starts_with(text);
@@ -138,7 +138,7 @@ impl Container {
             .any(|pid| namespace(*pid, "mnt").is_ok_and(|mounts| mounts == self.identity.mounts))
     }
 
-    /// Returns the folder that a node agent has mounted for its region, or none if there is none.
+    /// Returns the folder that a node agent has mounted for the container's region, or none if it has mounted no folder.
     #[must_use]
     pub fn mounted(&self) -> Option<FileId> {
         let root = self.root_with(&[MOUNTED])?.0;
@@ -166,7 +166,8 @@ impl Container {
         found
     }
 
-    /// Returns the paths of regions that the container's settings name: the operator's file, or a variable of a process.
+    /// Returns the paths that the container's settings name for a region. The settings are the operator's file and the
+    /// variables of its processes.
     fn named(&self) -> BTreeSet<PathBuf> {
         let fixed = self.file(FIXED_FILE);
         let files = OperatorFiles { named: FileRead::Absent, fixed: fixed.as_read() };
@@ -185,8 +186,8 @@ impl Container {
         file_below(&root, path)
     }
 
-    /// Returns the root directory, and those of `folders` that can be read without waiting. Returns none if there are
-    /// none.
+    /// Returns the root directory, and those of `folders` at which this process can look without waiting. Returns none if it
+    /// can look at none of them.
     fn root_with<'a>(&self, folders: &[&'a str]) -> Option<(OwnedFd, Vec<&'a str>)> {
         self.witnesses.iter().find_map(|pid| {
             let mounts = read(&format!("/proc/{pid}/mountinfo"))?;
@@ -199,7 +200,7 @@ impl Container {
     fn root(&self, pid: u32) -> Option<OwnedFd> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = kernel::open(format!("/proc/{pid}/root"), flags, Mode::empty()).ok()?;
-        // The check comes after the opening, because the number may be another process's by then.
+        // The check follows the opening: the kernel may have given the number to another process before it.
         namespace(pid, "mnt").is_ok_and(|mounts| mounts == self.identity.mounts).then_some(root)
     }
 }
@@ -252,7 +253,7 @@ fn usual_regions_in(root: &OwnedFd, folder: &str) -> Vec<Candidate> {
     })
 }
 
-/// Returns the files with such names in a folder below a root.
+/// Returns the regular files of a folder below a root whose names `is_name` accepts.
 fn regions_in(root: &OwnedFd, folder: &str, is_name: impl Fn(&[u8]) -> bool) -> Vec<Candidate> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NONBLOCK;
     let Ok(opened) = kernel::openat2(root, below(folder), flags, Mode::empty(), WITHIN) else {
@@ -342,7 +343,7 @@ mod tests {
         assert_eq!(found_below(root.path()), expected);
     }
 
-    /// The opening of a socket fails, so its error tells whether the agent has opened the file before it looked at its kind.
+    /// Opening a socket fails. So the error shows whether the agent opened the file before it checked the file's kind.
     #[test]
     fn the_agent_looks_at_a_file_of_a_container_before_it_opens_the_file() {
         let root = tempfile::tempdir().unwrap();

@@ -1,22 +1,22 @@
-//! The number and the name that a container has with the engine that made it.
+//! Finds the number and the name that a container engine gave to a container.
 
 use crate::process::{parent_of, read, words_of};
 use serde_json::Value;
 use std::fs;
 
-/// Returns the container of a process, from the names of its control groups.
+/// Returns the number of a process's container, from the names of its control groups.
 #[must_use]
 pub(super) fn container_of(pid: u32) -> Option<String> {
     read(&format!("/proc/{pid}/cgroup"))?.lines().find_map(container_in)
 }
 
-/// Returns the container's number in a line of `/proc/PID/cgroup`, of nested containers that of the innermost.
+/// Returns the container's number in a line of `/proc/PID/cgroup`. For nested containers this is the innermost one's number.
 ///
 /// Examples of lines: `0::/system.slice/docker-<64 digits>.scope`, `4:memory:/docker/<64 digits>`,
 /// `0::/kubepods.slice/…/cri-containerd-<64 digits>.scope`.
 fn container_in(line: &str) -> Option<String> {
     let is_id = |word: &&str| word.len() == 64 && word.bytes().all(|byte| byte.is_ascii_hexdigit());
-    // Podman's monitor has a group of its own beside the container's.
+    // Podman's monitor has a control group of its own beside the container's group.
     let parts = line.rsplit('/').filter(|part| !part.contains("conmon"));
     parts
         .flat_map(|part| part.split(|letter: char| !letter.is_ascii_alphanumeric()))
@@ -24,10 +24,10 @@ fn container_in(line: &str) -> Option<String> {
         .map(str::to_owned)
 }
 
-/// Returns the name that a container has with its engine, if an engine's file or monitor has it. `pid` is a process of the
-/// container.
+/// Returns the name that the engine gave to a container, if a file of the engine or the container's monitor has it. `pid` is a
+/// process of the container.
 ///
-/// The tenant writes none of the sources: a monitor lives outside of the container, and only root writes the files.
+/// The tenant cannot write any of these sources. A monitor lives outside of the container, and only root writes the files.
 pub(super) fn name_of(id: &str, pid: u32) -> Option<String> {
     let name = of_monitor(id, pid).or_else(|| of_docker(id)).or_else(|| of_containerd(id))?;
     is_name(&name).then_some(name)
@@ -35,7 +35,7 @@ pub(super) fn name_of(id: &str, pid: u32) -> Option<String> {
 
 /// Returns true if engines allow this name. A name with a `/` would look like a path.
 fn is_name(name: &str) -> bool {
-    /// Most letters of a name. Those of CRI-O have the names of pod and namespace in them.
+    /// Most letters of a name. A name of CRI-O contains those of the pod and the namespace.
     const MOST: usize = 512;
     let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte);
     !name.is_empty() && name.len() <= MOST && name.bytes().all(is_letter)
@@ -44,14 +44,14 @@ fn is_name(name: &str) -> bool {
 /// Returns the name that Podman and CRI-O give to the container's monitor: `conmon -c <id> … -n <name> …`. The monitor
 /// is an ancestor of all processes of the container.
 fn of_monitor(id: &str, pid: u32) -> Option<String> {
-    /// Most ancestors that are looked at.
+    /// Most ancestors at which the search looks.
     const MOST: usize = 64;
     let ancestors = std::iter::successors(Some(pid), |pid| parent_of(*pid)).take(MOST);
     let mut outside = ancestors.filter(|pid| container_of(*pid).as_deref() != Some(id)).filter_map(words_of);
     outside.find_map(|words| name_in(id, &words))
 }
 
-/// Returns the name in the words of a monitor, if it is the monitor of the container `id`.
+/// Returns the name among the arguments of a monitor, if it is the monitor of the container `id`.
 fn name_in(id: &str, words: &[String]) -> Option<String> {
     let behind = |option: &str| words.iter().skip_while(|word| *word != option).nth(1);
     let is_monitor = words.first()?.rsplit('/').next() == Some("conmon");
@@ -68,7 +68,7 @@ fn name_in_docker(text: &str) -> Option<String> {
     Some(name.trim_start_matches('/').to_owned())
 }
 
-/// Returns the name in the description from which containerd has made the container: that of Kubernetes or of nerdctl.
+/// Returns the name in containerd's description of the container, which Kubernetes or nerdctl has written.
 fn of_containerd(id: &str) -> Option<String> {
     let namespaces = fs::read_dir("/run/containerd/io.containerd.runtime.v2.task").ok()?.flatten();
     let mut texts =

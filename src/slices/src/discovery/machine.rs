@@ -15,12 +15,12 @@ pub struct Machine {
     /// Processes by the inode of their mount namespace.
     by_mounts: BTreeMap<u64, Vec<u32>>,
     numbers: Numbers,
-    /// Numbers of containers of which this process may look at no process.
+    /// Numbers of containers with no process at which this process may look.
     hidden: BTreeSet<String>,
 }
 
 impl Machine {
-    /// Looks at all processes. Leaves out those that end meanwhile, and those at which this process may not look.
+    /// Looks at all processes. Leaves out processes that end meanwhile, and those at which this process may not look.
     ///
     /// # Errors
     /// There is no `/proc`.
@@ -63,14 +63,14 @@ impl Machine {
         others.map(|(mounts, pids)| Container::of(*mounts, pids)).collect()
     }
 
-    /// Returns the number that a process of a slice has here, or none if this process does not see it.
+    /// Returns the number of a slice's process in this process's namespace, or none if this process does not see it.
     #[must_use]
     pub fn number_of(&self, process: &ProcessView) -> Option<u32> {
         if is_near(process) {
             return Some(process.pid);
         }
         let number = self.numbers.find(process.pid_namespace, process.pid)?;
-        // The kernel uses numbers again, so the start time must be the same too.
+        // The kernel reuses numbers, so the start time must be the same too.
         (start_of(number) == Some(process.start)).then_some(number)
     }
 }

@@ -1,8 +1,8 @@
 //! Finds the regions of containers. Their folders have the same names as the host's.
 //!
-//! A mount namespace identifies a container. The search looks into it through the root directory of one of its
-//! processes. A container may put anything into its folders. The search therefore follows no link, opens only regular
-//! files, and bounds the number of files of each container.
+//! A mount namespace identifies a container. The search opens the root directory of one of the container's processes and looks
+//! into the folders below it. A container may put anything into its folders. The search therefore follows no link, opens only
+//! regular files, and bounds the number of files of each container.
 
 mod container;
 mod engine;

@@ -11,11 +11,11 @@ use std::sync::Arc;
 /// A file that may be a region, and the place where it was found.
 #[derive(Debug, Clone)]
 pub struct FoundRegion {
-    /// A path that leads to it from this process, as long as `self` is kept.
+    /// A path by which this process can open the file, as long as `self` is kept.
     pub path: PathBuf,
-    /// The container that has it. None: no other mount namespace has it.
+    /// The container that has the file. None: no other mount namespace has it.
     pub container: Option<Arc<Container>>,
-    /// Keeps the path, if the file was found in a container alone.
+    /// Keeps `path` valid, if only a container has the file.
     candidate: Option<Candidate>,
 }
 
@@ -26,7 +26,7 @@ impl FoundRegion {
         Self { path, container: None, candidate: None }
     }
 
-    /// Returns its path as its container sees it, or else as this process sees it.
+    /// Returns the region's path as its container sees it, or else as this process sees it.
     #[must_use]
     pub fn inside(&self) -> &Path {
         self.candidate.as_ref().map_or(self.path.as_path(), |candidate| &candidate.inside)
@@ -51,7 +51,7 @@ impl FoundRegion {
         names::name_of(self.inside())
     }
 
-    /// Returns the identity of its folder.
+    /// Returns the identity of the region's folder.
     ///
     /// # Errors
     /// This process may not look at the folder.
@@ -68,7 +68,7 @@ impl FoundRegion {
         self.candidate.clone_from(&known.candidate);
     }
 
-    /// Returns true if both are one file that was found in one place.
+    /// Returns true if both values name the same file, found in the same place.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
         let place = |of: &Self| of.container.as_ref().map(|container| container.identity.clone());
@@ -77,10 +77,10 @@ impl FoundRegion {
     }
 }
 
-/// Returns the regions at the paths of this process (`here`), and those that only containers have, each once.
+/// Returns each region once: those at the paths of this process (`here`), and those that only containers have.
 ///
-/// If a container has a region of this process in the folder that is mounted for it, the region has that container.
-/// Other folders may be those of the host, which many containers have.
+/// Example: a path of this process leads to a region, and a container has that region too. The result names the container only
+/// if the region lies in the folder that a node agent mounts for it. Many containers can share any other folder of the host.
 pub fn find(
     here: impl IntoIterator<Item = PathBuf>,
     containers: &[Container],

@@ -1,7 +1,7 @@
 //! Asks NVML itself about devices and the memory of processes.
 //!
 //! If the driver hangs, a process that asks it may never end. So a child process asks NVML, and this process waits for each
-//! answer for a limited time. The figures of the regions are shown in any case.
+//! answer for a limited time. Without NVML's answers, commands still show the figures of the regions.
 
 mod words;
 mod worker;
@@ -24,13 +24,13 @@ use words::{Answer, Question, READY};
 /// Returns a function of the library itself, if the library has it. A look-up by the loader would find the function of a
 /// preloaded library. With gpuslice preloaded, that function would give the figures of the slice.
 ///
-/// The image is a [`driver::elf::Image`], the name that of a row of the table of functions.
+/// `$image` is a [`driver::elf::Image`]. `$name` is the name of a row in the table of functions.
 #[macro_export]
 macro_rules! find_function {
     ($image:expr, $name:ident) => {
         $image.symbol(&std::ffi::CString::new(stringify!($name)).unwrap_or_default()).map(|address| {
-            // SAFETY: `transmute` needs the type of the function. The table's row of this name is the symbol's
-            // signature.
+            // SAFETY: `transmute` needs the function's real type. The type is the row of this name in the table, which has the
+            // symbol's signature.
             unsafe {
                 core::mem::transmute::<*const core::ffi::c_void, $crate::nvml::driver::functions::$name>(
                     address,
@@ -40,16 +40,16 @@ macro_rules! find_function {
     };
 }
 
-/// Longest wait for one answer. Even without persistence mode, NVML starts within a tenth of it.
+/// Longest wait for one answer. Even without persistence mode, NVML starts within a tenth of this time.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Longest wait for all answers of a quick command: three times the slowest measured start of NVML (300 ms, without
-/// persistence mode).
+/// Longest wait for all answers of a quick command. This is three times the slowest measured start of NVML, which took 300 ms
+/// without persistence mode.
 const QUICK: Duration = Duration::from_secs(1);
-/// Time in which a command repeats questions about figures that change meanwhile.
+/// Longest time for which a command repeats its questions because the figures change between the answers.
 const LONG: Duration = Duration::from_secs(1);
 /// Longest wait for the end of children that were killed. A child that does not hang in the kernel ends within milliseconds.
 const ENDING: Duration = Duration::from_millis(500);
-/// Time between two looks at such a child.
+/// Time between two looks at a killed child.
 const LOOK: Duration = Duration::from_millis(5);
 
 /// Children of this process that were killed and may not have ended.
@@ -72,7 +72,7 @@ pub struct Nvml {
     /// Devices that NVML was asked for since the last `refresh`.
     devices: RefCell<BTreeMap<String, Option<NvmlDevice>>>,
     patience: NvmlTimeout,
-    /// The function that gets one line if NVML does not answer.
+    /// The function that gets one line of text if NVML does not answer.
     note: fn(&str),
     since: Instant,
 }
@@ -87,8 +87,8 @@ struct Worker {
 }
 
 impl Nvml {
-    /// Starts NVML in a child. Returns none if there is no NVML, or it cannot be used. If it ceases to answer, `note`
-    /// gets one line. Also returns none while an earlier child hangs: another child would hang too, and each takes a process,
+    /// Starts NVML in a child. If NVML ceases to answer, `note` gets one line. Returns none if there is no NVML, or if it does
+    /// not start. Also returns none while an earlier child hangs: another child would hang too, and each child takes a process,
     /// a thread and a descriptor.
     ///
     /// The child is this same program with [`WORKER`] as its argument. With that argument the program must call
@@ -100,7 +100,7 @@ impl Nvml {
         (nvml.heard()? == READY.trim_end()).then_some(nvml)
     }
 
-    /// Forgets the answers, so that figures that change are asked for again. The time limits begin anew.
+    /// Forgets the answers, so that later calls ask for the figures again. The time limits begin anew.
     pub fn refresh(&mut self) {
         self.devices.borrow_mut().clear();
         self.since = Instant::now();
@@ -115,7 +115,7 @@ impl Nvml {
         }
     }
 
-    /// Returns true if NVML still answers. After one silence it gets no further question.
+    /// Returns true if NVML still answers. After NVML has been silent once, this process asks it no further question.
     #[must_use]
     pub fn is_alive(&self) -> bool {
         self.worker.borrow().is_some()
@@ -144,8 +144,8 @@ impl Nvml {
         }
     }
 
-    /// Returns the samples of utilisation by process that are newer than `since`, by NVML's clock in microseconds. None if NVML
-    /// does not tell.
+    /// Returns the utilisation of the device by each process, in samples newer than `since`. `since` is a time of NVML's clock
+    /// in microseconds. None if NVML does not tell.
     #[must_use]
     pub fn samples(&self, device: &NvmlDevice, since: u64) -> Option<Vec<Sample>> {
         match self.ask(&Question::Samples(device.uuid.clone(), since))? {
@@ -154,7 +154,7 @@ impl Nvml {
         }
     }
 
-    /// Returns for each of these GPUs the others to which it has NVLink, all by their UUIDs. Empty if NVML does not tell.
+    /// Returns for each of these GPUs the UUIDs of the other GPUs to which it has NVLink. Empty if NVML does not tell.
     #[must_use]
     pub fn links(&self, gpus: &[String]) -> Vec<Vec<String>> {
         match self.ask(&Question::Links(gpus.to_vec())) {
@@ -163,7 +163,7 @@ impl Nvml {
         }
     }
 
-    /// Returns true if no question should be repeated, because too much time has passed.
+    /// Returns true if the caller should not repeat a question, because too much time has passed.
     #[must_use]
     pub fn is_late(&self) -> bool {
         self.since.elapsed() > LONG
@@ -178,11 +178,11 @@ impl Nvml {
         serde_json::from_str::<Option<Answer>>(&self.heard()?).ok()?
     }
 
-    /// Returns the child's next line. A child that does not answer in time is killed, and gets no further question. A child
-    /// that has ended gets none either.
+    /// Returns the child's next line. If the child has ended or does not answer in time, this function kills it, and the child
+    /// gets no further question.
     ///
-    /// The child answers questions in their order, one line each. After a late answer, the next question would get the
-    /// answer of the one before. So the first silence ends the use of this child.
+    /// The child answers questions in their order, one line each. After a late answer, the next question would get the answer
+    /// of the question before it. So this process stops using the child at the first silence.
     fn heard(&self) -> Option<String> {
         let patience = match self.patience {
             NvmlTimeout::Quick => QUICK.saturating_sub(self.since.elapsed()),
@@ -228,7 +228,7 @@ impl Drop for Worker {
     }
 }
 
-/// Children that were killed. A child that has ended stays a process of the machine until its parent asks for its status.
+/// Children that were killed. A child that has ended stays in the process table until its parent asks for its status.
 #[derive(Debug)]
 struct Killed(Mutex<Vec<Child>>);
 
@@ -260,7 +260,7 @@ mod tests {
     fn no_child_is_started_while_an_earlier_one_hangs_and_none_stays_behind() {
         let killed = Killed(Mutex::new(Vec::new()));
         assert!(killed.have_ended(Duration::ZERO));
-        // A child that hangs in the kernel does not end by a signal, as one that gets no signal.
+        // A child that hangs in the kernel ignores signals. Here a child that gets no signal takes its place.
         let mut child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
         let (input, pid) = (child.stdin.take(), child.id());
         killed.add(child);
@@ -272,7 +272,7 @@ mod tests {
 
     #[test]
     fn a_worker_that_was_killed_is_waited_for_before_the_next_one_starts() {
-        // This program ends at once: it has no test of the argument's name.
+        // The child is this test program. It ends at once, because none of its tests has the argument's name.
         let first = Worker::start().unwrap();
         let pid = first.child.as_ref().unwrap().id();
         drop(first);

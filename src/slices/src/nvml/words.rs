@@ -14,14 +14,14 @@ pub(super) const READY: &str = "ready\n";
 pub(super) enum Question {
     /// Asks for the driver and the GPUs.
     Machine,
-    /// Asks for the figures of the device of this UUID, a whole one or an instance.
+    /// Asks for the figures of the device with this UUID. The device is a whole GPU or an instance.
     Device(String),
-    /// Asks for the memory of the compute processes on the device of this name.
+    /// Asks for the memory of the compute processes on the device with this UUID.
     Processes(String),
-    /// Asks for the samples of utilisation on the device of this name that are newer than a time of NVML's clock, in
-    /// microseconds.
+    /// Asks for the samples of utilisation on the device with this UUID. The number is a time of NVML's clock in microseconds,
+    /// and the answer has the samples after that time.
     Samples(String, u64),
-    /// Asks which of these GPUs NVLink connects, by their UUIDs.
+    /// Asks which GPUs of this list NVLink connects. The list has their UUIDs.
     Links(Vec<String>),
 }
 
@@ -36,7 +36,7 @@ pub(super) enum Answer {
     Processes(Vec<Use>),
     /// The samples.
     Samples(Vec<Sample>),
-    /// For each GPU of the question the UUIDs of those to which it has NVLink.
+    /// For each GPU of the question, the UUIDs of the GPUs to which it has NVLink.
     Links(Vec<Vec<String>>),
 }
 
@@ -45,7 +45,7 @@ pub(super) enum Answer {
 pub struct NvmlMachine {
     /// Version of the driver, or none if NVML does not tell.
     pub driver: Option<String>,
-    /// UUIDs of its GPUs by their numbers, as NVML writes them: `GPU-…`.
+    /// UUIDs of the machine's GPUs in the order of their numbers, as NVML writes them: `GPU-…`.
     pub gpus: Vec<String>,
 }
 
@@ -60,32 +60,32 @@ pub struct NvmlDevice {
     pub instance: Option<u32>,
     /// The product's name.
     pub product: Option<String>,
-    /// Bytes that it has.
+    /// Bytes of memory that the device has.
     pub total: Option<u64>,
-    /// Bytes that the driver keeps for itself, or none if NVML adds them to `used`.
+    /// Bytes that the driver keeps for itself. None if NVML counts them in `used`.
     pub reserved: Option<u64>,
-    /// Bytes that all processes use, without `reserved` if that is not none.
+    /// Bytes that all processes use. They contain the driver's bytes if `reserved` is none.
     pub used: Option<u64>,
     /// Percent of the last sample period in which a kernel ran.
     pub utilization: Option<u32>,
     /// Degrees Celsius.
     pub temperature: Option<u32>,
-    /// True for a GPU that is divided into instances (MIG), or is to be divided.
+    /// True for a GPU that is divided into instances (MIG), or will be after its next reset.
     pub is_divided: Option<bool>,
-    /// NVML's number of the mode that says how many processes may use it: [`SHARED`] for any number.
+    /// NVML's number of the compute mode. The mode bounds the number of processes that may use the GPU: see [`SHARED`].
     pub compute_mode: Option<u32>,
 }
 
 /// Compute mode in which any number of processes may use a GPU (`NVML_COMPUTEMODE_DEFAULT`).
 pub const SHARED: u32 = 0;
-/// Compute mode in which no process may use a GPU (`NVML_COMPUTEMODE_PROHIBITED`). In each mode that has no constant here,
-/// only one process may.
+/// Compute mode in which no process may use a GPU (`NVML_COMPUTEMODE_PROHIBITED`). In modes without a constant here, only one
+/// process may use it.
 pub const PROHIBITED: u32 = 2;
 
-/// A process, with the number that it has for this process.
+/// The memory of a process on a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Use {
-    /// The process's number.
+    /// The process's number in this process's namespace.
     pub pid: u32,
     /// Bytes that it holds, or none if NVML does not tell.
     pub bytes: Option<u64>,
@@ -94,7 +94,7 @@ pub struct Use {
 /// A sample of utilisation: the use of a device by a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sample {
-    /// Number of the process, as NVML names it to this one.
+    /// The process's number in this process's namespace.
     pub pid: u32,
     /// Time of the sample by NVML's clock, in microseconds.
     pub stamp: u64,

@@ -17,14 +17,15 @@ use std::ptr;
 
 /// NVML's name.
 const SONAME: &CStr = c"libnvidia-ml.so.1";
-/// Entries in the buffer of the first question, and of the last one.
+/// Number of entries in the buffer of the first call, and of the second call, which follows if the first buffer is too small.
 const ROOM: [c_uint; 2] = [256, 1 << 16];
 
 /// Most GPUs of a machine.
 const MOST_GPUS: c_uint = 256;
 /// The sensor on the GPU itself (`NVML_TEMPERATURE_GPU`).
 const GPU_SENSOR: c_uint = 0;
-/// The question for NVLink between two GPUs (`NVML_P2P_CAPS_INDEX_NVLINK`), and the answer yes (`NVML_P2P_STATUS_OK`).
+/// The capability NVLink in a question about two GPUs (`NVML_P2P_CAPS_INDEX_NVLINK`). Below: the answer yes
+/// (`NVML_P2P_STATUS_OK`).
 const P2P_NVLINK: c_uint = 2;
 const P2P_OK: c_uint = 0;
 /// Size and version of [`nvmlMemory_v2_t`], as NVML's header computes them.
@@ -67,7 +68,7 @@ struct Calls {
 struct Memory {
     total: u64,
     used: u64,
-    /// None if the call adds it to `used`.
+    /// None if NVML counts these bytes in `used`.
     reserved: Option<u64>,
 }
 
@@ -75,7 +76,7 @@ impl NvmlSession {
     /// Starts NVML. Returns none if there is no NVML, or it cannot be used.
     fn open() -> Option<Self> {
         let name = SONAME.to_str().ok()?;
-        // SAFETY: loading runs the library's initialisers. Those of NVML do nothing that matters to this program.
+        // SAFETY: loading a library runs its initialisers. NVML's initialisers change no state on which this program relies.
         let library = unsafe { Library::new(name) }.ok()?;
         let image = Image::defining(c"nvmlInit_v2", &[SONAME])?;
         let calls = Calls {
@@ -102,7 +103,7 @@ impl NvmlSession {
             ),
         };
         let init = find!(image, nvmlInit_v2)?;
-        // SAFETY: `nvmlInit_v2` takes no arguments.
+        // SAFETY: `init` is `nvmlInit_v2`, which takes no arguments.
         let code = unsafe { init() };
         (code == status::SUCCESS).then_some(Self { calls, _library: library })
     }
@@ -155,8 +156,9 @@ impl NvmlSession {
 
     /// Returns the device of this name, `GPU-…` or `MIG-…`.
     ///
-    /// While one GPU is lost, NVML finds no device by its UUID (`NVML_ERROR_GPU_IS_LOST`). By number it finds the others. So
-    /// the function looks for a GPU by number first. An instance has no number of its own among the GPUs.
+    /// While one GPU is lost, NVML finds no device by its UUID (`NVML_ERROR_GPU_IS_LOST`). It still finds the other GPUs by
+    /// their numbers. So this function first looks for a GPU by number. An instance has no number among the GPUs, so it needs
+    /// its UUID.
     fn handle(&self, name: &str) -> Option<nvmlDevice_t> {
         let count = if name.starts_with("GPU-") { self.count() } else { 0 };
         let found = (0..count).filter_map(|index| self.gpu(index)).find(|(_, uuid)| uuid == name);
@@ -172,7 +174,7 @@ impl NvmlSession {
     }
 
     fn describe(&self, handle: nvmlDevice_t, uuid: String) -> NvmlDevice {
-        // An instance has the number, sensor and product of its GPU, where it has none of its own.
+        // Where an instance has no number, sensor or product of its own, it has that of its GPU.
         let parent = self.parent_of(handle);
         let gpu = parent.unwrap_or(handle);
         let memory = self.memory(handle);
@@ -219,8 +221,7 @@ impl NvmlSession {
     fn memory_v2(&self, device: nvmlDevice_t) -> Option<Memory> {
         let call = self.calls.nvmlDeviceGetMemoryInfo_v2?;
         let mut memory = nvmlMemory_v2_t { version: MEMORY_V2, ..Default::default() };
-        // SAFETY: `device` is a handle that NVML gave, and `memory` has the size and version that its field `version`
-        // tells.
+        // SAFETY: `device` is a handle that NVML gave. `memory` has the size and version that its field `version` states.
         let code = unsafe { call(device, &raw mut memory) };
         let nvmlMemory_v2_t { total, used, reserved, .. } = memory;
         (code == status::SUCCESS).then_some(Memory { total, used, reserved: Some(reserved) })
@@ -263,7 +264,7 @@ impl NvmlSession {
         number(|mode| unsafe { call(device, mode) })
     }
 
-    /// Returns for each GPU the UUIDs of those to which it has NVLink.
+    /// Returns for each GPU the UUIDs of the GPUs to which it has NVLink.
     fn links(&self, gpus: &[String]) -> Vec<Vec<String>> {
         let linked = |one: &String| {
             let others = gpus.iter().filter(|other| *other != one);
@@ -304,10 +305,10 @@ impl NvmlSession {
     }
 }
 
-/// Returns the list that a call of NVML writes. The call gets the number of entries that there is room for, and the room.
+/// Returns the list that a call of NVML writes. `call` gets a buffer and the number of entries that fit into it.
 ///
 /// # Errors
-/// The status of a call that fails, also with the largest room.
+/// The status of a call that fails for another reason than the room, or even with the largest room.
 fn list<T: Default + Clone>(mut call: impl FnMut(*mut c_uint, *mut T) -> Status) -> Result<Vec<T>, Status> {
     let mut answer = Err(status::NVML_INSUFFICIENT_SIZE);
     for room in ROOM {
@@ -323,8 +324,8 @@ fn list<T: Default + Clone>(mut call: impl FnMut(*mut c_uint, *mut T) -> Status)
     answer
 }
 
-/// Answers questions on standard input, one a line, until the input ends. A program that was started with
-/// [`WORKER`](super::words::WORKER) calls it.
+/// Answers the questions on standard input, one line each, until the input ends. A program calls this function if its argument
+/// is [`WORKER`](super::words::WORKER).
 ///
 /// # Errors
 /// There is no NVML that can be used, or the reader of the answers is gone.
@@ -343,7 +344,7 @@ pub fn work() -> io::Result<()> {
 
 impl Use {
     fn of(entry: nvmlProcessInfo_v2_t) -> Self {
-        // All ones stand for "not available".
+        // NVML writes a number with all bits set for "not available".
         Self { pid: entry.pid, bytes: Some(entry.used_gpu_memory).filter(|bytes| *bytes != u64::MAX) }
     }
 }
@@ -356,7 +357,7 @@ impl Sample {
 
 impl Drop for NvmlSession {
     fn drop(&mut self) {
-        // SAFETY: `nvmlShutdown` takes no arguments. It ends the use of NVML that `open` began.
+        // SAFETY: `nvmlShutdown` takes no arguments. The call in `open` has initialised NVML, and no call follows this one.
         unsafe { (self.calls.nvmlShutdown)() };
     }
 }

@@ -41,7 +41,7 @@ impl Problem {
 
 impl From<Malformed> for Problem {
     fn from(malformed: Malformed) -> Self {
-        // The text begins with the path and the line.
+        // The text of the error begins with the path and the line.
         let text = format!("{} {}", malformed.said, malformed.error);
         let (path, what) = text.split_once(": ").unwrap_or(("", &text));
         Self { path: path.into(), what: format!("{what}; mend the line, or remove the file") }
@@ -57,11 +57,11 @@ impl From<RegionError> for Problem {
     }
 }
 
-/// Makes a folder and those above it. All users may look into them, and only their owner may write them. A folder that
+/// Makes a folder and the folders above it. All users may read new folders, and only their owner may write them. A folder that
 /// exists keeps its rights.
 ///
 /// # Errors
-/// The folder cannot be made, or something else has its path.
+/// The folder cannot be made, or another kind of file has its path.
 pub fn make_folder(path: &Path) -> Result<(), Problem> {
     let missing: Vec<&Path> =
         path.ancestors().take_while(|folder| !folder.as_os_str().is_empty() && !folder.is_dir()).collect();
@@ -77,7 +77,8 @@ fn make_one(folder: &Path) -> io::Result<()> {
     }
 }
 
-/// Writes a file so that its readers see all of it or the file before it. A file that has the content already stays.
+/// Writes a file. A reader sees either the whole new file or the whole file before it. A file that already has this content and
+/// mode stays.
 ///
 /// # Errors
 /// The file cannot be written.
@@ -89,7 +90,7 @@ pub fn write_whole(path: &Path, content: &[u8], mode: u32) -> Result<(), Problem
         return Ok(());
     }
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    // Container engines do not read a file with such a name.
+    // Container engines ignore a file with such a name.
     let beside = path.with_file_name(format!(".{name}.tmp"));
     let write = || -> io::Result<()> {
         let _left_by_the_dead = fs::remove_file(&beside);

@@ -1,4 +1,4 @@
-//! Makes the files of a host that make a container a slice.
+//! Makes the files of a host that turn a container into a slice.
 //!
 //! There are three trees. The operator owns all of them:
 //!
@@ -10,8 +10,8 @@
 //! CDI/gpuslice-NAME.json               tells container engines these mounts and settings
 //! ```
 //!
-//! A file is written beside its place and renamed, so that no process sees half of it. A container gets
-//! a folder, and not the file itself, if the file may change: a mount of a file keeps showing the old file.
+//! The program writes a file beside its place and then renames it, so that no process sees half of it. If a file may change,
+//! the container gets the folder above it. A mount of the file itself would keep showing the old file.
 
 mod files;
 mod name;

@@ -5,12 +5,12 @@ use std::fs;
 use std::path::Path;
 use std::str::FromStr;
 
-/// Most characters of a name: the kubelet takes no more for a device.
+/// Most characters of a name: the kubelet accepts no more in the name of a device.
 const NAME_LENGTH: usize = 63;
 
-/// Start of the names of the slices that the kubelet hands out as devices; a number follows.
+/// Start of the names of slices that are devices of the kubelet. A number follows.
 pub const SLOT: &str = "slot-";
-/// Start of the names of the slices of claims; the claim's UID follows.
+/// Start of the names of slices that are made for a Kubernetes resource claim. The claim's UID follows.
 pub const CLAIM: &str = "claim-";
 
 /// A name that a slice can have as a CDI device, a folder and a label.
@@ -30,7 +30,7 @@ impl Name {
         self.0.strip_prefix(SLOT).is_some_and(|number| number.parse::<u32>().is_ok())
     }
 
-    /// Returns true if the slice is that of a claim: `claim-<uid>`.
+    /// Returns true if the slice is made for a resource claim: `claim-<uid>`.
     #[must_use]
     pub fn is_claim(&self) -> bool {
         self.0.starts_with(CLAIM)
@@ -42,7 +42,7 @@ impl Name {
         self.is_slot() || self.is_claim()
     }
 
-    /// Returns the entries of a folder that have the name of a slice. There are none if the folder cannot be read.
+    /// Returns the entries of a folder whose names can be names of slices. Returns none of them if the folder cannot be read.
     pub fn all_in(folder: &Path) -> impl Iterator<Item = Self> + use<> {
         let entries = fs::read_dir(folder).into_iter().flatten().flatten();
         entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())

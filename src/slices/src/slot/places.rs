@@ -12,38 +12,39 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The library, as a container sees it.
+/// The library's path in a container.
 pub const LIBRARY: &str = "/usr/local/lib/gpuslice/libgpuslice.so";
-/// The file by which the loader loads the library into every program that is linked dynamically. The environment has
-/// no influence on it.
+/// The file that makes the loader load the library into every dynamically linked program. The environment has no influence on
+/// this file.
 const PRELOAD: &str = "/etc/ld.so.preload";
 /// The folder of [`FIXED_FILE`].
 const CONF: &str = "/run/gpuslice/conf";
-/// The region, as a container sees it.
+/// The region's path in a container.
 pub const REGION: &str = "/run/gpuslice/region/region";
-/// Mode of the region. Only the container sees the region, and all of its users may write it.
+/// Mode of the region. Only the container sees the region, and all users of the container may write it.
 const REGION_MODE: u32 = 0o666;
 
-/// The roots of the trees.
+/// The root folders of the trees of files: see [`super`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Places {
     /// The files that outlive a restart of the machine: `/var/lib/gpuslice`.
     pub state: PathBuf,
-    /// Regions, in memory, because on a disk a write-back would keep launches waiting: `/run/gpuslice/slots`.
+    /// The folder of the regions: `/run/gpuslice/slots`. It lies in memory. On a disk, launches would wait for the kernel's
+    /// write-back.
     pub regions: PathBuf,
     /// The folder in which container engines look for specifications: `/var/run/cdi` or `/etc/cdi`.
     pub cdi: PathBuf,
 }
 
 impl Places {
-    /// Returns the usual places of a host below `root`, which is `/` except for trials.
+    /// Returns the usual places of a host below `root`. `root` is `/` except in tests.
     #[must_use]
     pub fn usual(root: &Path) -> Self {
         let at = |path: &str| root.join(path);
         Self { state: at("var/lib/gpuslice"), regions: at("run/gpuslice/slots"), cdi: at("var/run/cdi") }
     }
 
-    /// Returns the folder of a slice that outlives a restart of the machine.
+    /// Returns the folder of a slice's files that outlive a restart of the machine.
     #[must_use]
     pub fn slot(&self, name: &Name) -> PathBuf {
         self.slots().join(name.as_str())
@@ -96,8 +97,8 @@ impl Places {
         Ok(self.installed(&fs::read(library).map_err(Problem::of(library, "read the library"))?))
     }
 
-    /// Copies the preload library to a path with the hash of its content, and returns that path. So a newer library never
-    /// replaces a copy that programs use.
+    /// Copies the preload library to a path that contains the hash of its content, and returns that path. So a newer library
+    /// never replaces a copy that programs use.
     ///
     /// # Errors
     /// The library cannot be read, or the copy cannot be written.
@@ -112,16 +113,16 @@ impl Places {
         Ok(path)
     }
 
-    /// Makes the folders of a slice, its region if there is none, and its operator's file with these settings. A region
-    /// that exists stays, because processes may live in it.
+    /// Makes the folders of a slice, its region if there is none, and its operator's file with these settings. A region that
+    /// exists stays, because processes may use it.
     ///
-    /// A container may write the folder of its region. So it may remove the region, or put anything in its place. While a
-    /// container has the folder (`is_used`), that is an error. A new region would give the slice its limits twice: members
-    /// that still use the removed file would count apart from new members. Without a container, a file that is no region
-    /// gets another name.
+    /// A container may write the folder of its region. So it may remove the region, or put another file in its place. While a
+    /// container has the folder (`is_used`), both are errors. A new region would give the slice its limits twice, because
+    /// members that still use the removed file would count apart from new members. If no container has the folder, this
+    /// function renames a file that is no region, and makes a new region.
     ///
     /// # Errors
-    /// A file cannot be made, or another one stands in the way.
+    /// A file cannot be made, or another file has the region's path.
     pub fn make(&self, name: &Name, settings: &[(&str, String)], is_used: bool) -> Result<(), Problem> {
         self.configure(name, settings)?;
         let region = self.region(name);
@@ -138,7 +139,7 @@ impl Places {
             Err(RegionError::NotAFile { .. } | RegionError::Magic { .. } | RegionError::Size { .. })
                 if !is_used =>
             {
-                // A tenant may have put anything under that name.
+                // A tenant may have put any file under that name.
                 let aside = region.with_extension("broken");
                 remove_folder(&aside, &self.regions)?;
                 fs::rename(&region, aside).map_err(Problem::of(&region, "set this file aside"))?;
@@ -173,7 +174,7 @@ impl Places {
         write_whole(&config, text.as_bytes(), 0o644)
     }
 
-    /// Returns the CDI device of a slice, with the library that [`install`](Self::install) returned.
+    /// Returns the CDI device of a slice. `library` is the path that [`install`](Self::install) returned.
     #[must_use]
     pub fn device(&self, name: &Name, settings: &[(&str, String)], library: &Path) -> cdi::CdiDevice {
         let named = [("GPUSLICE_CONFIG", FIXED_FILE.to_owned()), (keys::REGION, REGION.to_owned())];
@@ -296,7 +297,7 @@ mod tests {
         assert!(problem.what.contains("symbolic link"), "{problem}");
         places.make(&name, &[], false).unwrap();
         assert!(fs::symlink_metadata(&region).unwrap().is_file());
-        // A tenant leaves a folder in the region's place, and another one where the agent would set it aside.
+        // A tenant leaves a folder in the region's place, and another folder at the path to which the agent renames it.
         fs::remove_file(&region).unwrap();
         fs::create_dir(&region).unwrap();
         let aside = region.with_extension("broken");

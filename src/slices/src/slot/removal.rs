@@ -1,7 +1,7 @@
 //! Removes a folder that a container may have written.
 //!
-//! A container can nest folders so deeply that a recursive removal overflows the stack, or needs a descriptor for each level. So
-//! [`remove_folder`] moves each nested folder up, into a folder of its own beside the removed one, and recursion is not needed.
+//! A container can nest folders so deeply that a recursive removal overflows the stack, or runs out of descriptors. So
+//! [`remove_folder`] does not recurse. It moves each nested folder into one queue folder beside the removed folder.
 
 use super::files::Problem;
 use rustix::fs::{self as kernel, AtFlags, CWD, Dir, Mode, OFlags};
@@ -12,16 +12,17 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// The folder for folders that are being removed. No slice has this name.
+/// The name of the queue folder, which holds the folders that are being removed. No slice can have this name.
 const REMOVED: &str = ".removed";
-/// Attempts to remove one folder. A process of a container that has not ended yet may write into it meanwhile.
+/// Attempts to remove one folder. A living process of a container may write new files into it between two attempts.
 const ATTEMPTS: usize = 16;
 /// Longest time of a removal. A million files take two seconds.
 const LONGEST: Duration = Duration::from_secs(10);
 
-/// Removes a folder with everything in it, or another file. A missing one is no failure. `beside`: a folder of the same file
-/// system, which no container can write. At first the folder is moved there, so that its path is free even if the removal fails
-/// later. The next call then tries again.
+/// Removes a folder with everything in it, or a file of another kind. A missing path is no failure.
+///
+/// `beside` is a folder of the same file system that no container can write. The removal first moves the folder into a queue in
+/// `beside`. So its path is free even if the removal fails later. The next call removes the rest.
 ///
 /// # Errors
 /// The folder cannot be moved or removed.
@@ -34,7 +35,7 @@ fn try_remove(path: &Path, queue: &Path, longest: Duration) -> Result<(), Errno>
     match kernel::unlinkat(CWD, path, AtFlags::empty()) {
         Err(Errno::ISDIR) => match kernel::mkdirat(CWD, queue, Mode::RWXU) {
             Ok(()) | Err(Errno::EXIST) => {}
-            // A container has used up the file system. The folder itself becomes the queue.
+            // A container has filled the file system. The folder itself becomes the queue, because no new one can be made.
             Err(Errno::NOSPC | Errno::DQUOT) => kernel::renameat(CWD, path, CWD, queue)?,
             Err(error) => return Err(error),
         },
@@ -50,16 +51,16 @@ fn try_remove(path: &Path, queue: &Path, longest: Duration) -> Result<(), Errno>
     opened.take(CWD, path)?;
     opened.empty()?;
     match kernel::unlinkat(CWD, queue, AtFlags::REMOVEDIR) {
-        // Another thread removes another folder.
+        // Another thread uses the same queue.
         Ok(()) | Err(Errno::NOENT | Errno::NOTEMPTY) => Ok(()),
         Err(error) => Err(error),
     }
 }
 
-/// Flags for a folder, not a link to one.
+/// Flags that open a folder, and refuse a link to a folder.
 const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// A folder with the folders that are being removed. Their names are numbers.
+/// The folder with the folders that are being removed. Their names are numbers.
 #[derive(Debug)]
 struct Queue {
     folder: OwnedFd,
@@ -69,26 +70,26 @@ struct Queue {
 }
 
 impl Queue {
-    /// Fails once the removal takes too long, for example because a process of a container makes new files all the time.
+    /// Fails if the removal takes too long. Example: a process of a container makes new files all the time.
     fn goes_on(&self) -> Result<(), Errno> {
         if self.begun.elapsed() < self.longest { Ok(()) } else { Err(Errno::BUSY) }
     }
 
-    /// Moves a folder to the queue. A missing one is no failure.
+    /// Moves a folder into the queue. A missing folder is no failure.
     fn take(&mut self, from: impl AsFd, name: impl Arg + Copy) -> Result<(), Errno> {
         loop {
             let to = self.next.to_string();
             self.next = self.next.saturating_add(1);
             match kernel::renameat(&from, name, &self.folder, &to) {
                 Ok(()) | Err(Errno::NOENT) => return Ok(()),
-                // An agent that was killed, another thread, or a container has another file under this number.
+                // The number is taken. A killed agent, another thread, or a container has made a file of this name.
                 Err(Errno::NOTEMPTY | Errno::EXIST | Errno::NOTDIR) => {}
                 Err(error) => return Err(error),
             }
         }
     }
 
-    /// Removes everything in the queue. A folder that cannot be removed keeps no other one there.
+    /// Removes everything in the queue. If one folder cannot be removed, the function still removes the others, and then fails.
     fn empty(&mut self) -> Result<(), Errno> {
         loop {
             let (mut is_empty, mut removed) = (true, Ok(()));
@@ -103,7 +104,7 @@ impl Queue {
         }
     }
 
-    /// Removes a file or folder of the queue. The folders in it come to the queue.
+    /// Removes a file or folder of the queue. Moves the folders inside it into the queue.
     fn remove(&mut self, name: &CStr) -> Result<(), Errno> {
         match kernel::unlinkat(&self.folder, name, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => return Ok(()),
@@ -131,7 +132,7 @@ impl Queue {
     }
 }
 
-/// Returns the entries of a folder.
+/// Returns the entries of a folder, without `.` and `..`.
 fn entries(folder: &OwnedFd) -> Result<impl Iterator<Item = Result<kernel::DirEntry, Errno>> + use<>, Errno> {
     let is_other = |name: &CStr| ![c".", c".."].contains(&name);
     Ok(Dir::read_from(folder)?
@@ -144,7 +145,7 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::symlink;
 
-    /// Levels of nested folders. With a descriptor for each of them, the removal would have too few.
+    /// Levels of nested folders. A removal that keeps a descriptor for each level runs out of descriptors.
     const LEVELS: usize = 20_000;
 
     fn nest(path: &Path) {
@@ -198,7 +199,7 @@ mod tests {
         assert_eq!(fs::read_dir(root.path()).unwrap().count(), 0);
     }
 
-    /// The test runs itself again, with a file system of eight files that no other process sees.
+    /// The test runs itself again, in a mount namespace with a file system of only eight files.
     #[test]
     fn a_folder_that_uses_up_its_file_system_is_removed() {
         const HERE: &str = "GPUSLICE_TEST_SMALL_FILE_SYSTEM";

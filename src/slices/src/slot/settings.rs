@@ -12,10 +12,10 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 impl Places {
-    /// Returns the name of the slice that has this region, if it is a slice of these places.
+    /// Returns the name of the slice that has this region. Returns none if no slice of these places has it.
     ///
-    /// A container may put a link in the region's place. So only the folder above the region is resolved, which the
-    /// container cannot replace.
+    /// A container may put a link in the region's place. So only the folder above the region is resolved: the container cannot
+    /// replace that folder.
     #[must_use]
     pub fn name_of(&self, region: &Path) -> Option<Name> {
         let folder =
@@ -25,8 +25,8 @@ impl Places {
         (folder.parent() == Some(&self.regions.canonicalize().ok()?)).then_some(name)
     }
 
-    /// Takes the lock under which the settings of a slice are read and then written. The lock ends with the returned
-    /// file.
+    /// Locks the settings of a slice. A caller holds the lock while it reads the settings and writes them. The lock ends when
+    /// the returned file is dropped.
     ///
     /// # Errors
     /// The slice's folder cannot be made or locked.
@@ -55,7 +55,7 @@ impl Places {
         Ok(settings)
     }
 
-    /// Writes the operator's file of a slice that is made, and its specification, if it has one in the usual folder.
+    /// Writes the operator's file of an existing slice. Also writes its specification, if the usual folder has one.
     ///
     /// # Errors
     /// A file cannot be written.
@@ -74,7 +74,7 @@ impl Places {
     }
 }
 
-/// Returns `changes`, and those settings of `before` that they do not change.
+/// Returns `changes`, and the settings of `before` whose keys are not in `changes`.
 #[must_use]
 pub fn changed<'a>(
     before: &'a [(String, String)],

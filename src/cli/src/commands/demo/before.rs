@@ -9,14 +9,14 @@ use std::time::{Duration, Instant};
 /// Time over which the demo measures the GPU time of the tenants.
 const WATCHED: Duration = Duration::from_millis(1500);
 
-/// The tenants' fates in the part without gpuslice.
+/// The outcome for the tenants in the part without gpuslice.
 #[derive(Debug, Default)]
 pub(super) struct WithoutLimits {
-    /// Bytes that red took, and bytes that the GPU has. `None` on a real GPU, which the demo does not fill.
+    /// Bytes that red took, and bytes of the whole GPU. `None` on a real GPU, because the demo does not fill it.
     filled: Option<(u64, u64)>,
     /// The last line of blue's program.
     died: String,
-    /// Thousandths of the work done that were red's.
+    /// Red's part of all work, in thousandths.
     red: u64,
 }
 
@@ -33,13 +33,17 @@ impl WithoutLimits {
         lines
     }
 
-    /// Tells whether red was in blue's way.
+    /// Tells whether red kept blue from working.
     pub(super) fn is_unfair(&self) -> bool {
         self.filled.is_none() || !self.died.is_empty()
     }
 }
 
-/// Lets the tenants run without limits.
+/// Runs the tenants without limits, and returns the outcome.
+///
+/// Red's programs begin. On a simulated GPU they take all memory, and the demo shows the failure of blue's program. On a real GPU
+/// they only compute, because other programs may need the memory. In both cases, blue then computes beside red, and the demo
+/// measures how red and blue share the GPU's time.
 pub(super) fn play(context: DemoContext<'_>, need: u64) -> Result<WithoutLimits, DemoEnd> {
     let mut before = WithoutLimits::default();
     let mut red = Programs::of("red-before");
@@ -72,8 +76,8 @@ pub(super) fn play(context: DemoContext<'_>, need: u64) -> Result<WithoutLimits,
     Ok(before)
 }
 
-/// Returns the GPU time that red and blue have had, as the simulated GPU counted. On a real GPU it returns their
-/// batches of equal kernels.
+/// Returns the GPU time of red and blue so far, by the count of the simulated GPU. On a real GPU, returns their numbers of ended
+/// batches instead. All batches have equal kernels.
 fn done(context: DemoContext<'_>, red: &mut Programs, blue: &mut Programs) -> Result<(u64, u64), DemoEnd> {
     red.look()?;
     blue.look()?;
@@ -95,8 +99,8 @@ fn until_they_work(context: DemoContext<'_>, programs: &mut Programs) -> Result<
     Ok(())
 }
 
-/// Waits until the programs end, and returns their last words. These are empty if all programs have reported
-/// before.
+/// Waits until the programs end, and returns their last lines. Returns an empty text as soon as all programs have
+/// reported, because then they work.
 fn last_words(context: DemoContext<'_>, programs: &mut Programs) -> Result<String, DemoEnd> {
     let began = Instant::now();
     while programs.running() > 0 {

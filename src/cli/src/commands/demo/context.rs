@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 /// Time between two looks.
 pub(super) const LOOK: Duration = Duration::from_millis(10);
-/// Longest time that programs may take to start, and to end.
+/// Longest time for the start of programs, and longest time for their end.
 pub(super) const LONGEST_START_OR_END: Duration = Duration::from_secs(30);
 
-/// Reason for which the demo did not come to its end.
+/// Reason why the demo did not finish.
 pub(super) enum DemoEnd {
     Failed(Failure),
     Signal(i32),
@@ -30,7 +30,7 @@ pub(super) struct DemoContext<'a> {
 }
 
 impl DemoContext<'_> {
-    /// Waits for one look. Fails if a signal asks for the end.
+    /// Waits until the next look. Fails if a signal ends the demo.
     pub(super) fn wait(self) -> Result<(), DemoEnd> {
         match self.signals.within(LOOK) {
             Some(arrived) => Err(DemoEnd::Signal(arrived.number)),
@@ -38,7 +38,8 @@ impl DemoContext<'_> {
         }
     }
 
-    /// Waits for one look. Fails if programs that began to start at `began` have had [`LONGEST_START_OR_END`].
+    /// Waits until the next look. Fails if programs that have been starting since `began` take longer
+    /// than [`LONGEST_START_OR_END`].
     pub(super) fn patiently(self, began: Instant) -> Result<(), DemoEnd> {
         if began.elapsed() > LONGEST_START_OR_END {
             let why = "the programs of the demo do not start; look whether the GPU works";
@@ -47,7 +48,7 @@ impl DemoContext<'_> {
         self.wait()
     }
 
-    /// Returns the figures of the simulated GPU. `None` on a real one.
+    /// Returns the figures of the simulated GPU, or `None` on a real GPU.
     pub(super) fn truth(self) -> Result<Option<Truth>, DemoEnd> {
         Ok(self.stage.simulation.as_ref().map(Simulation::truth).transpose()?)
     }

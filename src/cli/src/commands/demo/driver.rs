@@ -1,5 +1,4 @@
-//! Calls of the demo's program to the driver. Like any program it opens `libcuda.so.1` and looks its functions up by
-//! name.
+//! Calls the driver for the programs of the demo. Like any program, it opens `libcuda.so.1` and looks up the functions by name.
 #![allow(unsafe_code, reason = "calls the driver API")]
 
 use gpuslice_driver::functions;
@@ -32,8 +31,8 @@ macro_rules! calls {
             fn find(library: &Library) -> Result<Self, String> {
                 $(
                     let name = concat!(stringify!($name), "\0").as_bytes();
-                    // SAFETY: `get` needs the symbol's type. `functions::$name` is that type, from the row of this name
-                    // in the table.
+                    // SAFETY: `get` needs the symbol's type. `functions::$name` is that type, from the
+                    // row of this name in the table.
                     let found = unsafe { library.get::<functions::$name>(name) };
                     #[allow(non_snake_case, reason = "the names are the driver's")]
                     let $name = *found.map_err(|error| error.to_string())?;
@@ -51,10 +50,10 @@ calls! {
     cuModuleLoadData cuModuleGetFunction cuLaunchKernel
 }
 
-/// A kernel that keeps a part of a real device busy for about half a millisecond. The simulated GPU reads its duration
-/// from its name.
+/// A kernel that keeps a part of a real device busy for about half a millisecond. The simulated GPU
+/// reads the duration from this name.
 const KERNEL: &CStr = c"spin_500us";
-/// Code of the kernel: steps that depend on each other.
+/// Code of the kernel. Each step depends on the one before, so that no two run at the same time.
 const CODE: &CStr = c"
 .version 7.0
 .target sm_75
@@ -78,7 +77,8 @@ STEP:
     ret;
 }
 ";
-/// Launches between two waits. They are 32 ms of work, so that a host that launches the next batch late costs little.
+/// Launches between two waits. They are 32 ms of work. So the device is idle only for a small part of the time if the
+/// host launches the next batch late.
 const BATCH: usize = 64;
 
 /// A way to get device memory.
@@ -120,7 +120,7 @@ pub(super) struct Driver {
     device: CUdevice,
     properties: AllocationProperties,
     granule: usize,
-    /// Keeps the driver loaded, since `calls` points into it.
+    /// Keeps the driver loaded, because `calls` points into it.
     _library: Library,
 }
 
@@ -132,7 +132,7 @@ fn checked(call: &str, status: Status) -> Result<(), String> {
 impl Driver {
     /// Opens the driver and makes a context on the first device.
     pub(super) fn open() -> Result<Self, String> {
-        // SAFETY: loading the driver runs its initialisers, which every CUDA program does too.
+        // SAFETY: `Library::new` runs the library's initialisers. Every CUDA program runs the driver's initialisers too.
         let library = unsafe { Library::new("libcuda.so.1") }.map_err(|error| error.to_string())?;
         let calls = Calls::find(&library)?;
         // SAFETY: `cuInit` takes flags that must be 0, and they are 0.
@@ -182,7 +182,7 @@ impl Driver {
         Ok(uuid.bytes.map(|byte| byte.to_ne_bytes()[0]))
     }
 
-    /// Returns the free bytes and all bytes that the driver reports to the program.
+    /// Returns the free bytes and the total bytes that the driver reports to this program.
     pub(super) fn memory(&self) -> Result<(u64, u64), String> {
         let (mut free, mut total) = (0_usize, 0_usize);
         // SAFETY: the function needs outputs that are valid for writes: `free` and `total` are on this stack.
@@ -190,7 +190,7 @@ impl Driver {
         Ok((free as u64, total as u64))
     }
 
-    /// Allocates `bytes` of device memory from `source`. Physical memory is rounded up to the granularity.
+    /// Allocates `bytes` of device memory by the call that `source` names. Physical memory is rounded up to the granularity.
     pub(super) fn allocate(&self, source: MemorySource, bytes: u64) -> Result<Block, Status> {
         let size = usize::try_from(bytes).map_err(|_| status::INVALID_VALUE)?;
         let mut address: CUdeviceptr = 0;
@@ -232,14 +232,15 @@ impl Driver {
         Ok(kernel)
     }
 
-    /// Keeps the device busy for some milliseconds, and waits until the batch has ended.
+    /// Launches one batch of kernels, which keeps the device busy for some milliseconds. Waits until the batch has ended.
     pub(super) fn compute(&self, kernel: CUfunction) -> Result<(), String> {
         let mut sink = 0_u64;
         let mut parameters = [(&raw mut sink).cast()];
         let stream = ptr::null_mut();
         for _ in 0..BATCH {
             let (parameters, extra) = (parameters.as_mut_ptr(), ptr::null_mut());
-            // SAFETY: the kernel takes one parameter of 64 bits, which lives until the call has read it.
+            // SAFETY: `cuLaunchKernel` needs a kernel of this context, and parameters that fit it. `kernel` has one parameter of
+            // 64 bits, and `sink` lives until the call has read it.
             let status = unsafe {
                 (self.calls.cuLaunchKernel)(kernel, 4, 1, 1, 64, 1, 1, 0, stream, parameters, extra)
             };
@@ -261,8 +262,8 @@ impl Driver {
                 // one.
                 let status = unsafe { (self.calls.cuMemFreeAsync)(address, ptr::null_mut()) };
                 checked("cuMemFreeAsync", status)?;
-                // SAFETY: a null stream is the default one. At this synchronisation a pool gives free memory back to
-                // the device.
+                // SAFETY: the function needs a living stream: null is the default one. At this synchronisation, the driver's
+                // memory pool gives freed memory back to the device.
                 checked("cuStreamSynchronize", unsafe { (self.calls.cuStreamSynchronize)(ptr::null_mut()) })
             }
         }

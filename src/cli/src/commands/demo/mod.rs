@@ -1,9 +1,9 @@
 //! `gpuslice demo`: two tenants share a GPU, first without gpuslice and then in slices.
 //!
-//! Tenant red has three programs that take all memory they get and compute. Blue has one that needs a little and
-//! computes. None of the programs knows of limits. While they run in slices, the demo asks an unmodified program of
-//! blue's for the size of the GPU: it sees its quota. The demo kills one of red's programs and raises red's quota. In
-//! the end it says whether everything was as promised.
+//! Tenant red has three programs that take all memory they get, and compute. Tenant blue has one program that needs a little
+//! memory, and computes. No program knows of limits. While they run in slices, the demo starts unmodified programs in blue's
+//! slice that ask for the size of the GPU: they see the quota. Then the demo kills one of red's programs, and raises red's quota.
+//! At the end it says for each promise whether it was kept.
 
 mod before;
 mod context;
@@ -38,13 +38,13 @@ pub(crate) use worker::work;
 
 /// Prefix of the names of simulated devices.
 const SIMULATED: &str = "Simulated ";
-/// Largest quota of red, which otherwise gets half of the free memory.
+/// Largest quota of red. Without this bound, red would get half of the free memory.
 const RED: Bytes = Bytes::new(4 << 30);
-/// Largest quota of blue, which otherwise gets a quarter of the free memory.
+/// Largest quota of blue. Without this bound, blue would get a quarter of the free memory.
 const BLUE: Bytes = Bytes::new(2 << 30);
 /// Shares of red and of blue, in thousandths. Together they are all of the GPU's time.
 const DEMO_SHARES_PERMILLE: [u16; 2] = [300, 700];
-/// Longest time before the demo begins to measure the shares. Until then the slices may not know of each other yet.
+/// Longest time before the demo begins to measure the shares. At first, the slices may not see each other yet.
 const SETTLING: Duration = Duration::from_secs(2);
 
 /// Describes the first device: `gpuslice demo-probe`.
@@ -113,19 +113,19 @@ fn next(stage: &Stage) -> String {
     lines.join("\n")
 }
 
-/// Returns an example from the source checkout that holds the simulated driver. Frameworks do not run on the simulated
-/// GPU, this program does.
+/// Returns an example program of the source checkout that contains the simulated driver. Frameworks do not run on the
+/// simulated GPU, but this program does.
 fn example(driver: &Path) -> Option<PathBuf> {
     let path = driver.ancestors().nth(2)?.join("examples/python/quota.py");
     path.is_file().then_some(path)
 }
 
-/// A sum of nanoseconds, and the time of its reading.
+/// A sum of nanoseconds, and the time at which it was read.
 type Moment = (Instant, u64);
-/// GPU time that gpuslice charged a slice, and GPU time that the simulated GPU counted for it, if there is one.
+/// The slice's GPU time so far, as gpuslice charged it, and as the simulated GPU counted it. The second is none on a real GPU.
 type UsedByNow = (Option<Moment>, Option<Moment>);
 
-/// A demo under way. Dropping it ends all programs and leaves nothing behind.
+/// A running demo. Dropping it ends all programs, and removes all files of the demo.
 struct RunningDemo<'a> {
     /// Empty before the second part.
     slices: Vec<DemoSlice>,
@@ -250,7 +250,7 @@ impl<'a> RunningDemo<'a> {
         self.judge(verdict, raised)
     }
 
-    /// Lets the demo run until `time` has passed since it began.
+    /// Shows the slices until `time` has passed since the demo of the slices began.
     fn until(&mut self, time: Duration) -> Result<(), DemoEnd> {
         while self.began.elapsed() < time {
             self.context.wait()?;
@@ -319,7 +319,7 @@ impl<'a> RunningDemo<'a> {
         Ok(self.screen.note(&text)?)
     }
 
-    /// Raises red's quota by a quarter. Returns the quota before and the new one.
+    /// Raises red's quota by a quarter. Returns the old quota and the new one.
     fn raise(&mut self, verdict: &mut Verdict) -> Result<(u64, u64), DemoEnd> {
         let truth = self.context.truth()?;
         let Some(red) = self.slices.first_mut() else { return Ok((0, 0)) };
@@ -332,7 +332,7 @@ impl<'a> RunningDemo<'a> {
         Ok((before, after))
     }
 
-    /// Closes the input of all programs, and waits until they have ended, for [`LONGEST_START_OR_END`] at most.
+    /// Closes the inputs of all programs, and waits until they have ended, at most for [`LONGEST_START_OR_END`].
     fn finish(&mut self) -> Result<(), DemoEnd> {
         self.slices.iter_mut().for_each(|slice| slice.programs.finish());
         let began = Instant::now();
@@ -342,7 +342,7 @@ impl<'a> RunningDemo<'a> {
             self.context.wait()?;
             self.look()?;
         }
-        // The last lines of the programs may still be on their way.
+        // The programs' last lines may not have arrived yet.
         self.context.wait()?;
         self.look()
     }
@@ -385,7 +385,7 @@ impl<'a> RunningDemo<'a> {
     }
 }
 
-/// Returns `percent` of the GPU's free memory in whole MiB, and no more than `most`.
+/// Returns `percent` of the GPU's free memory in whole MiB, but at most `most`.
 fn part(stage: &Stage, percent: u32, most: Bytes) -> u64 {
     Bytes::new(stage.gpu.free).percent(percent).round_down(Bytes::MIB).min(most).get()
 }

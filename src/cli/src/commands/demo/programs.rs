@@ -1,4 +1,4 @@
-//! Programs of one tenant of the demo.
+//! The programs of one tenant of the demo.
 
 use super::context::DemoContext;
 use super::wire::{Counts, READY};
@@ -12,15 +12,15 @@ use std::time::Duration;
 /// Number of red's programs.
 pub(super) const RED_PROGRAMS: usize = 3;
 
-/// Longest time that the last words of a program may be on their way.
+/// Longest time that the last lines of an ended program may take to arrive.
 const LAST_WORDS: Duration = Duration::from_millis(100);
 
-/// A program's work on the GPU.
+/// The work of a program on the GPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Work {
     /// Takes all memory that it gets, keeps it, and computes.
     Greedy,
-    /// Takes this many bytes at once or fails, and computes.
+    /// Takes this many bytes at once, or fails. Then computes.
     Needs(u64),
     /// Computes.
     Computes,
@@ -33,26 +33,26 @@ pub(super) struct Programs {
     workers: Vec<WorkerProcess>,
     heard: Receiver<(usize, ProgramMessage)>,
     tell: Sender<(usize, ProgramMessage)>,
-    /// The programs' lines on standard error, each once.
+    /// All lines that the programs wrote to standard error, without repetitions.
     words: Vec<String>,
-    /// Number of these lines that the screen has shown.
+    /// Number of these lines that the screen has already shown.
     shown: usize,
 }
 
-/// One program. Dropping it ends it.
+/// One program. Dropping this value ends the program.
 struct WorkerProcess {
     child: Child,
-    /// True if it waits for the others before it fills the memory.
+    /// True while the program waits for the other programs before it fills the memory.
     waits: bool,
     counts: Option<Counts>,
-    /// Number of reports so far: the program sends one for each batch of kernels that ended.
+    /// Number of the program's reports so far. It reports once for each ended batch of kernels.
     reports: u64,
     ended: Option<ExitStatus>,
     killed: bool,
 }
 
 impl WorkerProcess {
-    /// Lets a waiting program go on. `look` finds a program that has died.
+    /// Lets a waiting program go on. If it has died, `look` finds that.
     fn go_on(&mut self) {
         self.waits = false;
         if let Some(input) = &mut self.child.stdin {
@@ -78,13 +78,13 @@ enum ProgramMessage {
 }
 
 impl Programs {
-    /// Returns a tenant without programs.
+    /// Returns a tenant that has no programs yet.
     pub(super) fn of(tenant: &'static str) -> Self {
         let (tell, heard) = mpsc::channel();
         Self { tenant, workers: Vec::new(), heard, tell, words: Vec::new(), shown: 0 }
     }
 
-    /// Starts one more program. `prepare` may change its command, which the stage has made.
+    /// Starts one more program. `prepare` may change the command that the stage has made.
     pub(super) fn start(
         &mut self,
         work: Work,
@@ -119,7 +119,7 @@ impl Programs {
         Ok(())
     }
 
-    /// Receives messages of the programs, and finds those that have ended.
+    /// Receives messages of the programs, and records which programs have ended.
     pub(super) fn look(&mut self) -> Result<(), Failure> {
         while let Ok((worker, said)) = self.heard.try_recv() {
             match said {
@@ -156,14 +156,14 @@ impl Programs {
         }
     }
 
-    /// Returns the programs' lines since the last call.
+    /// Returns the programs' new lines since the last call.
     pub(super) fn news(&mut self) -> Vec<String> {
         let news = self.words.get(self.shown..).unwrap_or_default().to_vec();
         self.shown = self.words.len();
         news
     }
 
-    /// Returns the lines of all programs once one has ended, and `None` before.
+    /// Returns the lines of all programs once a program has ended, and `None` before that.
     pub(super) fn last_words(&mut self) -> Result<Option<String>, Failure> {
         if self.workers.iter().all(|worker| worker.ended.is_none()) {
             return Ok(None);
@@ -178,7 +178,7 @@ impl Programs {
         self.workers.iter().all(|worker| worker.counts.is_some())
     }
 
-    /// Returns the number of batches of kernels that the programs have ended.
+    /// Returns the number of ended batches of kernels of all programs.
     pub(super) fn batches(&self) -> u64 {
         self.workers.iter().map(|worker| worker.reports).sum()
     }
@@ -191,17 +191,17 @@ impl Programs {
         })
     }
 
-    /// Returns the number of programs that run.
+    /// Returns the number of running programs.
     pub(super) fn running(&self) -> usize {
         self.workers.iter().filter(|worker| worker.ended.is_none()).count()
     }
 
-    /// Returns the process numbers of the programs that run.
+    /// Returns the process numbers of the running programs.
     pub(super) fn pids(&self) -> impl Iterator<Item = u32> {
         self.workers.iter().filter(|worker| worker.ended.is_none()).map(|worker| worker.child.id())
     }
 
-    /// Kills one of the programs, in any state.
+    /// Kills one of the programs, whatever its state is.
     pub(super) fn kill(&mut self, pid: u32) -> Result<(), Failure> {
         let worker = self.workers.iter_mut().find(|worker| worker.child.id() == pid);
         let worker = worker.ok_or_else(|| Failure::new("no program to kill"))?;
@@ -210,18 +210,18 @@ impl Programs {
         killed.map_err(|error| Failure::new(format!("process {pid} cannot be killed: {error}")))
     }
 
-    /// Closes the input of the programs, which makes them end.
+    /// Closes the inputs of the programs, so that they end.
     pub(super) fn finish(&mut self) {
         self.workers.iter_mut().for_each(|worker| drop(worker.child.stdin.take()));
     }
 
-    /// Tells whether each program ended with success. The demo leaves out the one that it killed.
+    /// Tells whether each program ended with success. The program that the demo killed does not count.
     pub(super) fn ended_well(&self) -> bool {
         self.workers.iter().all(|worker| worker.killed || worker.ended.is_some_and(|status| status.success()))
     }
 }
 
-/// Starts a thread that passes on the lines of a program until it ends.
+/// Starts a thread that passes on the lines of a program's output until the output ends.
 fn hear(
     from: Option<impl Read + Send + 'static>,
     number: usize,

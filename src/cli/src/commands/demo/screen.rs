@@ -1,4 +1,4 @@
-//! Standard output of the demo: lines that stay, and figures that are redrawn on a terminal. At most 80 columns.
+//! Standard output of the demo, in at most 80 columns. Some lines stay, and the figures are redrawn on a terminal.
 
 use super::slice::DemoSlice;
 use crate::output::failure::{self, Failure};
@@ -7,30 +7,30 @@ use gpuslice_slices::figures;
 use std::io::{self, IsTerminal as _};
 use std::time::{Duration, Instant};
 
-/// Columns of the narrowest usual terminal.
+/// Columns of the narrowest terminal in usual use.
 pub(super) const TERMINAL_COLUMNS: usize = 80;
 /// Time between two drawings of the figures on a terminal.
 const REDRAW: Duration = Duration::from_millis(100);
-/// Time between two lines of figures elsewhere.
+/// Time between two lines of figures if the output is no terminal.
 const LINE: Duration = Duration::from_secs(1);
 /// Characters of a bar.
 const BAR: usize = 8;
 /// Escape sequence that erases from the cursor to the end of the screen.
 const CLEAR_BELOW: &str = "\x1b[J";
-/// Escape sequences: the terminal cuts long lines off instead of wrapping them, and wraps them again.
+/// Escape sequences. After the first, the terminal cuts long lines off. After the second, it wraps them again.
 const NO_WRAP: (&str, &str) = ("\x1b[?7l", "\x1b[?7h");
 
 /// Standard output.
 pub(super) struct Screen {
     /// True if the figures are redrawn in place.
     live: bool,
-    /// Number of lines of the figures on the terminal.
+    /// Number of lines that the figures take on the terminal at present.
     drawn: usize,
     last: Option<Instant>,
 }
 
 impl Screen {
-    /// Opens standard output, and finds out whether it is a terminal that can redraw.
+    /// Prepares standard output. Finds out whether it is a terminal that can redraw lines.
     pub(super) fn open() -> Self {
         let dumb = std::env::var_os("TERM").is_none_or(|terminal| terminal == "dumb");
         Self { live: io::stdout().is_terminal() && !dumb, drawn: 0, last: None }
@@ -76,8 +76,8 @@ impl Screen {
     }
 }
 
-/// Breaks text at spaces into lines of at most [`TERMINAL_COLUMNS`]. A continued line begins two columns to the right of the
-/// first. A longer word stays whole.
+/// Breaks text at spaces into lines of at most [`TERMINAL_COLUMNS`]. A continuation line begins two columns to the right of the
+/// first line. A longer word stays whole.
 fn fold(text: &str) -> String {
     text.split('\n').map(fold_line).collect::<Vec<_>>().join("\n")
 }
@@ -107,7 +107,7 @@ fn fold_line(line: &str) -> String {
     folded
 }
 
-/// Returns one line of figures that can be read alone.
+/// Returns one line with all figures of a slice. The reader needs no other line to understand it.
 fn line(time: Duration, slice: &DemoSlice) -> String {
     format!(
         "{:>4} s  {:<4}  {:>10} of {:<10}  {:>6} of {:<5} of the time  programs {}\n",

@@ -18,25 +18,25 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Time over which the demo shows the used GPU time.
+/// Time over which the demo computes the shown use of GPU time.
 const SHOWN_SPAN: Duration = Duration::from_secs(1);
-/// Number of times that the demo reads a figure above the quota again, once a millisecond. The held bytes contain
-/// pending reservations, and a process withdraws a pending reservation that does not fit.
+/// Number of times that the demo reads a figure above the quota again, once a millisecond. The held bytes contain pending
+/// reservations, and a process withdraws one that does not fit.
 const SECOND_LOOKS: u32 = 50;
 
-/// A slice with its programs. Dropping it ends them and removes the region.
+/// A slice with its programs. Dropping this value ends the programs, and removes the region.
 pub(super) struct DemoSlice {
-    /// Memory that the slice held, as far as the demo saw it.
+    /// The slice's memory and limits, as far as the demo saw them.
     pub(super) account: Account,
     /// The slice's programs.
     pub(super) programs: Programs,
     watched: Option<(Monitor, Device)>,
-    /// Charged GPU time and the time of its reading, over the last moments.
+    /// The slice's charged GPU time in the last moments, each with the time at which it was read.
     charged: VecDeque<(Instant, u64)>,
     region: RegionFile,
 }
 
-/// A region file. Dropping it removes the file.
+/// The path of a region. Dropping this value removes the file.
 struct RegionFile(PathBuf);
 
 impl Drop for RegionFile {
@@ -45,17 +45,17 @@ impl Drop for RegionFile {
     }
 }
 
-/// A program that was killed.
+/// A program that the demo killed.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Killed {
     pub(super) pid: u32,
-    /// Bytes that it held.
+    /// Bytes that the program held.
     pub(super) held: u64,
     pub(super) at: Instant,
 }
 
 impl DemoSlice {
-    /// Starts a slice with the quota `limit` and the share `share`, and one program for each of `works`.
+    /// Starts a slice with the quota and the share in `limits`. Starts one program for each of `works`.
     pub(super) fn start(
         name: &'static str,
         (limit, share): (u64, Permille),
@@ -74,15 +74,14 @@ impl DemoSlice {
         for work in works {
             slice.programs.start(*work, DemoContext { stage, signals }, |command| {
                 command.env("LD_PRELOAD", &preload).envs(settings.clone());
-                // The programs reach their quota on purpose, and the figures tell it. So the library prints errors
-                // only.
+                // The programs exceed their quota on purpose, and the figures show it. So the library prints only errors.
                 command.env("GPUSLICE_LOG", "error");
             })?;
         }
         Ok(slice)
     }
 
-    /// Returns the variables that make a program with the preloaded library a member of the slice.
+    /// Returns the environment variables that make a program with the preloaded library a member of the slice.
     pub(super) fn settings(&self) -> [(&'static str, OsString); 3] {
         let share = u16::try_from(self.account.share).ok().and_then(Permille::new).unwrap_or(Permille::FULL);
         [
@@ -92,14 +91,14 @@ impl DemoSlice {
         ]
     }
 
-    /// Returns the command that puts a program into the slice.
+    /// Returns the command that would start a program in the slice.
     pub(super) fn command(&self) -> String {
         let Account { limit, share, .. } = self.account;
         let (name, limit) = (self.typed(), Bytes::new(limit));
         format!("gpuslice run --name {name} --mem {limit} --cores {}", percent(share).trim_end_matches('%'))
     }
 
-    /// Returns the slice's name in commands of `gpuslice`.
+    /// Returns the slice's name, as a user types it in commands of `gpuslice`.
     pub(super) fn typed(&self) -> String {
         slices::demo_name(self.account.name)
     }
@@ -144,7 +143,7 @@ impl DemoSlice {
         Ok(true)
     }
 
-    /// Kills the program that holds most, in any state.
+    /// Kills the running program that holds most memory.
     pub(super) fn kill_one(&mut self) -> Result<Killed, Failure> {
         let watched = self.watched.as_ref();
         let holds = |pid| watched.map_or(0, |(monitor, device)| held_by(monitor, *device, pid));
@@ -154,7 +153,7 @@ impl DemoSlice {
         Ok(Killed { pid, held, at: Instant::now() })
     }
 
-    /// Tells whether the slice holds nothing for the killed process.
+    /// Tells whether the killed process holds none of the slice's memory any more.
     pub(super) fn has_back(&self, killed: &Killed) -> bool {
         self.watched.as_ref().is_some_and(|(monitor, device)| held_by(monitor, *device, killed.pid) == 0)
     }
@@ -169,18 +168,18 @@ impl DemoSlice {
         Ok(())
     }
 
-    /// Returns the GPU time that the slice was charged, in nanoseconds, and the time of its reading.
+    /// Returns the GPU time that the slice was charged, in nanoseconds, and the time at which it was read.
     pub(super) fn charged(&self) -> Option<(Instant, u64)> {
         self.charged.back().copied()
     }
 
-    /// Returns the thousandths of the GPU's time that the slice was charged lately.
+    /// Returns the slice's recent charges, in thousandths of the GPU's time.
     pub(super) fn used_lately(&self) -> u64 {
         let first = self.charged.front().copied();
         first.zip(self.charged()).map_or(0, |(first, last)| permille(first, last))
     }
 
-    /// Reaps dead members, and returns the bytes that the slice holds then.
+    /// Reaps dead members, and returns the bytes that the slice still holds.
     pub(super) fn left(&self) -> Result<u64, Failure> {
         let Some((monitor, device)) = &self.watched else { return Ok(0) };
         monitor.reap()?;
@@ -188,13 +187,13 @@ impl DemoSlice {
     }
 }
 
-/// Returns the rise of a sum of nanoseconds between two moments, in thousandths of the time between them.
+/// Returns the difference of two sums of nanoseconds, in thousandths of the time between them.
 pub(super) fn permille((began, before): (Instant, u64), (ended, after): (Instant, u64)) -> u64 {
     let used = GpuTime::from_nanos(after.saturating_sub(before));
     time::permille(used, WallTime::of(ended.duration_since(began)))
 }
 
-/// Returns the bytes that a slice holds, without pending reservations that a process is about to withdraw.
+/// Returns the bytes that a slice holds, without pending reservations that a process will withdraw.
 fn settled(monitor: &Monitor, device: Device, limit: u64) -> u64 {
     let mut held = monitor.held(device);
     for _ in 0..SECOND_LOOKS {

@@ -1,4 +1,4 @@
-//! The GPU of the demo: the machine's or a simulated one.
+//! The GPU of the demo: the machine's GPU or a simulated one.
 
 use super::wire::DemoGpu;
 use crate::output::failure::Failure;
@@ -12,10 +12,10 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::{env, fs};
 
-/// Memory of the simulated GPU, large enough for the largest quotas of the demo.
+/// Memory of the simulated GPU. It is enough for the largest quotas of the demo.
 const SIMULATED_MEMORY: &str = "8GiB";
 
-/// Prefixes of variables that would change the behaviour of the demo's programs.
+/// Prefixes of variables that could change the behaviour of the demo's programs.
 const OURS: [&str; 7] = [
     "GPU_MEM_",
     "GPU_CORE_",
@@ -37,19 +37,19 @@ pub(super) struct Stage {
     pub(super) simulation: Option<Simulation>,
 }
 
-/// The simulated GPU of one demo. Dropping it removes its state.
+/// The simulated GPU of one demo. Dropping this value removes its state.
 #[derive(Debug)]
 pub(super) struct Simulation {
-    /// Reason for the simulation.
+    /// The reason why the demo simulates a GPU.
     pub(super) reason: String,
-    /// Folder of its driver.
+    /// Folder of the simulated driver.
     pub(super) driver: PathBuf,
     state: PathBuf,
     truth: PathBuf,
 }
 
 impl Stage {
-    /// Finds a GPU that works, or simulates one.
+    /// Finds a working GPU of the machine, or simulates one.
     pub(super) fn find(simulated: bool) -> Result<Self, Failure> {
         let library = installed::library()?;
         let reason = if simulated {
@@ -71,15 +71,16 @@ impl Stage {
         Ok(Self { library, gpu, simulation: Some(simulation) })
     }
 
-    /// Returns a hidden command of this program that runs on this GPU. It has none of the environment's settings for
-    /// gpuslice.
+    /// Returns a hidden command of this program that runs on this GPU. The command does not get the
+    /// environment's settings for gpuslice.
     pub(super) fn command(&self, name: &str, group: &str) -> Result<Command, Failure> {
         let mut command = this_program(name)?;
         self.context(&mut command, group);
         Ok(command)
     }
 
-    /// Makes `command` run on this GPU as one of `group`, without the environment's settings for gpuslice.
+    /// Makes `command` run on this GPU, without the environment's settings for gpuslice. The
+    /// simulated GPU counts it under `group`.
     pub(super) fn context<'command>(
         &self,
         command: &'command mut Command,
@@ -106,7 +107,7 @@ impl Simulation {
         Ok(Self { reason, driver, state: state.into(), truth: installed::truth_reader()? })
     }
 
-    /// Makes a program see this GPU and no other.
+    /// Makes a program see only this GPU.
     fn enter(&self, command: &mut Command, group: &str) {
         let mut path = self.driver.clone().into_os_string();
         if let Some(before) = env::var_os("LD_LIBRARY_PATH").filter(|before| !before.is_empty()) {
@@ -115,11 +116,11 @@ impl Simulation {
         }
         command.env("LD_LIBRARY_PATH", path).env("SIMGPU_STATE", &self.state).env("SIMGPU_GROUP", group);
         command.env_remove("CUDA_VISIBLE_DEVICES");
-        // Contexts are not charged to slices, so they must cost nothing where every byte is compared.
+        // Contexts cost no memory here, because the demo compares every byte.
         command.env("SIMGPU_MEMORY", SIMULATED_MEMORY).env("SIMGPU_CONTEXT_BYTES", "0");
     }
 
-    /// Reads the memory and the time that the simulated GPU really gave out.
+    /// Reads the memory and the time that the simulated GPU has really given out.
     pub(super) fn truth(&self) -> Result<Truth, Failure> {
         let failed = |why: &str| Failure::new(format!("{}: {why}; build it anew", self.truth.display()));
         let output = Command::new(&self.truth)
@@ -139,12 +140,12 @@ impl Drop for Simulation {
     }
 }
 
-/// Memory and time that the simulated GPU gave out, of its first device.
+/// Memory and time that the first device of the simulated GPU has given out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Truth {
-    /// Bytes that are in use.
+    /// Bytes in use.
     pub(super) held: u64,
-    /// The most bytes that were ever in use, by group of processes.
+    /// The most bytes in use at a time, by group of processes.
     pub(super) peaks: BTreeMap<String, u64>,
     /// Nanoseconds in which kernels ran, by group of processes.
     pub(super) busy: BTreeMap<String, u64>,
@@ -171,7 +172,7 @@ impl Truth {
         self.busy.get(group).copied().unwrap_or(0)
     }
 
-    /// Returns the most bytes that a group ever had.
+    /// Returns the most bytes that a group ever used at a time.
     pub(super) fn peak(&self, group: &str) -> u64 {
         self.peaks.get(group).copied().unwrap_or(0)
     }
@@ -188,7 +189,7 @@ fn this_program(name: &str) -> Result<Command, Failure> {
     Ok(command)
 }
 
-/// Removes the environment's settings for slices and simulations from a command: the demo makes its own.
+/// Removes the environment's settings for slices and simulations from a command, because the demo sets its own.
 fn without_settings(command: &mut Command) {
     let ours = |name: &OsString| {
         let name = name.to_string_lossy();
@@ -199,7 +200,7 @@ fn without_settings(command: &mut Command) {
     }
 }
 
-/// Asks a process that ends at once, because a driver leaves threads and memory in the process that opens it.
+/// Reads the device in a child process that ends at once. A driver leaves threads and memory in the process that opens it.
 fn probe(command: &mut Command) -> Result<DemoGpu, String> {
     let output = command.output().map_err(|error| error.to_string())?;
     let said = String::from_utf8_lossy(&output.stderr);

@@ -1,4 +1,4 @@
-//! A tenant's view: the size of the GPU that programs see without knowing of gpuslice.
+//! A tenant's view of the GPU: the size that programs see if they know nothing of gpuslice.
 
 use super::slice::DemoSlice;
 use super::stage::Stage;
@@ -7,7 +7,7 @@ use crate::preload::preload_list;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-/// Asks the driver for the size of the device, as any program in Python may.
+/// A Python program that asks the driver for the size of the device.
 pub(super) const SCRIPT: &str = "\
 from ctypes import *
 cu, it, free, size = CDLL(\"libcuda.so.1\"), c_void_p(), c_size_t(), c_size_t()
@@ -16,26 +16,25 @@ cu.cuMemGetInfo_v2(byref(free), byref(size)); print(size.value >> 20, \"MiB\")";
 /// Arguments that ask `nvidia-smi` for the size of the device.
 pub(super) const QUERY: [&str; 2] = ["--query-gpu=memory.total", "--format=csv,noheader"];
 
-/// Answers of one program, without gpuslice and in a slice.
+/// The answers of one program, without gpuslice and in a slice.
 #[derive(Debug)]
 pub(super) struct ShownMemory {
-    /// The source: `cuMemGetInfo` or `nvidia-smi`.
+    /// The question: `cuMemGetInfo` or `nvidia-smi`.
     pub(super) what: &'static str,
-    /// The source's answer without gpuslice.
+    /// The program's answer without gpuslice.
     pub(super) bare: String,
-    /// The source's answer in the slice.
+    /// The program's answer in the slice.
     pub(super) inside: String,
 }
 
 impl ShownMemory {
-    /// Returns true if the slice's quota is shown as the size of the device. `nvidia-smi` and the script tell whole
-    /// MiB.
+    /// Returns true if the program sees the slice's quota as the size of the device. `nvidia-smi` and the script show whole MiB.
     pub(super) fn is_of(&self, limit: u64) -> bool {
         self.inside == format!("{} MiB", limit >> 20) && self.bare != self.inside
     }
 }
 
-/// Returns the tenant's views that this machine can show: by Python and by `nvidia-smi`, if they are installed.
+/// Returns the views of Python and of `nvidia-smi`, if these programs are installed.
 pub(super) fn views(stage: &Stage, slice: &DemoSlice) -> Result<Vec<ShownMemory>, Failure> {
     let mut views = Vec::new();
     let python = || {
@@ -58,8 +57,8 @@ pub(super) fn views(stage: &Stage, slice: &DemoSlice) -> Result<Vec<ShownMemory>
     Ok(views)
 }
 
-/// Asks a program without gpuslice and in the slice. Returns `None` if there is no such program, or none that works
-/// with this driver.
+/// Starts a program without gpuslice and in the slice, and returns both answers. Returns `None` if the program is missing, or
+/// does not work with this driver.
 fn view(
     what: &'static str,
     program: impl Fn() -> Command,
@@ -77,8 +76,7 @@ fn view(
     Ok(inside.map(|inside| ShownMemory { what, bare, inside }))
 }
 
-/// Returns the paths of `nvidia-smi`: the machine's own, and those that ci/drivers.sh has fetched into a source
-/// checkout.
+/// Returns possible paths of `nvidia-smi`: the machine's own, and the ones that ci/drivers.sh has put into a source checkout.
 fn monitors() -> Vec<PathBuf> {
     let program = std::env::current_exe().and_then(|path| path.canonicalize()).unwrap_or_default();
     let fetched = program.ancestors().nth(3).map(|root| root.join("build/drivers"));

@@ -1,4 +1,4 @@
-//! Verdict of the demo on each of its promises.
+//! The verdict of the demo on each promise of gpuslice.
 
 use super::stage::Truth;
 use super::wire::Counts;
@@ -6,26 +6,26 @@ use gpuslice_slices::figures::{percent, size};
 use std::fmt;
 use std::time::Duration;
 
-/// Longest time until the memory of a killed process must be back.
+/// Longest time until a slice has the memory of a killed process back.
 const SOON: Duration = Duration::from_secs(1);
 
-/// Thousandths of the GPU's time by which a slice may exceed its share over the demo. The demo is short.
+/// Thousandths of the GPU's time by which a slice may exceed its share, because the demo is short.
 const SHARE_ABOVE: u64 = 30;
-/// Thousandths of the GPU's time by which a slice may stay below its share over the demo. The demo is short, and where
-/// slices take turns the GPU itself takes some time for each turn.
+/// Thousandths of the GPU's time by which a slice may stay below its share. The demo is short, and switching between
+/// contexts takes some of the GPU's time.
 const SHARE_BELOW: u64 = 80;
 
-/// GPU time that a slice used, in thousandths.
+/// A slice's use of GPU time, in thousandths.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Used {
     pub(super) name: &'static str,
     /// The slice's share.
     pub(super) share: u64,
-    /// GPU time by the slice's own account.
+    /// The use by the slice's own charges.
     pub(super) charged: u64,
     /// GPU time by the count of the simulated GPU, if there is one.
     pub(super) counted: Option<u64>,
-    /// True if the machine had no processor for the demo: then a slice may use less than its share.
+    /// True if the demo got too little processor time. A slice may then use less than its share.
     pub(super) starved: bool,
 }
 
@@ -37,11 +37,11 @@ pub(super) struct Account {
     pub(super) limit: u64,
     /// The slice's share of the GPU's time, in thousandths.
     pub(super) share: u64,
-    /// Bytes that it held at the last look.
+    /// Bytes that the slice held at the last look.
     pub(super) held: u64,
-    /// Most bytes that it held.
+    /// The most bytes that the slice held.
     pub(super) peak: u64,
-    /// True if it ever held more than its quota.
+    /// True if the slice ever held more than its quota.
     pub(super) exceeded: bool,
 }
 
@@ -52,7 +52,7 @@ pub(super) struct Verdict {
 }
 
 impl Verdict {
-    /// Tells whether everything is as promised.
+    /// Tells whether gpuslice kept all promises.
     pub(super) fn is_good(&self) -> bool {
         self.findings.iter().all(|(good, _)| *good)
     }
@@ -62,8 +62,8 @@ impl Verdict {
         self.findings.push((good, text.into()));
     }
 
-    /// Judges whether a slice stayed within its quota, by its own account and by the count of the simulated GPU, if
-    /// there is one.
+    /// Judges whether a slice stayed within its quota. The slice's own charges decide, and the count of the
+    /// simulated GPU, if there is one.
     pub(super) fn add_quota(&mut self, slice: &Account, truth: Option<&Truth>) {
         let counted = truth.map(|truth| truth.peak(slice.name));
         let gpu = counted.map_or_else(String::new, |peak| format!("; the GPU counted {}", size(peak)));
@@ -74,8 +74,8 @@ impl Verdict {
         );
     }
 
-    /// Judges whether a slice that wants all of the GPU's time got its share. The GPU's count decides, or else the
-    /// slice's own account.
+    /// Judges whether a slice that wants all of the GPU's time got its share. The count of the simulated GPU decides,
+    /// or else the slice's own charges.
     pub(super) fn add_share(&mut self, used: Used) {
         let Used { name, share, charged, counted, starved } = used;
         let most = share.saturating_add(SHARE_ABOVE);
@@ -90,7 +90,7 @@ impl Verdict {
         );
     }
 
-    /// Judges whether gpuslice denied allocations beyond the quota.
+    /// Judges whether gpuslice denied the allocations beyond the quota.
     pub(super) fn add_refusals(&mut self, name: &str, counts: Counts) {
         self.add(
             counts.granted > 0 && counts.refused > 0,
@@ -101,7 +101,7 @@ impl Verdict {
         );
     }
 
-    /// Judges whether the memory of a killed process came back in time.
+    /// Judges whether the slice got the memory of a killed process back in time.
     pub(super) fn add_return(&mut self, held: u64, back: Option<Duration>) {
         let when = back
             .map_or_else(|| "did not come back".to_owned(), |back| format!("came back in {}", millis(back)));

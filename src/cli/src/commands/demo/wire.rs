@@ -1,8 +1,8 @@
-//! Messages of the demo's programs to the process that started them: lines of numbers on their standard output.
+//! Messages of the demo's programs to the process that started them. They are lines of text on standard output.
 
 use gpuslice_region::Uuid;
 
-/// The line of a program that has its context and its kernel, and waits for a byte before it fills the memory.
+/// The line of a program that has its context and its kernel. The program then waits for a byte before it fills the memory.
 pub(super) const READY: &str = "ready";
 
 /// Allocations that a program has counted so far.
@@ -34,9 +34,9 @@ pub(super) struct DemoGpu {
     pub(super) uuid: Uuid,
     /// Free bytes.
     pub(super) free: u64,
-    /// Bytes in all.
+    /// Total bytes.
     pub(super) total: u64,
-    /// True if its driver is the simulated one.
+    /// True if the device's driver is the simulated one.
     pub(super) is_simulated: bool,
     /// The device's name.
     pub(super) name: String,

@@ -1,4 +1,4 @@
-//! A program of the demo. It allocates and frees device memory, or computes, and knows of no limit.
+//! A program of the demo. It allocates and frees device memory, or computes. It knows of no limit.
 
 use super::driver::{Block, Driver, MemorySource};
 use super::wire::{Counts, READY};
@@ -19,13 +19,13 @@ const REPORT_EVERY: u64 = 10;
 const GREED_EVERY: u64 = 23;
 /// Steps between two requests for exactly the free memory.
 const BRIM_EVERY: u64 = 31;
-/// Divisors of the device's memory that give the smallest and the largest block.
+/// Divisors of the device's memory. They give the sizes of the smallest and the largest block.
 const PARTS: (u64, u64) = (256, 16);
 /// Number of pieces in which a greedy program takes all memory.
 const PIECES: u64 = 32;
-/// Granularity of the pieces in bytes: the least that `cuMemCreate` gives out.
+/// Granularity of the pieces in bytes. It is the smallest amount that `cuMemCreate` gives out.
 const GRANULE: u64 = 2 << 20;
-/// Steps of a hundred that allocate.
+/// Number of steps, of a hundred, that allocate.
 const ALLOCATING: u64 = 60;
 
 /// Computes, or allocates and frees, until standard input ends: `gpuslice demo-worker`.
@@ -44,16 +44,16 @@ pub(crate) fn work(wish: &DemoWorker) -> Result<Ending, Failure> {
     }
 }
 
-/// Computes until standard input ends, and reports after each batch of kernels. A program that fills memory reports
-/// before each batch instead.
+/// Computes until standard input ends, and reports after each batch of kernels. A program that fills memory
+/// reports before each batch instead.
 ///
-/// A program that fills memory first waits until the other programs of its tenant have their kernels. Otherwise they would have
-/// no room to load one.
+/// A program that fills memory first waits until the other programs of its tenant have loaded their kernels. Otherwise
+/// they would have no room for them.
 fn compute(driver: &Driver, taker: &mut TakenMemory, fills: bool) -> Result<Ending, Failure> {
     let kernel = driver.kernel().map_err(Failure::new)?;
     if fills {
         failure::print(&format!("{READY}\n"))?;
-        // The end of the input means the end of the demo, which the loop sees.
+        // If the input has ended, the demo has ended. The loop below finds that.
         let _count = io::stdin().read(&mut [0]);
     }
     let end = end_of_input();
@@ -72,7 +72,7 @@ fn compute(driver: &Driver, taker: &mut TakenMemory, fills: bool) -> Result<Endi
     Ok(Ending::Code(0))
 }
 
-/// Memory that a program takes and keeps.
+/// Memory that a program has allocated and keeps.
 #[derive(Default)]
 struct TakenMemory {
     blocks: Vec<Block>,
@@ -80,7 +80,7 @@ struct TakenMemory {
 }
 
 impl TakenMemory {
-    /// Takes `bytes` at once, or fails as most programs do.
+    /// Allocates `bytes` at once, or fails as most programs do.
     fn take(&mut self, driver: &Driver, bytes: u64) -> Result<(), Failure> {
         let refused = |status| match status {
             status::OUT_OF_MEMORY => Failure::new("CUDA_ERROR_OUT_OF_MEMORY"),
@@ -91,7 +91,7 @@ impl TakenMemory {
         Ok(())
     }
 
-    /// Takes memory in every way that the driver supports, until none is left.
+    /// Allocates memory in every way that the driver supports, until no memory is left.
     fn fill(&mut self, driver: &Driver) -> Result<(), Failure> {
         let (_free, total) = driver.memory().map_err(Failure::new)?;
         let piece = (total / PIECES).next_multiple_of(GRANULE);
@@ -105,7 +105,7 @@ impl TakenMemory {
         }
         self.counts.refused = self.counts.refused.saturating_add(1);
         let (free, _total) = driver.memory().map_err(Failure::new)?;
-        // Another program of the tenant may have taken the rest.
+        // Another program of the tenant may have allocated the rest.
         if let Ok(block) = driver.allocate(MemorySource::Linear, free.max(1)) {
             self.keep(block);
         }
@@ -142,8 +142,8 @@ fn take_memory(driver: Driver, seed: u64) -> Result<Ending, Failure> {
     Ok(Ending::Code(0))
 }
 
-/// Returns a channel that tells the end of standard input: then the process that started this one wants the end, or is
-/// dead.
+/// Returns a channel that closes at the end of standard input. Then the process that started this
+/// program wants it to end, or is dead.
 fn end_of_input() -> Receiver<()> {
     let (ended, end) = mpsc::channel();
     thread::spawn(move || {
@@ -155,7 +155,7 @@ fn end_of_input() -> Receiver<()> {
 
 struct Worker {
     driver: Driver,
-    /// The ways to get memory that this driver has.
+    /// The ways to get memory that this driver supports.
     sources: Vec<MemorySource>,
     blocks: Vec<Block>,
     choices: Choices,
@@ -164,7 +164,7 @@ struct Worker {
 
 impl Worker {
     fn step(&mut self, number: u64) -> Result<(), Failure> {
-        // The driver shows the slice's quota to the program as the size of the device.
+        // The driver reports the slice's quota to the program as the size of the device.
         let (free, total) = self.driver.memory().map_err(Failure::new)?;
         if number.is_multiple_of(GREED_EVERY) {
             return self.allocate(total.saturating_add(1));
@@ -218,7 +218,7 @@ impl Worker {
     }
 }
 
-/// A sequence of pseudo-random numbers (xorshift). One seed always gives one sequence.
+/// A sequence of pseudo-random numbers (xorshift). The same seed always gives the same sequence.
 struct Choices(u64);
 
 impl Choices {

@@ -1,4 +1,4 @@
-//! Puts a question to a child process that may never answer.
+//! Asks a question in a child process, which may never answer.
 
 use super::lines::{ANSWER_PREFIX, STEP_PREFIX};
 use crate::arguments::Probe;
@@ -11,33 +11,33 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Longest wait for a child that the doctor killed: one that hangs in the kernel may never end. It also bounds the wait
-/// for the output of a child that has ended.
+/// Longest wait for the end of a child that the doctor has killed, because a child that hangs in the kernel may never end. Also
+/// the longest wait for the rest of the output of an ended child.
 const FAREWELL: Duration = Duration::from_secs(1);
 /// Most bytes that the doctor keeps of a child's output on one pipe.
 const MOST_OUTPUT_BYTES: usize = 1 << 20;
-/// Time between two looks whether a child has ended.
+/// Time between two checks whether a child has ended.
 const CHILD_LOOK_PERIOD: Duration = Duration::from_millis(2);
 
 /// Outcome of a question.
 #[derive(Debug)]
 pub(super) enum ProbeOutcome<T> {
-    /// An answer, and the child's text on standard error.
+    /// An answer, and the text that the child wrote to standard error.
     Answer(T, String),
-    /// No answer within the time. Holds the step that the child did not finish.
+    /// No answer within the time. The text names the step that the child did not finish.
     Hangs(String),
     /// The child ended without an answer.
     Failed {
-        /// The end of the child, or the reason why it did not start.
+        /// The way in which the child ended, or the reason why it did not start.
         how: String,
-        /// The step that the child had begun.
+        /// The last step that the child has announced.
         step: String,
         /// The child's text on standard error.
         said: String,
     },
 }
 
-/// Asks a question in a child: this program with `preload` as its `LD_PRELOAD`, or with none.
+/// Asks a question in a child. The child is this program with `preload` as its `LD_PRELOAD`, or without one.
 pub(super) fn ask<T: DeserializeOwned>(
     probe: Probe,
     preload: Option<OsString>,
@@ -46,8 +46,11 @@ pub(super) fn ask<T: DeserializeOwned>(
     ask_under(probe, preload, &[], patience)
 }
 
-/// Asks a question in a child with `preload` as its `LD_PRELOAD`, and with `settings` for gpuslice. An empty value
-/// unsets a setting.
+/// Asks a question in a child with `preload` as its `LD_PRELOAD`, and with `settings` for gpuslice.
+/// An empty value unsets a setting.
+///
+/// The child announces each step before it begins, and writes its answer at the end. If it does not end in time, the doctor kills
+/// it and reports the last announced step. Threads read the output meanwhile, so that the child never waits for a full pipe.
 pub(super) fn ask_under<T: DeserializeOwned>(
     probe: Probe,
     preload: Option<OsString>,
@@ -98,7 +101,7 @@ fn last_step(out: &str) -> String {
     step.unwrap_or("starting").to_owned()
 }
 
-/// Waits for a child's end. If that takes more than `SHORT`, `tell` gets the time that the child still has.
+/// Waits for the end of a child. After `SHORT`, `tell` gets the remaining time at each look.
 fn end_within(child: &mut Child, patience: Duration, mut tell: impl FnMut(Duration)) -> Option<ExitStatus> {
     let begun = Instant::now();
     loop {
@@ -116,8 +119,8 @@ fn end_within(child: &mut Child, patience: Duration, mut tell: impl FnMut(Durati
     }
 }
 
-/// Starts a thread that reads a pipe piece by piece, so that the output of a child that hangs is known too. Beyond
-/// [`MOST_OUTPUT_BYTES`] bytes it reads on, so that the child does not wait for its pipe, and drops them.
+/// Starts a thread that reads a pipe piece by piece, so that the doctor also gets the output of a child that hangs. Beyond
+/// [`MOST_OUTPUT_BYTES`] bytes, the thread reads on and drops the bytes, so that the child does not wait for a full pipe.
 fn listen(pipe: Option<impl Read + Send + 'static>) -> Receiver<Vec<u8>> {
     let (tell, told) = channel();
     thread::spawn(move || {
@@ -134,8 +137,8 @@ fn listen(pipe: Option<impl Read + Send + 'static>) -> Receiver<Vec<u8>> {
     told
 }
 
-/// Collects the output up to the pipe's end. Another process may hold the other end and go on writing: it is not waited
-/// for after [`FAREWELL`].
+/// Collects the output until the pipe closes, but at most for [`FAREWELL`]. Another process may keep the
+/// other end open and go on writing.
 fn heard(told: &Receiver<Vec<u8>>) -> String {
     let (mut all, begun) = (Vec::new(), Instant::now());
     while let Ok(piece) = told.recv_timeout(FAREWELL.saturating_sub(begun.elapsed())) {

@@ -6,12 +6,12 @@ use std::mem::MaybeUninit;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-/// The room of a file system.
+/// The size of a file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Room {
-    /// Bytes in all.
+    /// Total bytes.
     pub(super) total: u64,
-    /// Bytes that this user can still have.
+    /// Bytes that this user can still use.
     pub(super) free: u64,
 }
 
@@ -19,7 +19,7 @@ fn text(path: &Path) -> Option<CString> {
     CString::new(path.as_os_str().as_bytes()).ok()
 }
 
-/// Returns the system's description of the file system that holds `path`.
+/// Returns the kernel's description of the file system that contains `path`.
 fn file_system(path: &Path) -> Option<libc::statvfs> {
     let path = text(path)?;
     let mut found = MaybeUninit::<libc::statvfs>::zeroed();
@@ -30,21 +30,20 @@ fn file_system(path: &Path) -> Option<libc::statvfs> {
     (status == 0).then_some(found)
 }
 
-/// Returns the room of the file system that holds `path`.
+/// Returns the size of the file system that contains `path`.
 pub(super) fn room(path: &Path) -> Option<Room> {
     let found = file_system(path)?;
     let bytes = |blocks: libc::fsblkcnt_t| blocks.saturating_mul(found.f_frsize);
     Some(Room { total: bytes(found.f_blocks), free: bytes(found.f_bavail) })
 }
 
-/// Returns true if this process and its children can get no further rights, as in containers that set
-/// `PR_SET_NO_NEW_PRIVS`.
+/// Returns true if this process and its children cannot gain rights. Example: a container that sets `PR_SET_NO_NEW_PRIVS`.
 pub(super) fn gets_no_rights() -> bool {
-    // SAFETY: `PR_GET_NO_NEW_PRIVS` reads a flag and needs zeroes as its arguments.
+    // SAFETY: `prctl` needs arguments that fit its first one. `PR_GET_NO_NEW_PRIVS` reads a flag, and needs zeroes.
     unsafe { libc::prctl(libc::PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1 }
 }
 
-/// Returns true if programs on the file system that holds `path` get the rights that their files give them.
+/// Returns true if programs on the file system of `path` get the rights that their files grant.
 pub(super) fn gives_rights(path: &Path) -> bool {
     file_system(path).is_none_or(|found| found.f_flag & libc::ST_NOSUID == 0)
 }
@@ -63,7 +62,7 @@ pub(super) fn may_execute(path: &Path) -> bool {
     unsafe { libc::access(path.as_ptr(), libc::X_OK) == 0 }
 }
 
-/// Returns true if a file gives capabilities to the process that executes it.
+/// Returns true if a file grants capabilities to the process that executes it.
 pub(super) fn has_capabilities(path: &Path) -> bool {
     let Some(path) = text(path) else { return false };
     let name = c"security.capability";
@@ -77,40 +76,41 @@ pub(super) fn group() -> u32 {
     unsafe { libc::getegid() }
 }
 
-/// Returns the version of the C library in this process, if it is glibc.
+/// Returns the version of this process's C library, if the library is glibc.
 pub(super) fn glibc() -> Option<String> {
     type Version = unsafe extern "C" fn() -> *const c_char;
     let this = libloading::os::unix::Library::this();
     // SAFETY: `get` needs the symbol's type. glibc's function of this name takes nothing and returns a text.
     let version = unsafe { this.get::<Version>(b"gnu_get_libc_version\0") }.ok()?;
-    // SAFETY: `version` takes no arguments.
+    // SAFETY: `version` is glibc's function of this name, which takes no arguments.
     let text = unsafe { version() };
-    // SAFETY: `from_ptr` needs a text that ends in zero and lives: glibc returns such a text, and never frees it.
+    // SAFETY: `from_ptr` needs a text that ends in zero and stays alive. glibc returns such a text, and never frees it.
     Some(unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
 }
 
-/// Returns the object of this process in which an address lies.
+/// Returns the file of the object of this process that contains an address.
 pub(super) fn object_at(address: *const c_void) -> Option<PathBuf> {
     let mut found = MaybeUninit::<libc::Dl_info>::zeroed();
     // SAFETY: `dladdr` takes any address, and `found` has room for the answer.
     let status = unsafe { libc::dladdr(address, found.as_mut_ptr()) };
-    // SAFETY: `found` began as zeroes, which are a valid `Dl_info` even if the call failed.
+    // SAFETY: `assume_init` needs an initialised value: `found` began as zeroes, which are a valid
+    // `Dl_info` even if the call failed.
     let found = unsafe { found.assume_init() };
     if status == 0 || found.dli_fname.is_null() {
         return None;
     }
-    // SAFETY: `dli_fname` is the loader's own name of the object, which ends in zero and stays while the object is
-    // loaded.
+    // SAFETY: `from_ptr` needs a text that ends in zero. `dli_fname` is the loader's own name of the object, which
+    // stays while the object is loaded.
     let name = unsafe { CStr::from_ptr(found.dli_fname) };
     Some(PathBuf::from(OsStr::from_bytes(name.to_bytes())))
 }
 
-/// Returns the object that gives this program its `dlsym`: the first that exports one.
+/// Returns the object whose `dlsym` this program calls. It is the first object that exports one.
 pub(super) fn owner_of_dlsym() -> Option<PathBuf> {
     object_at((libc::dlsym as *const ()).cast())
 }
 
-/// Returns true if the kernel runs this process with rights that its caller does not have.
+/// Returns true if the kernel gave this process rights that its caller does not have.
 pub(super) fn is_secure() -> bool {
     // SAFETY: `getauxval` reads a number and cannot fail.
     unsafe { libc::getauxval(libc::AT_SECURE) != 0 }

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 const DEPTH: usize = 4;
 /// Most bytes that the doctor reads of a script.
 const SCRIPT_BYTES: usize = 1 << 20;
-/// Programs that start the program in their arguments, and pass `LD_PRELOAD` on.
+/// Programs that start another program, named in their arguments, and pass `LD_PRELOAD` on to it.
 const STARTERS: [&str; 11] = [
     "env",
     "nohup",
@@ -29,7 +29,7 @@ const STARTERS: [&str; 11] = [
     "tini",
     "dumb-init",
 ];
-/// Shells, which take a script behind `-c`.
+/// Shells. Their argument after `-c` is a script.
 const SHELLS: [&str; 6] = ["sh", "bash", "dash", "zsh", "ksh", "ash"];
 
 /// Facts about a program's file.
@@ -37,9 +37,9 @@ const SHELLS: [&str; 6] = ["sh", "bash", "dash", "zsh", "ksh", "ash"];
 pub(super) struct Program {
     /// Path of the file.
     pub(super) path: PathBuf,
-    /// True if this user may execute it.
+    /// True if this user may execute the file.
     pub(super) executable: bool,
-    /// True if it runs with more rights than this user has.
+    /// True if the program runs with more rights than this user has.
     pub(super) secure: bool,
     /// Type of the file.
     pub(super) kind: Kind,
@@ -54,10 +54,10 @@ pub(super) enum Kind {
     Script {
         /// The interpreter, with its argument.
         interpreter: Vec<String>,
-        /// The text, as far as the doctor read it.
+        /// The script's text, as far as the doctor read it.
         text: String,
     },
-    /// Something else.
+    /// A file of another type.
     #[default]
     Other,
 }
@@ -81,19 +81,18 @@ impl Program {
             Err(_) => Kind::Other,
         };
         let executable = path.is_file() && calls::may_execute(path);
-        // A script runs with its interpreter's rights, whatever its own file says.
+        // A script runs with the rights of its interpreter. The rights of its own file have no effect.
         let secure = !matches!(kind, Kind::Script { .. }) && is_secure(path);
         Self { path: path.to_owned(), executable, secure, kind }
     }
 
-    /// Returns true if the program's file has one of these names.
+    /// Returns true if the name of the program's file is one of these.
     fn is_one_of(&self, names: &[&str]) -> bool {
         self.path.file_name().and_then(OsStr::to_str).is_some_and(|name| names.contains(&name))
     }
 }
 
-/// Returns true if the kernel gives a program rights that this user does not have. The loader then preloads next to
-/// nothing.
+/// Returns true if the kernel gives a program rights that this user does not have. The loader then preloads almost no library.
 fn is_secure(path: &Path) -> bool {
     let Ok(found) = path.metadata() else { return false };
     if !calls::gives_rights(path) {
@@ -121,8 +120,8 @@ fn script_at(path: &Path) -> Option<Kind> {
 pub(super) struct CommandFinding {
     /// The finding.
     pub(super) finding: Finding,
-    /// True if a program that may use a GPU surely runs without the library for this reason. Shells and starters use no
-    /// GPU: for them it counts whether the library is in the program that they start.
+    /// True if a program that may use a GPU certainly runs without the library for this reason. It is false for shells and
+    /// starters: they use no GPU, so only the program that they start counts.
     pub(super) unlimited: bool,
 }
 
@@ -132,7 +131,7 @@ impl CommandFinding {
     }
 }
 
-/// Returns the findings about a command. `find` looks at a program, and `ours` is the library that would be preloaded.
+/// Returns the findings about a command. `find` looks up a program, and `ours` is the library that `run` would preload.
 pub(super) fn examine(
     command: &[OsString],
     ours: Option<&library::Library>,
@@ -141,8 +140,8 @@ pub(super) fn examine(
     look(command, ours, find).into_iter().map(|seen| seen.finding).collect()
 }
 
-/// Returns the findings about a command, each with its effect on the limits. `find` looks at a program, and `ours` is
-/// the library that would be preloaded.
+/// Returns the findings about a command, each with its effect on the limits. `find` looks up a program, and `ours` is the
+/// library that `run` would preload.
 pub(super) fn look(
     command: &[OsString],
     ours: Option<&library::Library>,
@@ -153,6 +152,11 @@ pub(super) fn look(
     seen
 }
 
+/// Collects the findings about a command, and then follows it to the command that it starts.
+///
+/// Example: `env A=b sh -c 'sudo python3 x.py'`. `env` starts `sh`, and the script of `sh` starts a program with `sudo`. The
+/// function judges first the words of the command, then the file of its program. It goes on with the interpreter of a script, or
+/// with the command that a starter starts, at most `depth` times. The doctor runs nothing, so findings in scripts are guesses.
 fn follow(
     command: &[OsString],
     ours: Option<&library::Library>,
@@ -164,7 +168,7 @@ fn follow(
     let words: Vec<String> = command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
     let shown: Vec<&str> = words.iter().map(String::as_str).collect();
     if let Some(does) = script::does(&shown) {
-        // The configuration of `sudo` and its like decides whether they pass the environment on.
+        // The configuration of `sudo` and similar programs decides whether they pass the environment on.
         let unlimited = matches!(does, LineEffect::Overwrites | LineEffect::Removes | LineEffect::Empties);
         seen.push(CommandFinding { finding: told(does, &format!("`{}`", words.join(" "))), unlimited });
     }
@@ -200,7 +204,7 @@ fn follow(
     }
 }
 
-/// Returns true if a command starts its program with gpuslice's library, whatever the environment says.
+/// Returns true if a command loads gpuslice's library into its program by itself, whatever the environment contains.
 pub(super) fn brings_library(command: &[OsString], find: &dyn Fn(&OsStr) -> Option<Program>) -> bool {
     let mut left = command;
     for _ in 0..=DEPTH {
@@ -221,13 +225,13 @@ pub(super) fn brings_library(command: &[OsString], find: &dyn Fn(&OsStr) -> Opti
     false
 }
 
-/// Returns the command that a program starts, if it is one of [`STARTERS`].
+/// Returns the command that a program starts, if the program is one of [`STARTERS`].
 fn started_by<'a>(
     program: &Program,
     arguments: &'a [OsString],
     find: &dyn Fn(&OsStr) -> Option<Program>,
 ) -> Option<&'a [OsString]> {
-    // The doctor does not look at the arguments of other programs: they may be any number of files, anywhere.
+    // The doctor does not look up the arguments of other programs. They may name many files in any place.
     if !program.is_one_of(&STARTERS) {
         return None;
     }
@@ -238,13 +242,13 @@ fn started_by<'a>(
     arguments.get(arguments.iter().position(is_program)?..)
 }
 
-/// Returns the findings about the script behind `-c`.
+/// Returns the findings about the script after a shell's `-c`.
 fn in_shell(arguments: &[OsString]) -> Vec<Finding> {
     let lines = behind_c(arguments).map_or_else(Vec::new, |text| script::lines(&text));
     lines.iter().map(|line| told(line.does, &format!("`{}`", line.text))).collect()
 }
 
-/// Returns the script that a shell finds behind `-c`.
+/// Returns the script after a shell's `-c`.
 fn behind_c(arguments: &[OsString]) -> Option<String> {
     let at = arguments
         .iter()
@@ -252,7 +256,7 @@ fn behind_c(arguments: &[OsString]) -> Option<String> {
     Some(arguments.get(at.saturating_add(1))?.to_string_lossy().into_owned())
 }
 
-/// Returns the findings about a program's file, such as a reason for which the library cannot be in it.
+/// Returns the findings about a program's file. Example: a reason why the loader cannot load the library into it.
 fn file(program: &Program, ours: Option<&library::Library>) -> Vec<Finding> {
     let path = program.path.display();
     let check = "command.program";

@@ -1,25 +1,25 @@
-//! Examines the state of the devices, and its effect on slices.
+//! Examines the state of the devices, and the effect of that state on slices.
 
 use super::finding::Finding;
 use super::probe::{Nvml, ProbedGpu};
 use gpuslice_slices::nvml::PROHIBITED;
 
-/// Surroundings of the devices.
+/// Facts about the environment of the devices.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct DeviceEnvironment {
-    /// Path of an MPS daemon's pipes, if they are where programs look for them.
+    /// Folder of the pipes of an MPS daemon, if there is a daemon where programs look for one.
     pub(super) mps: Option<String>,
-    /// True if this is Linux under Windows.
+    /// True if this machine is Linux under Windows (WSL).
     pub(super) wsl: bool,
-    /// True if process numbers here are not the machine's.
+    /// True if this process is in a process-number namespace of its own.
     pub(super) own_pids: bool,
-    /// Numbers of processes of slices that live here and hold device memory.
+    /// Numbers of the local processes that are members of slices and hold device memory.
     pub(super) members: Vec<u32>,
 }
 
-/// NVML status: this device or driver does not support the question.
+/// NVML's status if the device or the driver does not support a question.
 const NOT_SUPPORTED: u32 = 3;
-/// NVML status: this user has no permission to ask.
+/// NVML's status if this user may not ask a question.
 const NO_PERMISSION: u32 = 4;
 
 /// Returns the findings about the devices.
@@ -106,7 +106,7 @@ fn state(device: &ProbedGpu, tell_mps: bool) -> Vec<Finding> {
     findings
 }
 
-/// Judges whether NVML attributes the use of a device to processes.
+/// Judges whether NVML tells which process uses a device.
 fn attribution(device: &ProbedGpu, around: &DeviceEnvironment) -> Finding {
     let check = "devices.attribution";
     let unseen = "a slice does not notice programs outside of slices";

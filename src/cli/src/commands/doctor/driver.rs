@@ -5,13 +5,13 @@ use super::finding::Finding;
 use super::probe::{Cuda, Nvml};
 use std::path::Path;
 
-/// The oldest version of CUDA that gpuslice is tested with: driver 470.
+/// The oldest version of CUDA with which gpuslice is tested. It comes with driver 470.
 const OLDEST: i32 = 11040;
 
 const MACHINE_OR_CONTAINER: &str = "install the NVIDIA driver; in a container, start it with --gpus all (docker) or \
     ask for a GPU (Kubernetes), so that the container toolkit brings the driver's libraries in";
 
-/// Returns the findings about the driver. `kernel` is the version of its kernel module, if one is loaded.
+/// Returns the findings about the driver. `kernel` is the version of the driver's kernel module, if it is loaded.
 pub(super) fn examine(
     cuda: &ProbeOutcome<Cuda>,
     nvml: &ProbeOutcome<Nvml>,
@@ -92,8 +92,8 @@ fn examine_cuda(cuda: &Cuda) -> Vec<Finding> {
     findings
 }
 
-/// Returns findings about functions that `cuGetProcAddress` hands out without an export, and about driver functions
-/// that this version does not know.
+/// Returns findings about functions that `cuGetProcAddress` returns although the driver does not export them, and about driver
+/// functions that this version of gpuslice does not know.
 fn look_ups(cuda: &Cuda) -> Vec<Finding> {
     let mut findings = Vec::new();
     if !cuda.hidden.is_empty() {
@@ -121,7 +121,7 @@ fn look_ups(cuda: &Cuda) -> Vec<Finding> {
     findings
 }
 
-/// Returns true if `path` is a stub of CUDA's toolkit: it has the driver's names and does nothing.
+/// Returns true if `path` is a stub library of the CUDA toolkit. A stub exports the driver's names, and does nothing.
 fn is_stub(path: &Path) -> bool {
     path.components().any(|part| part.as_os_str() == "stubs")
 }
@@ -259,13 +259,13 @@ pub(super) fn explain_nvml(code: u32) -> (&'static str, &'static str) {
     }
 }
 
-/// Returns the version in a file's name: `550.54.15` of `libcuda.so.550.54.15`.
+/// Returns the version in a file's name. Example: `550.54.15` in `libcuda.so.550.54.15`.
 fn version_in(path: &Path) -> Option<&str> {
     let version = path.file_name()?.to_str()?.split_once(".so.")?.1;
     version.contains('.').then_some(version)
 }
 
-/// Judges whether the libraries and the kernel module are of one version.
+/// Judges whether the libraries and the kernel module have the same version.
 fn compare(cuda: &Cuda, nvml: &Nvml, kernel: Option<&str>) -> Option<Finding> {
     let library = |path: &Option<std::path::PathBuf>| path.as_deref().and_then(version_in).map(str::to_owned);
     let named = [
@@ -291,7 +291,7 @@ fn compare(cuda: &Cuda, nvml: &Nvml, kernel: Option<&str>) -> Option<Finding> {
     (known.len() > 1).then(|| Finding::ok("driver.versions", format!("all of one version: {}", told())))
 }
 
-/// Returns the version in `/proc/driver/nvidia/version`. It stands behind the module's kind and two spaces.
+/// Returns the version in `/proc/driver/nvidia/version`. It follows the module's kind and two spaces.
 pub(super) fn kernel_version(text: &str) -> Option<&str> {
     let line = text.lines().find(|line| line.starts_with("NVRM version:"))?;
     line.split_ascii_whitespace()

@@ -6,42 +6,42 @@ use object::read::elf::{Dyn as _, FileHeader as _, ProgramHeader as _, Sym as _}
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// A version of glibc: its major and its minor number.
+/// A version of glibc: the major and the minor number.
 pub(super) type Glibc = (u32, u32);
 
-/// The machine that the preload library is built for.
+/// The architecture for which the preload library is built.
 const OUR_MACHINE: u16 = elf::EM_X86_64;
-/// Name of the note that the preload library carries.
+/// Name of the ELF note in the preload library.
 const NOTE: &[u8] = b"gpuslice";
-/// Most bytes that the doctor reads of a file. The start of a program of some gigabytes is enough.
+/// Most bytes of a file that the doctor reads. For a program of several gigabytes, its beginning is enough.
 const MOST_FILE_BYTES: u64 = 1 << 30;
 
 /// Facts about an ELF file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Elf {
-    /// The name of its architecture, if it is not this program's.
+    /// The name of the file's architecture, if it differs from this program's.
     pub(super) foreign: Option<String>,
-    /// The loader that it asks for. Static programs and most libraries ask for none.
+    /// The loader that the file asks for. Static programs and most libraries ask for none.
     pub(super) interpreter: Option<String>,
-    /// True if it has a dynamic segment, so that a loader has work to do.
+    /// True if the file has a dynamic segment, so that a loader must process it.
     pub(super) is_dynamic: bool,
-    /// The file's own name.
+    /// The name that the file gives itself.
     pub(super) soname: Option<String>,
-    /// The libraries that it needs.
+    /// The libraries that the file needs.
     pub(super) needed: Vec<String>,
-    /// The newest version of glibc that it needs.
+    /// The newest version of glibc that the file needs.
     pub(super) glibc: Option<Glibc>,
-    /// The functions that it exports.
+    /// The functions that the file exports.
     pub(super) exports: BTreeSet<String>,
-    /// Versions of the package and of the region in the preload library's note.
+    /// Versions of the package and of the region, from the note of the preload library.
     pub(super) label: Option<(String, u32)>,
 }
 
 impl Elf {
-    /// Reads a file. Returns `None` if it is no ELF file, or a damaged one.
+    /// Reads a file. Returns `None` if it is no ELF file, or if it is damaged.
     ///
     /// # Errors
-    /// The file cannot be read, or it is no regular file: opening a pipe would wait for its writer.
+    /// The file cannot be read, or is no regular file. Opening a pipe would wait for a writer.
     pub(super) fn read(path: &Path) -> std::io::Result<Option<Self>> {
         use std::io::Read as _;
         if !path.metadata()?.is_file() {
@@ -49,7 +49,7 @@ impl Elf {
         }
         let mut bytes = Vec::new();
         let mut file = std::fs::File::open(path)?.take(MOST_FILE_BYTES);
-        // A file that is no ELF file is not read further: it may be of any size.
+        // The doctor reads only the beginning of a file that is no ELF file, because the file may have any size.
         (&mut file).take(64).read_to_end(&mut bytes)?;
         if !bytes.starts_with(&elf::ELFMAG) {
             return Ok(None);
@@ -58,7 +58,7 @@ impl Elf {
         Ok(Self::parse(&bytes))
     }
 
-    /// Reads the bytes of a file. Returns `None` if they are no ELF file, or a damaged one.
+    /// Reads the bytes of a file. Returns `None` if they are no ELF file, or if they are damaged.
     pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
         if !bytes.starts_with(&elf::ELFMAG) {
             return None;
@@ -77,7 +77,7 @@ impl Elf {
             }
             read.is_dynamic |= segment.p_type(endian) == elf::PT_DYNAMIC;
         }
-        // A file without sections runs too; it only tells less.
+        // A file without sections can be run too. It only has fewer facts.
         let _less = read.sections(header, endian, bytes);
         Some(read)
     }
@@ -126,7 +126,7 @@ impl Elf {
         Ok(())
     }
 
-    /// Returns the number of exports that have names of the CUDA driver's or NVML's functions.
+    /// Returns the number of exports whose names are those of functions of the CUDA driver or NVML.
     pub(super) fn intercepts(&self) -> usize {
         let is_driver = |name: &&String| {
             let rest = name.strip_prefix("cu").or_else(|| name.strip_prefix("nvml"));
@@ -140,7 +140,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Returns the name of an architecture, unless it is the preload library's.
+/// Returns the name of an architecture, unless it is that of the preload library.
 fn foreign(machine: u16) -> Option<String> {
     let name = match machine {
         OUR_MACHINE => return None,
@@ -200,7 +200,7 @@ mod tests {
         for _ in 0..3000 {
             let mut bytes = whole.clone();
             for _ in 0..=chance.index(8) {
-                // The header and the table of sections, or anywhere.
+                // One change in four hits any place. The others hit the header or the table of sections.
                 let place = match chance.index(4) {
                     0 => chance.index(whole.len()),
                     half => (tables[half % 2] + chance.index(4096)) % whole.len(),

@@ -1,4 +1,4 @@
-//! Findings of the doctor: the state, its severity and its remedy.
+//! The findings of the doctor. A finding has a state, a severity and a remedy.
 
 use gpuslice_slices::figures;
 use serde::Serialize;
@@ -10,9 +10,9 @@ use std::fmt::Write as _;
 pub(super) enum Level {
     /// The state is as it should be.
     Ok,
-    /// Worth knowing; nothing has to be done.
+    /// A fact worth knowing. The user need not do anything.
     Note,
-    /// Slices work, but not all that was asked for holds.
+    /// Slices work, but gpuslice cannot do everything for which the user has asked.
     Warning,
     /// Slices do not work, or limits are not enforced.
     Error,
@@ -32,7 +32,7 @@ impl Level {
 /// The outcome of one check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct Finding {
-    /// Stable name of the check for programs: `group.check`.
+    /// Stable name of the check, for programs that read the report: `group.check`.
     pub(super) check: &'static str,
     /// Severity of the finding.
     pub(super) level: Level,
@@ -52,12 +52,12 @@ impl Finding {
         Self::new(check, Level::Ok, what.as_ref(), None)
     }
 
-    /// Returns a finding that is worth knowing. An empty `mend` stands for none.
+    /// Returns a finding that is worth knowing. If `mend` is empty, there is no remedy.
     pub(super) fn note(check: &'static str, what: impl AsRef<str>, mend: impl AsRef<str>) -> Self {
         Self::new(check, Level::Note, what.as_ref(), Some(mend.as_ref()).filter(|mend| !mend.is_empty()))
     }
 
-    /// Returns a finding that not all that was asked for holds.
+    /// Returns a finding that gpuslice cannot do everything for which the user has asked.
     pub(super) fn warning(check: &'static str, what: impl AsRef<str>, mend: impl AsRef<str>) -> Self {
         Self::new(check, Level::Warning, what.as_ref(), Some(mend.as_ref()))
     }
@@ -73,7 +73,7 @@ impl Finding {
     }
 }
 
-/// Makes one printable line of a text: files and variables may hold anything.
+/// Makes one printable line of a text, because files and variables may contain anything.
 fn one_line(text: &str) -> String {
     figures::printable(text.trim())
 }
@@ -81,7 +81,7 @@ fn one_line(text: &str) -> String {
 /// The object that `doctor --json` prints; `docs/reference/cli.md` describes it.
 #[derive(Debug, Serialize)]
 pub(super) struct DoctorReport {
-    /// Version of this form. A new field or check keeps it; one that goes or changes its meaning raises it.
+    /// Version of this form. A new field or check keeps the version. A removed one, or one with another meaning, increases it.
     version: u32,
     /// Number of errors.
     errors: usize,
@@ -97,7 +97,7 @@ pub(super) struct DoctorReport {
 const DOCTOR_VERSION: u32 = 1;
 
 impl DoctorReport {
-    /// Makes a report of findings, which the caller lists group by group.
+    /// Makes a report of these findings. The caller lists them group by group.
     pub(super) fn of(findings: Vec<Finding>) -> Self {
         let count = |level| findings.iter().filter(|finding| finding.level == level).count();
         Self {
@@ -109,7 +109,7 @@ impl DoctorReport {
         }
     }
 
-    /// Returns the exit code: 0 if nothing is wrong, 1 after at least one error, 3 after warnings only.
+    /// Returns the exit code: 0 if all is well, 1 if there is an error, and 3 if there are only warnings.
     pub(super) fn exit_code(&self) -> u8 {
         match (self.errors, self.warnings) {
             (0, 0) => 0,

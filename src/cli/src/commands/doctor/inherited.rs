@@ -1,4 +1,4 @@
-//! Examines the environment of programs that start from here without `gpuslice run`: reports if it preloads the library.
+//! Examines programs that users start from here without `gpuslice run`. Reports whether the environment preloads the library.
 
 use super::asking::ProbeOutcome;
 use super::elf::Elf;
@@ -10,15 +10,15 @@ use std::path::{Path, PathBuf};
 /// Name of the check.
 const INHERITED_CHECK: &str = "preload.inherited";
 
-/// Returns the preload library among a program's objects: the installed one, or else another copy.
+/// Returns the preload library among a program's objects: the installed library, or else another copy.
 pub(super) fn ours<'a>(objects: &'a [PathBuf], library: Option<&Path>) -> Option<&'a Path> {
     let is_copy = |path: &Path| matches!(Elf::read(path), Ok(Some(elf)) if elf.label.is_some());
     let installed = objects.iter().find(|path| library.is_some_and(|library| is_same(path, library)));
     installed.or_else(|| objects.iter().find(|path| is_copy(path))).map(PathBuf::as_path)
 }
 
-/// Returns the finding about a program that starts with the environment as it is, where a limit is set. `ours` is the
-/// preload library in it, `preloaded` the value of `LD_PRELOAD`, `library` the installed library.
+/// Returns the finding about a program that starts with the present environment, which sets a limit. `ours` is the preload
+/// library in that program, `preloaded` the value of `LD_PRELOAD`, and `library` the installed library.
 pub(super) fn examine(
     asked: &ProbeOutcome<Preloaded>,
     ours: Option<&Path>,
@@ -63,7 +63,7 @@ fn missing(said: &str, preloaded: Option<&str>, library: Option<&Path>) -> Findi
         (None, Some(text)) => format!("LD_PRELOAD is {text}"),
         (None, None) => "LD_PRELOAD is not set".to_owned(),
     };
-    // An entry that the loader refuses is not worth keeping.
+    // The remedy leaves out an entry that the loader refuses.
     let kept = if preloaded.is_some() && complaint.is_none() { ":$LD_PRELOAD" } else { "" };
     let library = library.map_or_else(|| "/path/of/libgpuslice.so".into(), Path::to_string_lossy);
     Finding::error(

@@ -1,4 +1,4 @@
-//! Examines the preload library: its presence, and that it fits this machine and this command.
+//! Examines the preload library: whether it exists, and whether it fits this machine and this command.
 
 use super::elf::{Elf, Glibc, version_of};
 use super::finding::Finding;
@@ -6,34 +6,34 @@ use gpuslice_region::layout;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-/// The library that `gpuslice run` would preload, or a copy that is preloaded already.
+/// The library that `gpuslice run` would preload, or a copy that is already preloaded.
 #[derive(Debug)]
 pub(super) struct Library {
-    /// The library's path, or the reason for which there is none.
+    /// The library's path, or the reason why there is none.
     pub(super) path: Result<PathBuf, String>,
-    /// True if `gpuslice run` does not find it: it is preloaded from another place.
+    /// True if `gpuslice run` does not find the library, because it is preloaded from another place.
     pub(super) elsewhere: bool,
     /// The library's ELF data; `None` if it is no ELF file.
     pub(super) elf: Option<Elf>,
-    /// True if users beyond its owner and its group can read it and get to it.
+    /// True if users outside of the owner and the group can reach the library and read it.
     pub(super) for_others: bool,
     /// The glibc of this machine; `None` if it has another C library.
     pub(super) glibc: Option<String>,
 }
 
-/// Functions that the library must export to catch calls, one for each way to the driver.
+/// Functions that the library must export to catch calls. There is one for each way by which programs reach the driver.
 const ENTRY_POINTS: [&str; 6] =
     ["dlsym", "dlvsym", "cuInit", "cuGetProcAddress_v2", "cuMemAlloc_v2", "nvmlDeviceGetMemoryInfo"];
 
 impl Library {
-    /// Looks at the library.
+    /// Reads the facts about the library at a path.
     pub(super) fn look(path: Result<PathBuf, String>) -> Self {
         let elf = path.as_deref().ok().and_then(|path| Elf::read(path).ok().flatten());
         let for_others = path.as_deref().is_ok_and(is_for_others);
         Self { path, elsewhere: false, elf, for_others, glibc: super::calls::glibc() }
     }
 
-    /// Looks at the installed library, or else at one of `preloaded`.
+    /// Reads the facts about the installed library, or else about one of `preloaded`.
     pub(super) fn find(installed: Result<PathBuf, String>, preloaded: &[PathBuf]) -> Self {
         let is_library =
             |path: &&PathBuf| Elf::read(path).is_ok_and(|elf| elf.is_some_and(|elf| elf.label.is_some()));
@@ -44,7 +44,7 @@ impl Library {
     }
 }
 
-/// Returns true if a user who is neither the owner nor of the group can open a file.
+/// Returns true if a user outside of the owner and the group can open a file.
 fn is_for_others(path: &Path) -> bool {
     let has =
         |path: &Path, bits| path.metadata().is_ok_and(|found| found.permissions().mode() & bits == bits);
@@ -100,7 +100,7 @@ pub(super) fn examine(library: &Library) -> Vec<Finding> {
     findings
 }
 
-/// Judges whether the library is of this command's version.
+/// Judges whether the library has the same version as this command.
 fn version(elf: &Elf) -> Finding {
     let (own, region) = (env!("CARGO_PKG_VERSION"), layout::VERSION);
     let one = "install command and library of one version";

@@ -1,4 +1,4 @@
-//! Examines the parts of the machine, or of the container, that a slice needs.
+//! Examines the parts of the machine or the container that a slice needs.
 
 use super::calls::{self, Room};
 use super::finding::Finding;
@@ -7,34 +7,34 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-/// Inode of the IPC namespace that the machine starts with.
+/// Inode of the initial IPC namespace of a machine.
 const FIRST_IPC_NAMESPACE: u64 = 0xEFFF_FFFF;
-/// Least free bytes that `/dev/shm` should have, for some regions and for the programs' own files.
+/// Fewest free bytes that `/dev/shm` should have. They are enough for some regions, and for the programs' own files.
 const LITTLE: u64 = 16 << 20;
 
 /// Facts about the machine or the container.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Machine {
-    /// Kind of the container, if this is one.
+    /// Kind of the container, if the doctor runs in one.
     pub(super) container: Option<&'static str>,
     /// Value of `NVIDIA_VISIBLE_DEVICES`.
     pub(super) visible: Option<String>,
     /// Value of `NVIDIA_DRIVER_CAPABILITIES`.
     pub(super) capabilities: Option<String>,
-    /// `/dev/nvidia*`, and whether this user may use each.
+    /// The files `/dev/nvidia*`. The flag of a file is true if this user may use it.
     pub(super) files: Vec<(PathBuf, bool)>,
-    /// Room in `/dev/shm`; `None` if that is not a folder.
+    /// Size of `/dev/shm`; `None` if that is no folder.
     pub(super) shm: Option<Room>,
-    /// True if process numbers here are not the machine's.
+    /// True if this process is in a process-number namespace of its own.
     pub(super) own_pids: bool,
-    /// True if this is a container that shares the host's `/dev/shm`.
+    /// True if the doctor runs in a container that shares the host's `/dev/shm`.
     pub(super) host_ipc: bool,
-    /// True if this is Linux under Windows.
+    /// True if this machine is Linux under Windows (WSL).
     pub(super) wsl: bool,
 }
 
 impl Machine {
-    /// Looks at the machine.
+    /// Reads the facts about the machine.
     pub(super) fn look() -> Self {
         let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
         let inode = |path| fs::metadata(path).map_or(0, |found| found.ino());
@@ -60,8 +60,8 @@ fn container() -> Option<&'static str> {
     found.or_else(|| std::env::var_os("KUBERNETES_SERVICE_HOST").map(|_| "Kubernetes"))
 }
 
-/// Returns the driver's device files, and whether this user may use each. Because opening a GPU's file may start the
-/// GPU, only its rights are read. The control file is opened as well, since a container's device rules and mounts may
+/// Returns the driver's device files, each with true if this user may use it. Opening the file of a GPU may start the GPU,
+/// so the doctor only reads its rights. It also opens the control file, because a container's device rules and mounts may
 /// forbid access that the rights allow.
 fn files() -> Vec<(PathBuf, bool)> {
     let entries = fs::read_dir("/dev").into_iter().flatten().flatten().map(|entry| entry.path());
@@ -124,7 +124,7 @@ fn shm(room: Option<Room>) -> Finding {
     }
 }
 
-/// Returns the findings about the settings of the container toolkit.
+/// Returns the findings about the settings that the container toolkit reads.
 fn brought_in(machine: &Machine, has_driver: bool) -> Vec<Finding> {
     let mut findings = Vec::new();
     match machine.visible.as_deref() {

@@ -1,8 +1,8 @@
-//! `gpuslice doctor`: finds faults of this machine's set-up, and says how to mend them.
+//! `gpuslice doctor`: finds faults in this machine's set-up, and says how to correct them.
 //!
-//! Each group of findings has a file: one function looks at the machine, another turns its observations into findings.
-//! Only children ask the driver, and each has a time limit. Only cuBLAS makes a context, where it is installed. The
-//! doctor leaves no file.
+//! Each group of findings has a file. One function there reads facts about the machine, and another turns them into findings.
+//! Only child processes ask the driver, and each has a time limit. Only the start of cuBLAS makes a context, where cuBLAS is
+//! installed. The doctor leaves no file.
 
 mod asking;
 mod calls;
@@ -53,9 +53,9 @@ use std::time::Duration;
 pub(crate) use probe::answer;
 pub(crate) use start::look_before_start;
 
-/// A file that a driver makes if it starts as root and finds no kernel module. Later the file looks like a GPU.
+/// A file that a driver makes when it starts as root and finds no kernel module. Later the file would look like that of a GPU.
 const CONTROL: &str = "/dev/nvidiactl";
-/// File in which the kernel module tells its version.
+/// File in which the kernel module writes its version.
 const MODULE: &str = "/proc/driver/nvidia/version";
 
 /// Prints the findings about this machine's set-up: `gpuslice doctor`.
@@ -115,7 +115,7 @@ fn examine(wish: &Doctor) -> Vec<Finding> {
     findings
 }
 
-/// Asks the driver and NVML, and removes the device file that only these questions have made.
+/// Asks the driver and NVML. Then removes the device file, if only these questions have made it.
 fn ask_driver(patience: Duration) -> (ProbeOutcome<probe::Cuda>, ProbeOutcome<probe::Nvml>) {
     let was_there = Path::new(CONTROL).exists();
     let asked = (asking::ask(Probe::Cuda, None, patience), asking::ask(Probe::Nvml, None, patience));
@@ -125,19 +125,19 @@ fn ask_driver(patience: Duration) -> (ProbeOutcome<probe::Cuda>, ProbeOutcome<pr
     asked
 }
 
-/// Returns the folder of the MPS daemon's pipes that programs started from here would use.
+/// Returns the folder of the MPS daemon's pipes that programs started from here would use, if a daemon is there.
 fn mps() -> Option<String> {
     let folder = std::env::var("CUDA_MPS_PIPE_DIRECTORY").unwrap_or_else(|_| "/tmp/nvidia-mps".to_owned());
     Path::new(&folder).join("control").exists().then_some(folder)
 }
 
-/// Returns the libraries that may stand for the installed one: those that are preloaded, unless the user names one.
+/// Returns the preloaded libraries, which may take the place of the installed one. Returns none if the user names a library.
 fn preloaded(lists: &PreloadLists) -> Vec<PathBuf> {
     let is_named = std::env::var_os("GPUSLICE_LIB").is_some_and(|value| !value.is_empty());
     if is_named { Vec::new() } else { lists.paths() }
 }
 
-/// Returns the findings about programs that ignore the file of preloads: the shell, and the first program of the command.
+/// Returns the findings about two programs that may ignore `/etc/ld.so.preload`: the shell, and the first program of the command.
 fn ignorant(lists: &PreloadLists, command: &[OsString]) -> Vec<Finding> {
     let named = command.first().and_then(|word| command::Program::find(word)).map(|program| program.path);
     let finding = |path: PathBuf| {
@@ -147,7 +147,7 @@ fn ignorant(lists: &PreloadLists, command: &[OsString]) -> Vec<Finding> {
     [PathBuf::from("/bin/sh")].into_iter().chain(named).filter_map(finding).collect()
 }
 
-/// Returns the findings about preloaded libraries, and about a child that is started as `run` starts programs.
+/// Returns the findings about preloaded libraries, and about a child that starts as `run` starts programs.
 fn preload_of(library: &Library, lists: &PreloadLists, patience: Duration) -> Vec<Finding> {
     let mut findings = preload::entries(lists);
     let Ok(path) = &library.path else { return findings };
@@ -167,12 +167,12 @@ fn preload_of(library: &Library, lists: &PreloadLists, patience: Duration) -> Ve
     findings
 }
 
-/// Returns true if the driver starts and has no hidden function, for which gpuslice would refuse GPU work.
+/// Returns true if the driver starts and has no hidden function. With a hidden function, gpuslice would refuse GPU work.
 fn starts(cuda: &ProbeOutcome<probe::Cuda>) -> bool {
     matches!(cuda, ProbeOutcome::Answer(cuda, _) if cuda.init == Some(0) && cuda.hidden.is_empty())
 }
 
-/// Returns the findings about a start of the CUDA runtime and cuBLAS under a quota, where they are installed.
+/// Returns the findings about the start of the CUDA runtime and cuBLAS under a quota, if they are installed.
 fn runtime_of(library: &Library, config: Option<&Config>, patience: Duration) -> Vec<Finding> {
     let ask = |preload, settings: &[_]| -> ProbeOutcome<runtime::Started> {
         asking::ask_under(Probe::Runtime, preload, settings, patience)
@@ -188,7 +188,7 @@ fn runtime_of(library: &Library, config: Option<&Config>, patience: Duration) ->
     runtime::examine(&bare, Some(&limited), unchanged.as_ref())
 }
 
-/// Returns the finding about a child that is started with the environment as it is.
+/// Returns the finding about a child that starts with the present environment.
 fn inherited_of(library: &Library, patience: Duration) -> Finding {
     let environment = std::env::var_os("LD_PRELOAD").filter(|text| !text.is_empty());
     let text = environment.as_ref().map(|text| text.to_string_lossy().into_owned());

@@ -1,5 +1,4 @@
-//! Examines a program that starts as `gpuslice run` starts it: the order of the libraries in it, of which the preload
-//! library must be the first.
+//! Examines a program that starts as `gpuslice run` starts it. The preload library must be the first of the libraries in it.
 
 use super::asking::ProbeOutcome;
 use super::elf::Elf;
@@ -7,22 +6,22 @@ use super::finding::Finding;
 use super::probe::Preloaded;
 use std::path::{Path, PathBuf};
 
-/// A shared object in the program beside the preload library.
+/// A shared object in the program, other than the preload library.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Other {
     /// The object's file.
     pub(super) path: PathBuf,
-    /// Number of its exports that have names of the driver's or NVML's functions.
+    /// Number of its exports whose names are those of functions of the driver or NVML.
     pub(super) driver_functions: usize,
-    /// True if it exports `dlsym`.
+    /// True if the object exports `dlsym`.
     pub(super) dlsym: bool,
-    /// True if it is a copy of the preload library.
+    /// True if the object is a copy of the preload library.
     pub(super) ours: bool,
 }
 
 impl Other {
-    /// Returns the other objects in the program that have names of driver functions, export `dlsym` or are copies of
-    /// gpuslice. The C library, the loader and the driver are left out.
+    /// Returns the other objects in the program that could conflict with the library. They export names of driver functions or
+    /// `dlsym`, or are copies of gpuslice. The C library, the loader and the driver are left out.
     pub(super) fn all(objects: &[PathBuf], library: &Path) -> Vec<Self> {
         let mut others: Vec<Self> = objects
             .iter()
@@ -36,7 +35,7 @@ impl Other {
     fn look(path: &Path) -> Option<Self> {
         let elf = Elf::read(path).ok()??;
         let soname = elf.soname.as_deref().unwrap_or_default();
-        // Preload libraries wrap these, and are none of them.
+        // Preload libraries wrap these objects. None of these is a preload library.
         if ["libc.", "libdl.", "ld-", "libcuda.so", "libnvidia-ml.so"]
             .iter()
             .any(|name| soname.starts_with(name))
@@ -52,7 +51,7 @@ impl Other {
     }
 }
 
-/// Interposers of other authors, by the prefixes of their files' names.
+/// Interposers by other authors, with the prefixes of their file names.
 const KNOWN: [(&str, &str); 6] = [
     ("libvgpu", "HAMi-core"),
     ("libcuda-control", "vcuda (gpu-manager)"),
@@ -62,7 +61,7 @@ const KNOWN: [(&str, &str); 6] = [
     ("libnvshare", "nvshare"),
 ];
 
-/// Returns the findings about a program that was started with the preload library.
+/// Returns the findings about a program that the doctor started with the preload library.
 pub(super) fn examine(library: &Path, asked: &ProbeOutcome<Preloaded>, others: &[Other]) -> Vec<Finding> {
     let (seen, said) = match asked {
         ProbeOutcome::Answer(seen, said) => (seen, said),
@@ -122,7 +121,7 @@ fn active(library: &Path, seen: &Preloaded, said: &str) -> Finding {
     }
 }
 
-/// Returns the loader's line about an object that it could not preload.
+/// Returns the loader's message about an object that it could not preload.
 pub(super) fn cannot_be_preloaded(said: &str) -> Option<&str> {
     let line = said.lines().find(|line| line.contains("cannot be preloaded"))?;
     Some(line.trim_start_matches("ERROR: ").trim())
@@ -171,12 +170,12 @@ fn conflict(other: &Other, seen: &Preloaded) -> Finding {
     }
 }
 
-/// Returns true if two paths are one file.
+/// Returns true if two paths lead to the same file.
 pub(super) fn is_same(one: &Path, other: &Path) -> bool {
     one == other || one.canonicalize().is_ok_and(|one| other.canonicalize().is_ok_and(|other| one == other))
 }
 
-/// The lists of libraries that the loader preloads into programs that are started from here.
+/// The lists of libraries that the loader preloads into programs started from here.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct PreloadLists {
     /// Value of `LD_PRELOAD`.
@@ -186,7 +185,7 @@ pub(super) struct PreloadLists {
 }
 
 impl PreloadLists {
-    /// Reads both.
+    /// Reads both lists.
     pub(super) fn look() -> Self {
         Self {
             environment: std::env::var_os("LD_PRELOAD").map(|text| text.to_string_lossy().into_owned()),
@@ -194,7 +193,7 @@ impl PreloadLists {
         }
     }
 
-    /// Returns the files that they name by a path.
+    /// Returns the files that the lists name by a path.
     pub(super) fn paths(&self) -> Vec<PathBuf> {
         let texts = [&self.environment, &self.file].into_iter().flatten();
         texts.flat_map(|text| words(text)).filter(|word| word.contains('/')).map(PathBuf::from).collect()
@@ -206,8 +205,8 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
     text.split([' ', ':', '\n', '\t']).filter(|word| !word.is_empty())
 }
 
-/// Returns a warning if a program of this system does not get the libraries of `/etc/ld.so.preload`, because its loader
-/// is that of musl. `interpreter` is the loader of the program at `path`.
+/// Returns a warning if a program of this system ignores `/etc/ld.so.preload`, because its loader is that of musl. `interpreter`
+/// is the loader of the program at `path`.
 pub(super) fn ignored(lists: &PreloadLists, path: &str, interpreter: Option<&str>) -> Option<Finding> {
     let loader = interpreter.filter(|loader| loader.contains("ld-musl"))?;
     let file: Vec<&str> = words(lists.file.as_deref()?).collect();
@@ -222,8 +221,8 @@ pub(super) fn ignored(lists: &PreloadLists, path: &str, interpreter: Option<&str
     ))
 }
 
-/// Returns notes about the entries of `LD_PRELOAD` and `/etc/ld.so.preload` before `run` adds the library. Neither
-/// needs one.
+/// Returns notes about the entries of `LD_PRELOAD` and `/etc/ld.so.preload` before `run` adds the
+/// library. Neither list needs an entry.
 pub(super) fn entries(lists: &PreloadLists) -> Vec<Finding> {
     let has_words = |text: &&String| words(text).next().is_some();
     let mut findings = Vec::new();

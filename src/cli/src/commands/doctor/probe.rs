@@ -1,7 +1,7 @@
 //! Asks the driver, NVML and the loader, in a process of its own.
 //!
-//! A driver may hang, crash, or end the process that calls it. So the doctor starts a child that asks these questions,
-//! and waits for it for a limited time. The questions to the driver and NVML make no context.
+//! A driver may hang, crash, or end the process that calls it. So the doctor starts a child for these questions, and waits for
+//! its answer for a limited time. The questions to the driver and NVML make no context.
 #![allow(unsafe_code, reason = "calls the driver API and NVML")]
 
 use super::elf::Elf;
@@ -29,18 +29,19 @@ pub(super) struct Cuda {
     pub(super) path: Option<PathBuf>,
     /// The loader's error, if it does not find the library.
     pub(super) missing: Option<String>,
-    /// The version of CUDA that it offers, 12040 for 12.4.
+    /// The version of CUDA that the library supports, such as 12040 for 12.4.
     pub(super) version: Option<i32>,
-    /// Status that `cuInit` returned; `None` if there is no such function.
+    /// Status that `cuInit` returned; `None` if the library has no such function.
     pub(super) init: Option<u32>,
     /// UUIDs of the devices.
     pub(super) devices: Vec<String>,
-    /// UUIDs of the devices whose memory is the host's.
+    /// UUIDs of the devices that use the host's memory.
     pub(super) host_memory: Vec<String>,
-    /// Names for which `cuGetProcAddress` returns an address that the driver does not export, each with its default
-    /// stream.
+    /// Names for which `cuGetProcAddress` returns an address that the driver does not export. The text also names the kind of
+    /// default stream that was asked for.
     pub(super) hidden: Vec<String>,
-    /// Exported functions that take memory or submit work, that `cuGetProcAddress` knows, and that have no row.
+    /// Exported functions that `cuGetProcAddress` knows and that have no row in the table, although
+    /// they take memory or submit work.
     pub(super) unknown: Vec<String>,
 }
 
@@ -59,39 +60,39 @@ pub(super) struct Nvml {
     pub(super) devices: Vec<ProbedGpu>,
 }
 
-/// A device, as NVML describes it. `None` stands for a question that NVML does not answer.
+/// NVML's description of a device. `None` stands for a question that NVML does not answer.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct ProbedGpu {
     /// The device's UUID.
     pub(super) uuid: String,
     /// The device's model.
     pub(super) name: String,
-    /// Whether it is divided into instances (MIG).
+    /// True if the device is divided into instances (MIG).
     pub(super) mig: Option<bool>,
     /// 0 default, 1 exclusive thread, 2 prohibited, 3 exclusive process.
     pub(super) compute_mode: Option<u32>,
     /// 0 none, 1 passed through to a virtual machine, 2 vGPU in a virtual machine, 3 host of vGPUs.
     pub(super) virtualization: Option<u32>,
-    /// Numbers of its compute processes.
+    /// Numbers of the device's compute processes.
     pub(super) processes: Option<Vec<u32>>,
-    /// Number of its processes under MPS.
+    /// Number of the device's processes under MPS.
     pub(super) mps: Option<u32>,
-    /// Status that the question for the utilisation by processes returned.
+    /// Status of the question for the utilisation by processes.
     pub(super) utilisation: Option<u32>,
 }
 
-/// View of a process into which the library should be preloaded.
+/// Facts about a process into which the library should be preloaded.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Preloaded {
-    /// Files that are mapped as code.
+    /// Files that the process has mapped as code.
     pub(super) objects: Vec<PathBuf>,
     /// The file whose `dlsym` the process calls.
     pub(super) dlsym: Option<PathBuf>,
-    /// True if the process runs with more rights than its caller.
+    /// True if the process has more rights than its caller.
     pub(super) secure: bool,
 }
 
-/// Answers the doctor's question: `gpuslice doctor-probe`.
+/// Answers a question of the doctor: `gpuslice doctor-probe`.
 pub(crate) fn answer(probe: Probe) -> Result<(), Failure> {
     let answer = match probe {
         Probe::Cuda => serde_json::to_string(&cuda()),
@@ -114,7 +115,7 @@ fn preloaded() -> Preloaded {
     Preloaded { objects, dlsym: calls::owner_of_dlsym(), secure: calls::is_secure() }
 }
 
-/// An opened library, with an image of itself: a look-up by the loader would find preloaded libraries first.
+/// An opened library with its own symbol table. A look-up by the loader would find preloaded libraries first.
 struct Opened {
     image: Option<Image>,
     path: Option<PathBuf>,
@@ -125,7 +126,7 @@ struct Opened {
 fn open(soname: &CStr, known: &CStr) -> Opened {
     let name = soname.to_string_lossy().into_owned();
     step(&format!("loading {name}"));
-    // SAFETY: loading the driver or NVML runs its initialisers, which every program that uses it does too.
+    // SAFETY: `Library::new` runs the library's initialisers. Every program that uses the driver or NVML runs them too.
     match unsafe { libloading::Library::new(&name) } {
         Err(error) => Opened { image: None, path: None, missing: Some(error.to_string()) },
         Ok(library) => {
@@ -162,8 +163,8 @@ fn cuda() -> Cuda {
     found
 }
 
-/// Returns names of functions that `cuGetProcAddress` hands out and the library would not catch. The first list has
-/// functions without an export, the second functions that this version does not know.
+/// Returns names of functions that `cuGetProcAddress` returns and that the preload library would not catch. The first list has
+/// functions without an export. The second list has functions that this version of gpuslice does not know.
 fn past_the_exports(image: Image, found: &Cuda) -> Option<(Vec<String>, Vec<String>)> {
     let look_up = find!(image, cuGetProcAddress)?;
     let version = found.version?;
@@ -189,7 +190,7 @@ fn past_the_exports(image: Image, found: &Cuda) -> Option<(Vec<String>, Vec<Stri
     Some((hidden, exports.iter().filter(is_unknown).cloned().collect()))
 }
 
-/// Returns the UUIDs of the devices that CUDA shows, and of those whose memory is the host's.
+/// Returns the UUIDs of the devices that CUDA shows, and of those among them that use the host's memory.
 fn devices(image: Image) -> Option<(Vec<String>, Vec<String>)> {
     let attribute_of = find!(image, cuDeviceGetAttribute)?;
     let count_of = find!(image, cuDeviceGetCount)?;
@@ -234,7 +235,7 @@ fn nvml() -> Nvml {
         return found;
     };
     step("nvmlInit_v2");
-    // SAFETY: `nvmlInit_v2` takes no arguments.
+    // SAFETY: `init` is `nvmlInit_v2`, which takes no arguments.
     let code = unsafe { init() };
     found.init = Some(code);
     if code != status::SUCCESS {
@@ -246,7 +247,7 @@ fn nvml() -> Nvml {
         .and_then(|function| text(|room, length| unsafe { function(room, length) }));
     found.devices = gpus(image).unwrap_or_default();
     if let Some(shutdown) = find!(image, nvmlShutdown) {
-        // SAFETY: `nvmlInit_v2` has succeeded, and this call ends its use.
+        // SAFETY: `nvmlShutdown` needs a successful `nvmlInit_v2` before it. `code` has shown that success.
         unsafe { shutdown() };
     }
     found
@@ -266,7 +267,7 @@ fn gpus(image: Image) -> Option<Vec<ProbedGpu>> {
     Some((0..count).filter_map(handle).map(|device| gpu(image, device)).collect())
 }
 
-/// Returns all facts that NVML tells of a device. Each question only reads.
+/// Returns all facts that NVML tells of a device. All questions are read-only.
 fn gpu(image: Image, device: nvmlDevice_t) -> ProbedGpu {
     let uuid = find!(image, nvmlDeviceGetUUID)
         // SAFETY: `device` is a handle from NVML, and `room` has space for `length` bytes.
@@ -303,7 +304,7 @@ fn gpu(image: Image, device: nvmlDevice_t) -> ProbedGpu {
     }
 }
 
-/// Returns the numbers of the processes on a list, 1024 at most.
+/// Returns the numbers of the processes in a list, at most 1024.
 fn processes(
     list: functions::nvmlDeviceGetComputeRunningProcesses_v2,
     device: nvmlDevice_t,

@@ -1,4 +1,4 @@
-//! Examines the regions: the place where a slice would have one, and the regions that exist.
+//! Examines the regions: the place where a slice would have its region, and the existing regions.
 
 use super::calls::{self, Room};
 use super::finding::Finding;
@@ -15,16 +15,16 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-/// State of a region's path.
+/// State of the file at a region's path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum RegionState {
-    /// Nothing.
+    /// There is no file.
     Absent,
-    /// A region in which this many processes live.
+    /// A region with this many living processes.
     Living(usize),
-    /// A region in which no process lives.
+    /// A region without a living process.
     Stale,
-    /// Something that cannot be used, with the reason.
+    /// A file that cannot be used, with the reason.
     Unusable(String),
     /// A region of another user, which this user cannot read.
     Foreign,
@@ -35,38 +35,38 @@ pub(super) enum RegionState {
 pub(super) struct Regions {
     /// Path of the region that a program started from here would use.
     pub(super) path: PathBuf,
-    /// True if a setting names the path.
+    /// True if a setting names that path.
     pub(super) named: bool,
-    /// Outcome of making a region there, under no name: the fault, if there is one.
+    /// Result of making a region in that place, without a name. An error is the fault.
     pub(super) trial: Result<(), String>,
-    /// The room of the path's file system.
+    /// Size of the file system of that path.
     pub(super) room: Option<Room>,
     /// True if systemd may remove the region when this user logs out.
     pub(super) ends_with_session: bool,
-    /// True if any user may remove another's files in the folder.
+    /// True if any user may remove other users' files in the folder.
     pub(super) removable: bool,
     /// State of the path.
     pub(super) own: RegionState,
     /// The regions in `/dev/shm`.
     pub(super) others: Vec<(PathBuf, RegionState)>,
-    /// Regions at [`path`](Self::path) or with a usual name that were removed while processes use them.
+    /// Regions that were removed while processes use them, at [`path`](Self::path) or with a usual name.
     pub(super) removed: Vec<String>,
-    /// Facts about slices in which processes live.
+    /// Facts about slices with living processes.
     pub(super) living: Living,
 }
 
-/// Facts about slices in which processes live.
+/// Facts about slices with living processes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Living {
-    /// Numbers of processes that hold device memory, if the number means the same process here.
+    /// Numbers of processes that hold device memory, if a number means the same process in this process's namespace.
     pub(super) members: Vec<u32>,
     /// The limits on each GPU, by its UUID.
     pub(super) committed: BTreeMap<String, Committed>,
 }
 
 impl Regions {
-    /// Looks at the regions. If the configuration is refused, `config` is `None` and names no region. `has_operator_file`: there
-    /// is one at the fixed place.
+    /// Reads the facts about the regions. If the library would refuse the configuration, `config` is `None`, and no setting names
+    /// a region. `has_operator_file` is true if there is an operator's file in its fixed place.
     pub(super) fn look(config: Option<&Config>, has_operator_file: bool) -> Self {
         let named = config.and_then(|config| config.region.clone());
         let is_named = named.is_some();
@@ -79,7 +79,7 @@ impl Regions {
         let all = slices::all().unwrap_or_default().into_iter().filter(|other| *other != path);
         let trust = if system::user() == 0 { Trust::AnyOwner } else { Trust::OwnerOnly };
         let states = all.map(|path| (path.clone(), look_at(&path, trust, &mut living)));
-        // No remedy is due for a region that containers need, with processes or without.
+        // A region that containers need is kept, with or without processes, so it needs no remedy.
         let is_kept = |path: &Path| bounds::kept(&FoundRegion::here(path.to_owned())).is_some();
         let others = states.filter(|(path, state)| *state != RegionState::Stale || !is_kept(path)).collect();
         let mut removed = detached();
@@ -99,7 +99,7 @@ impl Regions {
     }
 }
 
-/// Returns true if systemd keeps this user's services, and so their regions, when the user logs out.
+/// Returns true if systemd keeps this user's services when the user logs out. It then keeps their regions too.
 fn is_lingering() -> bool {
     let name = std::env::var_os("USER").or_else(|| std::env::var_os("LOGNAME"));
     name.is_some_and(|name| Path::new("/var/lib/systemd/linger").join(name).exists())
@@ -218,7 +218,7 @@ fn folder(regions: &Regions) -> Finding {
     }
 }
 
-/// Splits a message into the fault and its remedy.
+/// Splits a message of the library into the fault and its remedy.
 fn split(message: &str) -> (&str, &str) {
     message.split_once("; ").unwrap_or((message, "name another path in GPUSLICE_REGION"))
 }
@@ -263,7 +263,7 @@ fn other(path: &Path, state: &RegionState) -> Option<Finding> {
     }
 }
 
-/// Returns facts without a fault.
+/// Returns facts about regions without a fault.
 #[cfg(test)]
 pub(super) fn fine() -> Regions {
     Regions {

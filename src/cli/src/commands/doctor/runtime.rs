@@ -1,8 +1,8 @@
 //! Checks that the CUDA runtime and cuBLAS start under a quota as they do without one.
 //!
-//! The runtime compares some of the driver's answers with its own knowledge. A future driver or runtime may mind that a
-//! device's size is the quota. So the doctor starts both without gpuslice, and then under a quota in a region of the
-//! trial. If the outcomes differ, it starts them once more with the device's own sizes.
+//! The runtime compares some of the driver's answers with its own knowledge. A future driver or runtime may refuse a device whose
+//! size is the quota. So the doctor starts both libraries without gpuslice, and then under a quota in a temporary region. If the
+//! outcomes differ, it starts them once more under a quota, but with the real sizes of the device.
 #![allow(unsafe_code, reason = "calls the CUDA runtime and cuBLAS")]
 
 use super::asking::ProbeOutcome;
@@ -23,7 +23,7 @@ const RUNTIMES: [&str; 3] = ["libcudart.so.13", "libcudart.so.12", "libcudart.so
 const CUBLAS: [&str; 3] = ["libcublas.so.13", "libcublas.so.12", "libcublas.so.11"];
 /// Folder in which the toolkit puts the libraries.
 const TOOLKIT: &str = "/usr/local/cuda/lib64";
-/// A quota that every GPU has room for, and that is no GPU's size.
+/// A quota that fits every GPU, and that is not the size of any GPU.
 const QUOTA: &str = "90%";
 
 /// A library and the status with which it started.
@@ -34,7 +34,7 @@ pub(super) struct Start {
     status: c_int,
 }
 
-/// The libraries that the trial started; empty if it found none.
+/// The libraries that the trial started. The list is empty if the machine has none of them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Started(Vec<Start>);
 
@@ -51,7 +51,7 @@ impl fmt::Display for Started {
     }
 }
 
-/// Starts the libraries that this machine has.
+/// Starts the libraries that are installed on this machine.
 pub(super) fn start() -> Started {
     let starts = [runtime(), cublas()];
     Started(starts.into_iter().flatten().collect())
@@ -62,7 +62,7 @@ fn runtime() -> Option<Start> {
     let (name, library) = open(&RUNTIMES)?;
     step("cudaGetDeviceCount");
     let mut count = 0;
-    // SAFETY: `get` needs the symbol's type, and the runtime's function of this name has this one.
+    // SAFETY: `get` needs the symbol's type: the runtime declares `cudaGetDeviceCount` like this.
     let ask =
         unsafe { library.get::<unsafe extern "C" fn(*mut c_int) -> c_int>(b"cudaGetDeviceCount\0") }.ok()?;
     // SAFETY: the function needs an output that is valid for writes: `count` is on this stack.
@@ -86,28 +86,28 @@ fn cublas() -> Option<Start> {
     Some(Start { name, call: "cublasCreate".to_owned(), status })
 }
 
-/// Opens the first of `names` that the loader finds or the toolkit has.
+/// Opens the first of `names` that the loader or the toolkit's folder has.
 fn open(names: &[&str]) -> Option<(String, Library)> {
     let places = names.iter().map(|name| (*name, PathBuf::from(name)));
     let all = places.chain(names.iter().map(|name| (*name, PathBuf::from(TOOLKIT).join(name))));
     all.into_iter().find_map(|(name, path)| {
         step(&format!("loading {}", path.display()));
-        // SAFETY: loading these libraries runs their initialisers, which every program that uses them does too.
+        // SAFETY: `Library::new` runs the library's initialisers. Every program that uses these libraries runs them too.
         Some((name.to_owned(), unsafe { Library::new(path) }.ok()?))
     })
 }
 
-/// Returns true if there are libraries and all of them start without gpuslice.
+/// Returns true if the machine has such libraries and all of them start without gpuslice.
 pub(super) fn is_worth_a_trial(bare: &ProbeOutcome<Started>) -> bool {
     matches!(bare, ProbeOutcome::Answer(bare, _) if !bare.0.is_empty() && bare.first_failure().is_none())
 }
 
-/// Returns true if both questions have the same answer.
+/// Returns true if both questions got the same answer.
 pub(super) fn is_as(one: &ProbeOutcome<Started>, other: &ProbeOutcome<Started>) -> bool {
     matches!((one, other), (ProbeOutcome::Answer(one, _), ProbeOutcome::Answer(other, _)) if one == other)
 }
 
-/// A folder in memory for the region of a trial. Dropping it removes the folder.
+/// A folder in memory for the region of a trial. Dropping this value removes the folder.
 pub(super) struct TrialFolder(PathBuf);
 
 impl TrialFolder {
@@ -118,7 +118,7 @@ impl TrialFolder {
         Some(Self(folder))
     }
 
-    /// Returns the settings of a trial. They unset all settings that the environment has.
+    /// Returns the settings of a trial. They unset all other settings of the environment.
     pub(super) fn settings(&self, total: ReportTotal) -> Vec<(String, OsString)> {
         let unset = keys::settings().map(|name| (name.to_owned(), OsString::new()));
         let ours = [
@@ -136,7 +136,7 @@ impl Drop for TrialFolder {
     }
 }
 
-/// Compares a start without gpuslice, one under a quota, and one under a quota with the device's own sizes.
+/// Compares three starts: without gpuslice, under a quota, and under a quota with the real sizes of the device.
 pub(super) fn examine(
     bare: &ProbeOutcome<Started>,
     limited: Option<&ProbeOutcome<Started>>,

@@ -1,8 +1,8 @@
-//! Finds the lines of a shell script that keep the library out of programs, and those that bring it in.
+//! Finds the lines of a shell script that keep the library out of programs, or bring it in.
 
 use std::path::Path;
 
-/// A line that affects the programs behind it.
+/// A line that affects the programs that start after it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ScriptLine {
     /// The line's number, from 1.
@@ -13,7 +13,7 @@ pub(super) struct ScriptLine {
     pub(super) does: LineEffect,
 }
 
-/// Effect of a line on the programs behind it.
+/// Effect of a line on the programs that start after it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LineEffect {
     /// Sets `LD_PRELOAD` to a value that has neither its old value nor the preload library.
@@ -24,19 +24,19 @@ pub(super) enum LineEffect {
     Empties,
     /// Starts programs with other rights, so that the loader or the starter drops `LD_PRELOAD`.
     OtherRights,
-    /// Has a daemon start the program elsewhere.
+    /// Makes a daemon start the program outside of this process tree.
     Elsewhere,
 }
 
-/// Programs that start others as another user, with an environment of their own.
+/// Programs that start other programs as another user, with a new environment.
 const OTHER_RIGHTS: [&str; 8] = ["sudo", "su", "doas", "runuser", "pkexec", "gosu", "su-exec", "setpriv"];
 /// Programs of [`OTHER_RIGHTS`] that pass the environment on.
 const KEEPERS: [&str; 3] = ["gosu", "su-exec", "setpriv"];
-/// Programs that have a daemon start a container.
+/// Programs that make a daemon start a container.
 const ELSEWHERE: [&str; 5] = ["docker", "podman", "nerdctl", "ctr", "kubectl"];
 
-/// Returns the lines of a script that have an effect. The script is read as text and not run, so its decisions are
-/// unknown.
+/// Returns the lines of a script that have an effect. The doctor reads the script as text and does not run it, so it does not
+/// know which branches the script takes.
 pub(super) fn lines(script: &str) -> Vec<ScriptLine> {
     let numbered = script.lines().zip(1..);
     numbered
@@ -51,7 +51,7 @@ pub(super) fn lines(script: &str) -> Vec<ScriptLine> {
         .collect()
 }
 
-/// Returns the effect of the first command of a line that has one.
+/// Returns the effect of the first command of a line that has an effect.
 fn commands(line: &str) -> Option<LineEffect> {
     line.split([';', '&', '|', '(', ')', '`']).find_map(|command| {
         let words: Vec<&str> = command.split_ascii_whitespace().map(unquoted).collect();
@@ -64,6 +64,9 @@ fn unquoted(word: &str) -> &str {
 }
 
 /// Returns the effect of a command on the program that it starts.
+///
+/// Assignments and words such as `exec`, which the shell handles itself, come before the program. `LD_PRELOAD=…` among them
+/// decides at once. Otherwise the name of the program decides.
 pub(super) fn does(words: &[&str]) -> Option<LineEffect> {
     let passed =
         ["exec", "export", "declare", "then", "do", "else", "if", "!", "{", "time", "nohup", "command"];
@@ -117,7 +120,7 @@ pub(super) fn brings_library(script: &str) -> bool {
     })
 }
 
-/// Returns true if a command starts its program with the preload library: by `gpuslice run`, or by naming the library.
+/// Returns true if a command loads the preload library into its program, either by `gpuslice run` or by naming the library.
 pub(super) fn brings(words: &[&str]) -> bool {
     let runs =
         |pair: &[&str]| matches!(pair, [program, "run"] if program.rsplit('/').next() == Some("gpuslice"));
@@ -125,14 +128,14 @@ pub(super) fn brings(words: &[&str]) -> bool {
         || words.iter().filter_map(|word| word.strip_prefix("LD_PRELOAD=")).any(names_library)
 }
 
-/// Returns true if a list for the loader has the preload library. A library with an absolute path must exist, unless
-/// the path has a variable.
+/// Returns true if a list for the loader names the preload library. A library with an absolute path must exist,
+/// unless the path contains a variable.
 fn names_library(list: &str) -> bool {
     let may_be = |path: &str| !path.starts_with('/') || path.contains('$') || Path::new(path).is_file();
     unquoted(list).split([':', ' ']).any(|path| path.contains("libgpuslice") && may_be(path))
 }
 
-/// Reads the words behind `env`, up to the program that it starts: options, then variables, then the program.
+/// Reads the words after `env`: options, then variables, then the program that `env` starts.
 fn env(words: &[&str]) -> Option<LineEffect> {
     let mut words = words;
     while let [option, rest @ ..] = words {

@@ -9,7 +9,7 @@ use gpuslice_region::operator::Operator;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 
-/// The bits of a mode by which the group and other users read.
+/// The bits of a file's mode by which the group and other users may read the file.
 const FOR_ALL: u32 = 0o044;
 
 /// Sources of settings.
@@ -19,12 +19,12 @@ pub(super) struct Sources {
     pub(super) environment: Vec<(String, Vec<u8>)>,
     /// The operator's files.
     pub(super) operator: Operator,
-    /// Operator's files that not all users can read, and their modes. Only root looks, which reads them all the same.
+    /// Operator's files that not all users can read, with their modes. Only root finds them, because root can read them.
     pub(super) closed: Vec<(PathBuf, u32)>,
 }
 
 impl Sources {
-    /// Reads the sources of this process, which `run` passes on to the program.
+    /// Reads the sources of this process. `run` passes the same sources on to the program.
     pub(super) fn look() -> Self {
         use std::os::unix::ffi::OsStringExt as _;
         let environment: Vec<(String, Vec<u8>)> = std::env::vars_os()
@@ -44,12 +44,12 @@ impl Sources {
         self.environment.iter().find(|(key, _)| key == name).map(|(_, value)| value.clone())
     }
 
-    /// Returns the configuration that the library makes of the sources.
+    /// Returns the configuration that the library would make of these sources.
     pub(super) fn config(&self) -> Result<Config, config::Rejected> {
         Config::from_sources(&|name| self.variable(name), &self.operator.files())
     }
 
-    /// Returns true if programs get a limit. A malformed setting counts as one, since it may be meant as one.
+    /// Returns true if programs get a limit. A malformed setting counts as a limit, because the user may have meant one.
     pub(super) fn ask_for_limits(&self) -> bool {
         self.config().map_or(true, |config| !config.is_unlimited())
     }
@@ -61,7 +61,7 @@ impl Sources {
     }
 }
 
-/// Returns a file with its mode, if that keeps some users from reading it.
+/// Returns a file with its mode, if the mode keeps some users from reading it.
 fn closed(path: PathBuf) -> Option<(PathBuf, u32)> {
     let mode = path.metadata().ok()?.permissions().mode() & 0o7777;
     (mode & FOR_ALL != FOR_ALL).then_some((path, mode))
@@ -116,8 +116,8 @@ fn values_of(sources: &Sources) -> Vec<Finding> {
     findings
 }
 
-/// Returns a warning for each list in an operator's file that leaves devices of this machine without a limit. `nvml`
-/// has the devices in the order of the bus. Divided GPUs are left out, because `nvml` does not have their instances.
+/// Returns a warning for each list in an operator's file that leaves a device of this machine without a limit. `nvml` has the
+/// devices in the order of the bus. Divided GPUs are left out, because `nvml` does not have their instances.
 pub(super) fn left_out(config: &Config, nvml: &Nvml) -> Vec<Finding> {
     let numbered = (0..).zip(&nvml.devices).filter(|(_, gpu)| gpu.mig != Some(true));
     let devices: Vec<DeviceIdentity> = numbered
@@ -139,7 +139,7 @@ pub(super) fn left_out(config: &Config, nvml: &Nvml) -> Vec<Finding> {
         .collect()
 }
 
-/// Returns the settings that differ from their defaults, as a user would write them.
+/// Returns the settings that differ from their defaults, in the form in which a user writes them.
 fn values(config: &Config) -> Vec<(&'static str, String)> {
     let default = Config::default();
     let switch = |on: bool| if on { "1" } else { "0" }.to_owned();
@@ -170,8 +170,8 @@ fn plain(message: &str) -> &str {
     message.strip_prefix("gpuslice: ").unwrap_or(message)
 }
 
-/// Returns the finding about a message with which the library would refuse GPU work. The remedy stands behind the last
-/// semicolon.
+/// Returns the finding about a message with which the library would refuse GPU work. In the message, the
+/// remedy follows the last semicolon.
 fn refused(message: &str) -> Finding {
     let message = plain(message).trim_end_matches(" GPU work is refused.").trim_end_matches('.');
     let (what, mend) = message.rsplit_once("; ").unwrap_or((message, "mend or remove it"));

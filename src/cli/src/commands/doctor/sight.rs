@@ -10,10 +10,10 @@ use std::path::Path;
 
 /// Name of the check.
 const SIGHT_CHECK: &str = "region.sight";
-/// Folders that each container has for itself, unless it shares the host's.
+/// Folders that each container has of its own, unless it shares the host's folder.
 const PRIVATE: [&str; 2] = ["/dev/shm", "/tmp"];
 
-/// Returns the finding about a policy or a priority that divides nothing, because the slice sees no other slice.
+/// Returns a finding if a policy or a priority has no effect, because the slice sees no other slice.
 pub(super) fn examine(config: &Config, regions: &Regions, machine: &Machine) -> Option<Finding> {
     let asked = asked(config)?;
     let folder = regions.path.parent()?;
@@ -42,7 +42,7 @@ pub(super) fn examine(config: &Config, regions: &Regions, machine: &Machine) -> 
     })
 }
 
-/// Returns the setting that divides the GPU among slices, or none if there is none.
+/// Returns the setting that makes slices divide the GPU, or none.
 fn asked(config: &Config) -> Option<String> {
     match (config.core_policy, config.priority) {
         (CorePolicy::Fixed, Priority::Normal) => None,

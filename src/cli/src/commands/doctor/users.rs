@@ -1,4 +1,4 @@
-//! Examines whether several users of a container have slices of their own.
+//! Examines whether several users of a container have a slice each.
 
 use super::finding::Finding;
 use super::machine::Machine;
@@ -8,7 +8,7 @@ use gpuslice_region::names::FILE_PREFIX;
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// Returns the finding about users of this container whose programs have a slice each. `regions` are of programs with limits.
+/// Returns a finding if users of this container have separate slices. The `regions` belong to programs with limits.
 pub(super) fn examine(regions: &Regions, machine: &Machine) -> Option<Finding> {
     if machine.container.is_none() && !machine.own_pids {
         return None;
@@ -32,7 +32,7 @@ pub(super) fn examine(regions: &Regions, machine: &Machine) -> Option<Finding> {
     ))
 }
 
-/// Returns the user and the mount namespace in the name of a region that no setting names.
+/// Returns the user and the mount namespace in the name of a region, if no setting has named the region.
 fn parts(region: &Path) -> Option<(u32, u64)> {
     let mut words = region.file_name()?.to_str()?.strip_prefix(FILE_PREFIX)?.split('-');
     Some((words.next()?.parse().ok()?, words.next()?.parse().ok()?))

@@ -1,4 +1,4 @@
-//! Finds variables that look like settings of gpuslice and that no part of it reads.
+//! Finds variables whose names look like settings of gpuslice, and that no part of gpuslice reads.
 
 use super::finding::Finding;
 use gpuslice_policy::config::keys::{self, FILE_VARIABLES};
@@ -14,8 +14,8 @@ pub(super) fn examine(environment: &[(String, Vec<u8>)]) -> Vec<Finding> {
     names.into_iter().filter(|name| !keys::is_read(name)).filter_map(unread).collect()
 }
 
-/// Returns the warning about a variable that no part of gpuslice reads. Returns `None` if the name tells that the
-/// variable is another program's.
+/// Returns the warning about a variable that no part of gpuslice reads. Returns `None` if the name shows that the
+/// variable belongs to another program.
 fn unread(name: &str) -> Option<Finding> {
     if is_of_kubernetes(name) {
         return None;
@@ -29,8 +29,8 @@ fn unread(name: &str) -> Option<Finding> {
         ));
     }
     let begins = BEGINNINGS.into_iter().find(|begins| name.starts_with(begins));
-    // A name that begins like a setting is also compared with the variables that name places of files. Any other name
-    // counts only if the library would warn of it.
+    // If a name begins like a setting, it is also compared with the variables for the places of files. Any other name counts only
+    // if the library would warn of it.
     let family: Vec<&str> = keys::settings()
         .chain(FILE_VARIABLES)
         .filter(|known| begins.is_some_and(|begins| known.starts_with(begins)))
@@ -48,8 +48,8 @@ fn unread(name: &str) -> Option<Finding> {
     Some(Finding::warning(check, format!("{name} is set, and no part of gpuslice reads it"), mend))
 }
 
-/// Returns true if Kubernetes sets a variable of this name for a Service that has a name like gpuslice's: `gpuslice`,
-/// `gpu-mem-…`.
+/// Returns true if Kubernetes could set a variable of this name. It does so for a Service whose name begins like gpuslice's own
+/// names: `gpuslice`, `gpu-mem-…`.
 fn is_of_kubernetes(name: &str) -> bool {
     let has_number = |(_, rest): (&str, &str)| rest.starts_with(|first: char| first.is_ascii_digit());
     name.ends_with("_SERVICE_HOST")

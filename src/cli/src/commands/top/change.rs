@@ -1,4 +1,4 @@
-//! Changes a limit to a value that was typed, as `gpuslice set` does and with the same messages.
+//! Changes a limit to a typed value, as `gpuslice set` does. The messages are the same.
 
 use super::observation;
 use super::state::{Limit, LimitChange};
@@ -10,8 +10,7 @@ use clap::Parser as _;
 use gpuslice_region::{Monitor, RegionError, Trust};
 use gpuslice_slices::discovery::FoundRegion;
 
-/// Changes a limit of the slice with this region. Returns the message about the change, or the reason for which it was
-/// refused.
+/// Changes a limit of the slice with this region. Returns the message about the change, or the reason of the refusal.
 pub(crate) fn apply(region: &FoundRegion, change: &LimitChange) -> Result<String, String> {
     let wish = wish(change)?;
     let failed = |error: RegionError| survey::in_words(region, &error.to_string());
@@ -28,7 +27,7 @@ pub(crate) fn apply(region: &FoundRegion, change: &LimitChange) -> Result<String
     }
 }
 
-/// Parses the value as an argument of `gpuslice set`.
+/// Parses the value like an argument of `gpuslice set`.
 fn wish(change: &LimitChange) -> Result<Set, String> {
     let option = match change.limit {
         Limit::Memory => "--mem",
@@ -39,7 +38,7 @@ fn wish(change: &LimitChange) -> Result<Set, String> {
         Ok(Arguments { wish: Task::Set(wish), .. }) => Ok(wish),
         Ok(_) => Err("nothing is asked for".to_owned()),
         Err(error) => {
-            // The lines behind the first one are about the command line.
+            // The other lines of the message are about the command line.
             let text = error.render().to_string();
             let first = text.lines().next().unwrap_or_default();
             Err(first.strip_prefix("error: ").unwrap_or(first).to_owned())

@@ -1,4 +1,4 @@
-//! NVML's figures of the GPUs. A thread asks for them, so that the screen is drawn without waiting for an answer.
+//! Gets NVML's figures of the GPUs. A thread asks NVML, so that the screen is drawn without waiting for an answer.
 
 use gpuslice_region::Uuid;
 use gpuslice_slices::nvml::NvmlDevice;
@@ -7,13 +7,13 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Time between two looks for an answer, while one is expected.
+/// Time between two checks for an expected answer.
 const ANSWER_LOOK_PERIOD: Duration = Duration::from_millis(100);
 
 /// Devices with NVML's figures.
 pub(crate) type GpuFigures = Vec<(Uuid, NvmlDevice)>;
 
-/// The thread that asks NVML, as `top` sees it.
+/// The connection to the thread that asks NVML.
 #[derive(Debug)]
 pub(crate) struct Gpus {
     ask: Sender<Vec<Uuid>>,
@@ -37,21 +37,21 @@ impl Gpus {
         }
     }
 
-    /// Returns the answer, if it has come.
+    /// Returns the answer, if it has arrived.
     pub(crate) fn answer(&mut self) -> Option<GpuFigures> {
         let told = self.answers.try_recv().ok()?;
         self.is_asked = false;
         Some(told)
     }
 
-    /// Returns the time of the next look for the answer, `due` at the latest.
+    /// Returns the time of the next check for the answer. It is `due` at the latest.
     pub(crate) fn due(&self, due: Instant) -> Instant {
         if self.is_asked { due.min(Instant::now() + ANSWER_LOOK_PERIOD) } else { due }
     }
 }
 
-/// Answers until `top` ends. The screen belongs to `top`, so the thread prints nothing when NVML is silent. While NVML
-/// cannot be used, the answer has no device.
+/// Answers until `top` ends. If NVML is silent, the thread prints nothing, because the screen belongs to `top`. While NVML cannot
+/// be used, the answer has no devices.
 fn answer(asked: &Receiver<Vec<Uuid>>, tell: &Sender<GpuFigures>) {
     let mut nvml = NvmlRetry::new(|_silence| {});
     while let Ok(uuids) = asked.recv() {

@@ -1,9 +1,9 @@
-//! Finds keys in the bytes that a terminal sends.
+//! Recognises keys in the bytes that a terminal sends.
 //!
-//! `top` does not use crossterm's reader (0.29). If a terminal hangs up, that reader reads for ever, and in the middle
-//! of a sequence it waits without seeing signals.
+//! `top` does not use the reader of crossterm 0.29. If a terminal hangs up, that reader never stops reading. In the middle of a
+//! sequence, it waits and does not see signals.
 
-/// Most bytes of a sequence. A longer one is none.
+/// Most bytes of a sequence. Longer sequences are no keys.
 const MOST_KEY_BYTES: usize = 32;
 
 /// A key.
@@ -29,26 +29,26 @@ pub(crate) enum Key {
     /// F1.
     Help,
     Letter(char),
-    /// A key without a meaning here, such as F5.
+    /// A key without a function in `top`, such as F5.
     Other,
 }
 
-/// Bytes that are no key yet.
+/// Bytes that are not a complete key yet.
 #[derive(Debug, Default)]
 pub(crate) struct Keys {
     pending: Vec<u8>,
 }
 
-/// Meaning of the first bytes.
+/// Meaning of the first bytes in the buffer.
 enum First {
-    /// This many bytes, and the key that they are, if they are one.
+    /// A sequence of this many bytes, and its key, if it has one.
     Bytes(usize, Option<Key>),
     /// The beginning of a sequence.
     Unfinished,
 }
 
 impl Keys {
-    /// Returns the keys that `bytes` complete.
+    /// Returns the keys that are complete with the new `bytes`.
     pub(crate) fn take(&mut self, bytes: &[u8]) -> Vec<Key> {
         self.pending.extend_from_slice(bytes);
         let mut keys = Vec::new();
@@ -59,13 +59,13 @@ impl Keys {
         keys
     }
 
-    /// Returns true if more bytes may follow. The caller waits for them a little, because Escape is a key and begins
-    /// other keys.
+    /// Returns true if more bytes may follow. The caller waits for them for a short time, because Escape is a
+    /// key and also begins other keys.
     pub(crate) fn is_waiting(&self) -> bool {
         !self.pending.is_empty()
     }
 
-    /// Returns the key that the pending bytes are if nothing follows: Escape, or none.
+    /// Returns the key of the pending bytes if no byte follows. This is Escape, or none.
     pub(crate) fn end(&mut self) -> Option<Key> {
         let pending = std::mem::take(&mut self.pending);
         (pending == [0x1b]).then_some(Key::Escape)
@@ -126,7 +126,7 @@ fn of_byte(byte: u8) -> Option<Key> {
     }
 }
 
-/// Parses a letter beyond ASCII.
+/// Parses a character beyond ASCII.
 fn of_letter(bytes: &[u8]) -> First {
     let length = match bytes.first() {
         Some(0xc2..=0xdf) => 2,
@@ -170,7 +170,7 @@ mod tests {
             ("é".as_bytes(), Key::Letter('é')),
         ] {
             assert_eq!(Keys::default().take(bytes), [key]);
-            // A slow line brings the bytes one by one.
+            // A slow connection brings the bytes one by one.
             let mut keys = Keys::default();
             let pieces: Vec<Key> = bytes.iter().flat_map(|byte| keys.take(&[*byte])).collect();
             assert_eq!((pieces, keys.is_waiting()), (vec![key], false));

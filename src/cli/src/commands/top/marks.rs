@@ -1,21 +1,21 @@
-//! Draws quantities in a few characters, and makes texts fit.
+//! Draws quantities in a few characters, and fits texts to a width.
 
 use ratatui::text::Span;
 
-/// Marks of a sparkline, from nothing to the whole.
+/// Characters of a sparkline, from zero to the whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Levels([&'static str; 9]);
 
 impl Levels {
     pub(crate) const BLOCKS: Self = Self([" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"]);
-    /// For terminals that cannot show the others.
+    /// Characters for terminals that cannot show the others.
     pub(crate) const ASCII: Self = Self([" ", ".", ":", "-", "=", "+", "*", "%", "#"]);
 
-    /// Returns the marks that a terminal of this kind and language can show.
+    /// Returns the characters that a terminal of this kind and language can show.
     pub(crate) fn of(term: &str, language: Option<&str>) -> Self {
         let language = language.map(str::to_ascii_lowercase);
         let is_wide = |name: &String| name.contains("utf-8") || name.contains("utf8");
-        // If no language is set (containers), the terminal knows UTF-8 today. The Linux console has few marks.
+        // If no language is set, as in containers, the terminal most likely knows UTF-8. The Linux console has few characters.
         if term == "linux" || language.is_some_and(|name| !is_wide(&name)) {
             Self::ASCII
         } else {
@@ -24,8 +24,8 @@ impl Levels {
     }
 }
 
-/// Draws the last minute in `width` characters, the newest to the right. Each character is the largest value of its
-/// stretch, against `whole`. Any value above zero is visible.
+/// Draws the last minute in `width` characters, with the newest at the right. Each character shows the largest value of its part
+/// of the minute, in relation to `whole`. Any value above zero is visible.
 pub(crate) fn sparkline(seconds: &[u64], whole: u64, width: usize, levels: Levels) -> String {
     let minute = super::model::MINUTE;
     let missing = minute.saturating_sub(seconds.len());
@@ -43,8 +43,8 @@ pub(crate) fn sparkline(seconds: &[u64], whole: u64, width: usize, levels: Level
     (0..width).map(mark).collect()
 }
 
-/// Draws `[###|......]`: a part of a whole in `width` characters, with a mark behind the limit. Any part above zero is
-/// visible. A limit that is the whole has no mark: it is the end of the bar.
+/// Draws a part of a whole in `width` characters: `[###|......]`. The mark after the limit is left out if the limit is the whole,
+/// because the end of the bar shows it. Any part above zero is visible.
 pub(crate) fn bar(part: u64, whole: u64, limit: Option<u64>, width: usize) -> String {
     let inner = width.saturating_sub(2);
     let columns = |part: u64| {
@@ -67,7 +67,7 @@ pub(crate) fn width(text: &str) -> usize {
     Span::raw(text).width()
 }
 
-/// Cuts a text to `columns`. A `~` shows the cut.
+/// Cuts a text to `columns`. The character `~` shows that it was cut.
 pub(crate) fn cut(text: &str, columns: usize) -> String {
     if width(text) <= columns {
         return text.to_owned();
@@ -87,14 +87,14 @@ pub(crate) fn cut(text: &str, columns: usize) -> String {
     short
 }
 
-/// Fills a text up to exactly `columns`, aligned to the left, or cuts it.
+/// Pads or cuts a text to exactly `columns`, aligned to the left.
 pub(crate) fn left(text: &str, columns: usize) -> String {
     let text = cut(text, columns);
     let free = columns.saturating_sub(width(&text));
     format!("{text}{}", " ".repeat(free))
 }
 
-/// Fills a text up to exactly `columns`, aligned to the right, or cuts it.
+/// Pads or cuts a text to exactly `columns`, aligned to the right.
 pub(crate) fn right(text: &str, columns: usize) -> String {
     let text = cut(text, columns);
     let free = columns.saturating_sub(width(&text));
@@ -129,7 +129,7 @@ pub(crate) fn wrap(text: &str, columns: usize) -> Vec<String> {
     lines
 }
 
-/// Returns the number of bytes of a text that fit into `columns`: those of one letter at least, whatever its width.
+/// Returns the number of bytes of a text that fit into `columns`. The first letter always counts, whatever its width.
 fn fitting(text: &str, columns: usize) -> usize {
     let mut taken = 0;
     let is_over = |(place, letter): (usize, char)| {

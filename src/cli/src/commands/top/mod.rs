@@ -1,7 +1,7 @@
-//! `gpuslice top`: shows slices live, and changes them by keys.
+//! `gpuslice top`: shows slices live, and changes them when the user presses keys.
 //!
-//! The `model` takes in each look (`seen`), a key changes the `state`, and the `view` shows both. One thread waits for
-//! keys, signals and the next look at once, and does nothing in between.
+//! The `model` receives each look at the slices, a key changes the `state`, and the `view` draws both. One thread waits for keys,
+//! signals and the next look at the same time, and does nothing in between.
 
 mod change;
 mod gpus;
@@ -34,7 +34,7 @@ use std::time::{Duration, Instant};
 use terminal::{Event, FullScreen};
 use view::ViewSettings;
 
-/// Shows slices live, and obeys keys: `gpuslice top`.
+/// Shows slices live, and handles keys: `gpuslice top`.
 pub(crate) fn top(wish: &Top) -> Result<Ending, Failure> {
     terminal::check()?;
     let survey = Survey::now()?;
@@ -67,7 +67,7 @@ pub(crate) fn top(wish: &Top) -> Result<Ending, Failure> {
     if let Some(signal) = watch.screen.take_over().map_err(failed)? {
         return Ok(Ending::Signal(signal.number));
     }
-    // A terminal that can neither be read nor written is gone, and its user too.
+    // A terminal that can be neither read nor written is gone, like its user.
     Ok(watch.run()?.unwrap_or(Ending::Signal(SIGHUP)))
 }
 
@@ -112,7 +112,7 @@ impl Watch {
         }
     }
 
-    /// Takes in NVML's answer, and looks if a look is due.
+    /// Receives NVML's answer, and looks at the slices if a look is due.
     fn tick(&mut self) {
         if let Some(told) = self.gpus.answer() {
             self.model.gpus = told;
@@ -122,7 +122,7 @@ impl Watch {
         }
     }
 
-    /// Looks, and sets the time of the next look. A look that comes too late is not made up for.
+    /// Looks at the slices, and sets the time of the next look. A look that comes too late is skipped.
     fn look(&mut self) {
         let now = Instant::now();
         match self.survey.refresh() {
@@ -183,14 +183,14 @@ impl Watch {
         known.unwrap_or_else(|| FoundRegion::here(path))
     }
 
-    /// Looks between two regular looks, which keep their times.
+    /// Looks in between. The times of the regular looks do not change.
     fn look_at_once(&mut self) {
         let due = self.due;
         self.look();
         self.due = due;
     }
 
-    /// Handles a signal that by itself ends nothing.
+    /// Handles a signal that does not end this process by itself.
     fn heed(&mut self, signal: i32) -> io::Result<Option<Ending>> {
         match signal {
             SIGTSTP => return self.suspend(),

@@ -1,4 +1,4 @@
-//! Combines looks at slices: their recent use, the slices on each GPU, and their order.
+//! Combines several looks at slices: their recent use, the slices on each GPU, and their order.
 
 use super::gpus::GpuFigures;
 use super::observation::{Device, Observation, ObservedSlice, Process, ProcessId, SliceIdentity};
@@ -11,9 +11,9 @@ use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Time over which recent use is measured, less the time that a look may come too early.
+/// Time over which recent use is measured. It is a little less than a second, because a look may come early.
 const RECENT_SPAN: Duration = Duration::from_millis(950);
-/// Number of seconds of the past that are kept.
+/// Number of past seconds that the model keeps.
 pub(crate) const MINUTE: usize = 60;
 
 /// A slice on a GPU, or without one.
@@ -28,9 +28,9 @@ pub(crate) struct RowKey {
 pub(crate) enum Sort {
     #[default]
     Name,
-    /// The slice that holds most comes first.
+    /// The slice that holds most memory comes first.
     Memory,
-    /// The slice that used most lately comes first.
+    /// The slice that used most GPU time lately comes first.
     Time,
 }
 
@@ -55,30 +55,30 @@ impl Sort {
 /// A GPU, and the slices on it.
 #[derive(Debug)]
 pub(crate) struct Group<'a> {
-    /// `None` for slices that have no GPU yet.
+    /// The GPU's UUID; `None` for slices that have no GPU yet.
     pub(crate) uuid: Option<Uuid>,
-    /// Bytes of the GPU, and bytes of it that slices hold.
+    /// Bytes of the GPU. `held` has the bytes of it that slices hold.
     pub(crate) total: u64,
     pub(crate) held: u64,
-    /// Thousandths of its time that slices used lately; `None` if that is not known yet.
+    /// Thousandths of the GPU's time that its slices used lately; `None` if that is not known yet.
     pub(crate) used: Option<u64>,
-    /// True if that is known of every slice in which processes live.
+    /// True if the use of time is known for every slice with a living process.
     is_measured: bool,
     /// NVML's figures of the device.
     pub(crate) gpu: Option<&'a nvml::NvmlDevice>,
-    /// The limits of the slices in which processes live.
+    /// The limits of the slices with living processes.
     pub(crate) committed: Committed,
     pub(crate) rows: Vec<Row<'a>>,
 }
 
 impl Group<'_> {
-    /// Returns the bytes that are used outside of these slices, or `None` if NVML does not tell.
+    /// Returns the used bytes that do not belong to these slices, or `None` if NVML does not tell them.
     pub(crate) fn outside(&self) -> Option<u64> {
         Some(self.gpu?.used?.saturating_sub(self.held))
     }
 
-    /// Returns the part of the time, in thousandths, in which a kernel ran and no slice was charged. `None`: NVML does not report
-    /// it, or the use of a slice is unknown.
+    /// Returns the thousandths of time in which a kernel ran and no slice was charged. `None`: NVML does not tell it, or
+    /// the use of a slice is unknown.
     pub(crate) fn outside_time(&self) -> Option<u64> {
         let busy = u64::from(self.gpu?.utilization?) * 10;
         self.is_measured.then(|| busy.saturating_sub(self.used.unwrap_or(0)))
@@ -95,9 +95,9 @@ pub(crate) struct Row<'a> {
     pub(crate) key: RowKey,
     pub(crate) slice: &'a ObservedSlice,
     pub(crate) device: Option<&'a Device>,
-    /// Thousandths of the GPU's time that it used lately; `None` at the first look, and if that is not measured.
+    /// Thousandths of the GPU's time that the slice used lately; `None` at the first look, and if the time is not measured.
     pub(crate) used: Option<u64>,
-    /// Thousandths of the GPU's time that it used in each of the last seconds, the newest last.
+    /// Thousandths of the GPU's time that the slice used in each of the last seconds, with the newest last.
     pub(crate) seconds: Vec<u64>,
 }
 
@@ -110,11 +110,11 @@ pub(crate) struct ProcessRow<'a> {
     /// GPU time in nanoseconds.
     pub(crate) total: u64,
     pub(crate) throttled: u64,
-    /// Thousandths of the GPU's time that it used lately; `None` at its first look, and if that is not measured.
+    /// Thousandths of the GPU's time that the process used lately; `None` at its first look, and if the time is not measured.
     pub(crate) used: Option<u64>,
 }
 
-/// Counts of one look.
+/// The counters of a slice at one look.
 #[derive(Debug)]
 struct Sample {
     at: Instant,
@@ -127,10 +127,11 @@ struct Sample {
 struct Track {
     key: RowKey,
     life: SliceIdentity,
-    /// Samples up to the last one. The first is the newest that is old enough to compare with, or the oldest there is.
+    /// The samples up to the last one. The first sample is the newest one that is old enough to compare
+    /// with the last, or else the oldest.
     samples: VecDeque<Sample>,
     seconds: VecDeque<u64>,
-    /// Time at which the next second is over.
+    /// Time at which the present second ends.
     due: Instant,
 }
 
@@ -153,7 +154,7 @@ impl Track {
             self.samples.pop_front();
         }
         let Some(used) = self.used() else { return };
-        // A second that is nearly over counts, because its look may come early or late.
+        // A second that is nearly over counts as a whole one, because its look may come early or late.
         while now + (Duration::from_secs(1) - RECENT_SPAN) >= self.due {
             self.due += Duration::from_secs(1);
             self.seconds.push_back(used);
@@ -184,7 +185,7 @@ fn permille(before: u64, after: u64, span: Duration) -> Option<u64> {
     (!span.is_zero()).then(|| time::permille(used, WallTime::of(span)))
 }
 
-/// All looks together, and NVML's figures.
+/// The combination of all looks, and NVML's figures.
 #[derive(Debug, Default)]
 pub(crate) struct Model {
     pub(crate) seen: Observation,
@@ -193,7 +194,7 @@ pub(crate) struct Model {
 }
 
 impl Model {
-    /// Takes in a look. Forgets slices that it did not see, and slices that are others under their old names.
+    /// Receives a look. Forgets slices that are missing in it, and slices whose name another slice has taken.
     pub(crate) fn take(&mut self, seen: Observation, now: Instant) {
         let mut old = std::mem::take(&mut self.tracks);
         for slice in &seen.slices {
@@ -231,8 +232,8 @@ impl Model {
         self.seen.slices.iter().map(|slice| slice.processes.len()).sum()
     }
 
-    /// Returns all GPUs with their slices, by NVML's number or else by UUID. GPUs that only unused slices have, and
-    /// slices without a GPU, come last.
+    /// Returns all GPUs with their slices, in the order of NVML's numbers, or else of their UUIDs. GPUs with unused slices only,
+    /// and slices without a GPU, come last.
     pub(crate) fn groups(&self, sort: Sort, reversed: bool) -> Vec<Group<'_>> {
         let mut groups: Vec<Group<'_>> = Vec::new();
         for row in self.rows() {
@@ -340,7 +341,7 @@ fn sort_rows(rows: &mut [Row<'_>], sort: Sort, reversed: bool) {
     if reversed {
         rows.reverse();
     }
-    // Unused slices come last in every order.
+    // Unused slices are last in every order.
     rows.sort_by_key(|row| row.slice.is_unused());
 }
 

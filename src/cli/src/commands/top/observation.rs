@@ -1,7 +1,7 @@
 //! Looks at slices at one moment.
 //!
-//! Each look opens each region anew. The checks at the opening find a region that was removed, replaced, shortened or
-//! overwritten meanwhile. No more than one region is mapped at a time.
+//! Each look opens each region anew. The checks at the opening find a region that was removed, replaced, shortened or overwritten
+//! since the last look. At most one region is mapped at a time.
 
 use crate::slices::{self, Survey, bounds, survey};
 use gpuslice_region::{DeviceFigures, Limits, ProcessView, RegionError, Trust, Uuid};
@@ -12,17 +12,17 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-/// Result of one look.
+/// The result of one look.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Observation {
     pub(crate) slices: Vec<ObservedSlice>,
-    /// Messages about regions that cannot be read, each with the reason and the remedy.
+    /// Messages about regions that cannot be read. Each has the reason and the remedy.
     pub(crate) unreadable: Vec<String>,
     /// Number of regions of other users.
     pub(crate) others: u32,
 }
 
-/// Identity of a slice under its name: a region that is removed or made anew is another slice under the old name.
+/// Identity of a slice under its name. If its region is removed or made anew, the same name means another slice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SliceIdentity {
     pub(crate) inode: u64,
@@ -35,7 +35,7 @@ pub(crate) struct ObservedSlice {
     pub(crate) path: PathBuf,
     pub(crate) name: String,
     pub(crate) life: SliceIdentity,
-    /// True if no process lives in it and its region can be removed.
+    /// True if no process of the slice lives, and its region can be removed.
     pub(crate) is_removable: bool,
     pub(crate) devices: Vec<Device>,
     pub(crate) processes: Vec<Process>,
@@ -47,21 +47,21 @@ pub(crate) struct Device {
     /// The device's place in the slice, from 0.
     pub(crate) number: usize,
     pub(crate) uuid: Uuid,
-    /// Bytes that it has.
+    /// Bytes of memory that the device has.
     pub(crate) total: u64,
     pub(crate) limits: Limits,
-    /// Bytes that the slice holds, bytes of them that contexts use, and the most that was granted at a time.
+    /// Bytes that the slice holds. Below: the part of contexts, and the most bytes that it was granted at a time.
     pub(crate) held: u64,
     pub(crate) contexts: u64,
     pub(crate) peak: u64,
-    /// Nanoseconds: GPU time that was charged, time that launches waited, and GPU time that is queued.
+    /// Charged GPU time in nanoseconds. Below, in nanoseconds too: the time for which launches waited, and the queued GPU time.
     pub(crate) used: u64,
     pub(crate) throttled: u64,
     pub(crate) queued: u64,
-    /// Allocations that the quota refused, and allocations that the driver had no memory for.
+    /// Allocations that were refused because of the quota. Below: allocations for which the driver had no memory.
     pub(crate) refused: u64,
     pub(crate) unmet: u64,
-    /// Bytes given in host memory.
+    /// Bytes that the slice holds in host memory.
     pub(crate) spilled: u64,
 }
 
@@ -69,18 +69,18 @@ pub(crate) struct Device {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Process {
     pub(crate) id: ProcessId,
-    /// The process's number here; `None` if it cannot be seen from here, or if the caller has not asked for it.
+    /// The process's number in this process's namespace; `None` if it is not visible, or if the caller has not asked for it.
     pub(crate) number: Option<u32>,
-    /// The process's command; `None` if it cannot be seen from here, or if the caller has not asked for it.
+    /// The process's command; `None` if the process is not visible, or if the caller has not asked for it.
     pub(crate) command: Option<String>,
-    /// By device: bytes that it holds, allocations that it was refused, GPU time that it used, and time that it waited.
+    /// Bytes that the process holds, by device. Below, by device too: refused allocations, used GPU time, and time of waiting.
     pub(crate) held: Vec<u64>,
     pub(crate) refused: Vec<u32>,
     pub(crate) used: Vec<u64>,
     pub(crate) throttled: Vec<u64>,
 }
 
-/// Identity of a process, because process numbers are used again.
+/// Identity of a process. The number alone is not enough, because the kernel reuses numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ProcessId {
     pub(crate) pid: u32,
@@ -88,17 +88,17 @@ pub(crate) struct ProcessId {
     pub(crate) slot: usize,
 }
 
-/// Slices at which a look is directed.
+/// The slices that a look reads.
 #[derive(Debug, Clone)]
 pub(crate) enum Scope {
-    /// All that `gpuslice list` shows.
+    /// All slices that `gpuslice list` shows.
     All,
     /// The slice with this region.
     One(FoundRegion),
 }
 
 impl Scope {
-    /// Returns the regions at which a look is directed.
+    /// Returns the regions that a look reads.
     pub(crate) fn regions<'a>(&'a self, survey: &'a Survey) -> &'a [FoundRegion] {
         match self {
             Self::All => survey.regions(),
@@ -106,15 +106,15 @@ impl Scope {
         }
     }
 
-    /// Returns the owners whose regions are opened. A region that the user named may be any user's. Among all regions,
-    /// only root opens those of other users.
+    /// Returns the owners whose regions this process opens. A region that the user named may belong to any user. Among all
+    /// regions, only root opens those of other users.
     fn trust(&self) -> Trust {
         if matches!(self, Self::All) { slices::trust() } else { Trust::AnyOwner }
     }
 }
 
 impl Observation {
-    /// Looks at slices. Looks up the commands of the processes of `open` as well.
+    /// Looks at slices. Looks up the commands of the processes only for the slice `open`.
     pub(crate) fn now(scope: &Scope, survey: &Survey, open: Option<&Path>) -> Self {
         let mut seen = Self::default();
         for region in scope.regions(survey) {
@@ -153,7 +153,7 @@ impl ObservedSlice {
         let life = life_of(path, reader.epoch());
         let read = || -> Result<Self, RegionError> {
             let devices = reader.devices()?.iter().map(Device::of).collect();
-            // The numbers of processes are shown beside their commands.
+            // The numbers of processes are shown only beside their commands.
             let machine = wants_commands.then_some(&survey.machine);
             let process = |view: &ProcessView| Process::of(view, machine);
             let processes: Vec<Process> = reader.processes()?.iter().map(process).collect();
@@ -163,7 +163,7 @@ impl ObservedSlice {
         };
         match read() {
             Ok(slice) => Ok(Some(slice)),
-            // The region was made anew or shortened during the reading. The next look sees its new state.
+            // Another process made the region anew or shortened it during the reading. The next look sees its new state.
             Err(RegionError::Reinitialised { .. } | RegionError::Damaged { .. }) => Ok(None),
             Err(error) => Err(error),
         }
@@ -171,7 +171,7 @@ impl ObservedSlice {
 }
 
 impl ObservedSlice {
-    /// Returns true if no process lives in it.
+    /// Returns true if no process of the slice lives.
     pub(crate) fn is_unused(&self) -> bool {
         self.processes.is_empty()
     }
@@ -198,7 +198,7 @@ impl Device {
 }
 
 impl Process {
-    /// `machine` is given if the caller wants the process's number here and its command.
+    /// If `machine` is none, the result has neither the command nor the number in this process's namespace.
     fn of(view: &ProcessView, machine: Option<&Machine>) -> Self {
         let number = machine.and_then(|machine| machine.number_of(view));
         Self {

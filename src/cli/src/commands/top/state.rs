@@ -5,7 +5,7 @@ use super::model::{Group, Model, RowKey, Sort};
 use super::observation::SliceIdentity;
 use std::path::PathBuf;
 
-/// Most letters of a value.
+/// Most characters of a typed value.
 const MOST_VALUE_LETTERS: usize = 128;
 
 /// A page that fills the screen.
@@ -25,13 +25,13 @@ pub(crate) enum Limit {
     Share,
 }
 
-/// A change of a limit that the user asks for.
+/// A change of a limit, as the user types it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LimitChange {
     pub(crate) limit: Limit,
     pub(crate) path: PathBuf,
     pub(crate) name: String,
-    /// The slice that was selected when the prompt was opened.
+    /// The slice that was selected when the user opened the prompt.
     pub(crate) life: SliceIdentity,
     /// The value as the user typed it.
     pub(crate) text: String,
@@ -44,15 +44,15 @@ pub(crate) struct Message {
     pub(crate) is_bad: bool,
 }
 
-/// Consequence of a key.
+/// The action that follows a key.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Action {
     /// Only the shown state has changed.
     Show,
-    /// Look at once: the page needs more than the last look took in.
+    /// Look at once, because the page needs more than the last look has.
     Look,
     Change(LimitChange),
-    /// Remove the region at this path, in which no process lives.
+    /// Remove the region at this path. It has no living process.
     Remove(PathBuf),
     Repaint,
     Suspend,
@@ -74,17 +74,17 @@ pub(crate) struct TopState {
     pub(crate) sort: Sort,
     pub(crate) reversed: bool,
     pub(crate) selected: Option<RowKey>,
-    /// Name of the selected slice and its place among all, for the time after it is gone.
+    /// Name of the selected slice, and its place in the list. They are used after the slice is gone.
     name: String,
     place: usize,
     /// The value that the user is typing.
     pub(crate) prompt: Option<LimitChange>,
-    /// Only slices with this text in their names are shown, in upper or lower case.
+    /// Only slices whose names contain this text are shown. Upper and lower case are the same.
     pub(crate) filter: String,
     /// True while the user types the filter.
     pub(crate) is_filtering: bool,
     pub(crate) message: Option<Message>,
-    /// First line and first process that are shown.
+    /// The first line and the first process on the screen.
     pub(crate) first_line: usize,
     pub(crate) first_process: usize,
 }
@@ -96,16 +96,16 @@ impl TopState {
         self.selected.as_ref().filter(|_| open).map(|key| key.path.clone())
     }
 
-    /// Follows slices that have come, gone or moved. If the selected slice is gone, the nearest slice to its place in
-    /// which a process lives is selected, and its page is closed. A prompt stays until the user leaves it: otherwise
-    /// keys for the prompt would do something else.
+    /// Adapts the state to slices that have come, gone or moved. If the selected slice is gone, the nearest slice with a living
+    /// process is selected, and the page of processes is closed. A prompt stays until the user leaves it. Otherwise keys for the
+    /// prompt would have other effects.
     pub(crate) fn follow(&mut self, model: &Model) {
         let entries = self.entries(model);
         let wanted = self.selected.as_ref();
         if let Some((place, entry)) = entries.iter().enumerate().find(|(_, entry)| Some(&entry.key) == wanted)
         {
             self.name.clone_from(&entry.name);
-            // Unused slices are last. After one goes, the slice at its former place is nearer than the end.
+            // Unused slices are last. After an unused slice is gone, the slice at its former place is nearer than the last one.
             if !entry.is_unused {
                 self.place = place;
             }
@@ -123,7 +123,7 @@ impl TopState {
         self.select(nearest);
     }
 
-    /// Returns the GPUs with the slices that are shown.
+    /// Returns the GPUs with the slices that pass the filter.
     pub(crate) fn groups<'a>(&self, model: &'a Model) -> Vec<Group<'a>> {
         let wanted = self.filter.to_lowercase();
         let mut groups = model.groups(self.sort, self.reversed);
@@ -155,7 +155,7 @@ impl TopState {
         self.message = Some(Message { text, is_bad });
     }
 
-    /// Shows the outcome of a change. After a refusal the prompt opens again.
+    /// Shows the outcome of a change. After a refusal, opens the prompt again.
     pub(crate) fn changed(&mut self, change: LimitChange, told: Result<String, String>) {
         match told {
             Ok(text) => self.say(text, false),
@@ -166,7 +166,7 @@ impl TopState {
         }
     }
 
-    /// Handles a key, and returns its consequence.
+    /// Handles a key, and returns the action that follows.
     pub(crate) fn press(&mut self, key: Press, model: &Model) -> Action {
         self.message = None;
         match key {
@@ -182,7 +182,7 @@ impl TopState {
         }
     }
 
-    /// Handles a key while the user types the filter, which takes effect at once.
+    /// Handles a key while the user types the filter. The filter takes effect at once.
     fn type_filter(&mut self, key: Press, model: &Model) -> Action {
         match key {
             Press::Enter => self.is_filtering = false,
@@ -203,7 +203,7 @@ impl TopState {
         Action::Show
     }
 
-    /// Selects the first slice in which a process lives, if the filter hides the selected one.
+    /// If the filter hides the selected slice, selects the first slice with a living process.
     fn keep_in_sight(&mut self, model: &Model) {
         let entries = self.entries(model);
         if !entries.iter().any(|entry| Some(&entry.key) == self.selected.as_ref()) {
@@ -261,7 +261,7 @@ impl TopState {
         Action::Look
     }
 
-    /// Moves in the list that is shown. Returns false if the key does not move.
+    /// Moves the selection in the list on the screen. Returns false if the key is not for moving.
     fn go(&mut self, key: Press, model: &Model) -> bool {
         let entries = self.entries(model);
         let selected = entries.iter().position(|entry| Some(&entry.key) == self.selected.as_ref());
@@ -277,7 +277,7 @@ impl TopState {
         true
     }
 
-    /// Returns the removal of the selected slice. If processes live in it, shows a message instead.
+    /// Returns the action that removes the selected slice. If a process of it lives, shows a message instead.
     fn remove(&mut self, model: &Model) -> Action {
         let selected = self.selected.as_ref().and_then(|key| model.slice(&key.path));
         let Some(slice) = selected else { return Action::Show };
@@ -290,8 +290,8 @@ impl TopState {
         Action::Show
     }
 
-    /// Opens the prompt for the selected slice. If the slice has several devices, the value begins with the selected
-    /// one.
+    /// Opens the prompt for the selected slice. If the slice has several devices, the typed value
+    /// begins with the selected device.
     fn ask(&mut self, model: &Model, limit: Limit) {
         let Some(key) = self.selected.clone() else { return };
         let Some(slice) = model.slice(&key.path) else { return };
@@ -305,7 +305,7 @@ impl TopState {
     }
 }
 
-/// Returns the place to which a key leads from `place`, or `None` if the key does not move.
+/// Returns the place to which a key moves from `place`, or `None` if the key is not for moving.
 fn moved(place: usize, key: Press) -> Option<usize> {
     Some(match key {
         Press::Up | Press::Letter('k') => place.saturating_sub(1),
@@ -318,7 +318,7 @@ fn moved(place: usize, key: Press) -> Option<usize> {
     })
 }
 
-/// Returns the answer to a key that does nothing.
+/// Returns the answer to a key without a function.
 fn unknown(key: Press) -> String {
     match key {
         Press::Letter(letter) => format!("no such key: {letter}; ? shows help"),
@@ -428,14 +428,14 @@ mod tests {
         state.press(Press::End, &before);
         assert_eq!(selected(&state), "a");
         assert_eq!(state.press(Press::Letter('x'), &before), Action::Remove(ended.path.clone()));
-        // An unused slice stays selected if the user selected it. After it is gone, a living slice is selected.
+        // An unused slice stays selected if the user has selected it. After it is gone, a slice with a process is selected.
         state.follow(&before);
         assert_eq!(selected(&state), "a");
         let mut other = slice("c", 0, 0);
         other.processes.clear();
         state.follow(&model(&[slice("b", 2, 0), other.clone()]));
         assert_eq!(selected(&state), "b");
-        // If all slices are unused, none is selected before the user asks.
+        // If all slices are unused, none is selected until the user presses a key.
         let only = model(&[ended, other]);
         let mut state = TopState::default();
         state.follow(&only);
@@ -476,7 +476,7 @@ mod tests {
         state.press(Press::Backspace, &model);
         typed(&mut state, &model, "train-");
         assert_eq!(shown(&state), ["Train-b", "train-a"]);
-        // The typed letter is no command here, and Enter leaves the filter as it is.
+        // While the filter is typed, a letter is no command, and Enter keeps the filter.
         typed(&mut state, &model, "q");
         assert_eq!((shown(&state).len(), state.selected.clone()), (0, None));
         state.press(Press::Backspace, &model);

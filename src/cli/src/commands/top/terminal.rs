@@ -1,7 +1,7 @@
-//! Takes a terminal over, and gives it back in every case.
+//! Takes over a terminal, and gives it back in every case.
 //!
-//! Plain ANSI: the alternate screen, no mouse. Raw mode comes first and goes last, so that the kernel stops a process
-//! in the background before it writes anything.
+//! The screen uses plain ANSI sequences, with the alternate screen and without a mouse. Raw mode is set first and reset last. So
+//! the kernel stops a process in the background before it writes anything.
 
 use super::keys::{Key, Keys};
 use crate::output::failure::Failure;
@@ -24,23 +24,23 @@ use std::time::{Duration, Instant};
 
 /// Longest wait for the rest of a sequence that begins with Escape.
 const REST: Duration = Duration::from_millis(50);
-/// Longest time that a signal may come behind the one that lets a stopped process go on.
+/// Longest time between two signals of one sender, if one of them continues a stopped process.
 const ORDER: Duration = Duration::from_millis(100);
-/// Columns and lines of a terminal that does not tell its size.
+/// Columns and lines of a terminal that does not report its size.
 const USUAL: (u16, u16) = (80, 24);
 
-/// An event for `top`.
+/// An event to which `top` reacts.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Event {
     Keys(Vec<Key>),
     Signal(Arrived),
-    /// The time that was waited for has come.
+    /// The time until which `top` waited has come.
     Due,
     /// The terminal is gone.
     Gone,
 }
 
-/// Fails with the reason if there can be no screen here.
+/// Fails if `top` cannot draw a screen here. The error has the reason.
 pub(crate) fn check() -> Result<(), Failure> {
     let other = "; `gpuslice status` shows the same figures once, without one";
     let no = |why: &str| Err(Failure::with_code(format!("{why}{other}"), 2));
@@ -56,10 +56,10 @@ pub(crate) fn check() -> Result<(), Failure> {
     Ok(())
 }
 
-/// A terminal that is taken over until this is dropped, the program panics, or it is suspended.
+/// A taken-over terminal. It is given back when this value is dropped, when the program panics, and while it is suspended.
 #[derive(Debug)]
 pub(crate) struct FullScreen {
-    /// Never dropped: the drop would write to a terminal that was given back, or panic if the terminal is gone.
+    /// It is never dropped. The drop would write to a terminal that was given back, or would panic if the terminal is gone.
     terminal: ManuallyDrop<Terminal<CrosstermBackend<BufWriter<Stdout>>>>,
     size: (u16, u16),
     input: File,
@@ -69,7 +69,7 @@ pub(crate) struct FullScreen {
 }
 
 impl FullScreen {
-    /// Returns a screen for a terminal that is yet to be [taken over](Self::take_over). `signals` keeps back the
+    /// Returns a screen for a terminal that the caller has not [taken over](Self::take_over) yet. `signals` blocks the
     /// signals that would end this process.
     pub(crate) fn open(signals: Signals) -> Result<Self, Failure> {
         let failed = |error: io::Error| Failure::new(format!("the terminal cannot be used: {error}"));
@@ -87,12 +87,12 @@ impl FullScreen {
         })
     }
 
-    /// Takes the terminal over, once it is this process's. A signal that ends this process comes first. In the background, the
-    /// kernel would stop the process at its first access to the terminal, before it handled the signal.
+    /// Takes over the terminal, once this process is in the foreground. A signal that ends this process comes first. In the
+    /// background, the kernel would stop the process at its first access to the terminal, before the process handles the signal.
     pub(crate) fn take_over(&mut self) -> io::Result<Option<Arrived>> {
         loop {
             let is_ours = system::is_in_foreground();
-            // A sender that ends a stopped job lets it go on as well, in either order.
+            // A sender that ends a stopped job also continues it. The two signals may come in either order.
             let patience = if is_ours { Duration::ZERO } else { ORDER };
             while let Some(signal) = self.signals.within(patience) {
                 if is_end(signal) {
@@ -110,7 +110,7 @@ impl FullScreen {
         Ok(None)
     }
 
-    /// Returns columns and lines.
+    /// Returns the numbers of columns and lines.
     pub(crate) fn size(&self) -> (usize, usize) {
         (self.size.0.into(), self.size.1.into())
     }
@@ -125,13 +125,13 @@ impl FullScreen {
         Ok(())
     }
 
-    /// Has everything drawn anew.
+    /// Erases the screen, so that everything is drawn again.
     pub(crate) fn repaint(&mut self) -> io::Result<()> {
         self.terminal.backend_mut().clear_region(ClearType::All)?;
         self.terminal.resize(Rect::new(0, 0, self.size.0, self.size.1))
     }
 
-    /// Shows these lines. Output that the terminal does not take now is written the next time.
+    /// Shows these lines. If the terminal cannot take the output at present, the next call writes it.
     pub(crate) fn show(&mut self, lines: Vec<Line<'static>>) -> io::Result<()> {
         let draw = |frame: &mut ratatui::Frame<'_>| frame.render_widget(Text::from(lines), frame.area());
         match self.terminal.draw(draw) {
@@ -140,7 +140,7 @@ impl FullScreen {
         }
     }
 
-    /// Waits for the next event, until `due`.
+    /// Waits for the next event, at most until `due`.
     pub(crate) fn next(&mut self, due: Instant) -> io::Result<Event> {
         loop {
             if let Some(signal) = self.signals.within(Duration::ZERO) {
@@ -176,15 +176,15 @@ impl FullScreen {
         }
     }
 
-    /// Gives the terminal back and stops, until another process lets this one go on. A signal that ends it comes first
-    /// then, because the terminal may be another's by now.
+    /// Gives the terminal back, and stops until another process continues this one. After that, a signal that ends this process
+    /// comes first, because the terminal may belong to another process.
     pub(crate) fn suspend(&mut self) -> io::Result<Option<Arrived>> {
         give_back();
         self.signals.suspend();
         self.take_over()
     }
 
-    /// Takes the terminal over again: the process that stopped this one may have left it in any state.
+    /// Takes over the terminal again. The process that stopped this one may have left it in any state.
     pub(crate) fn resume(&mut self) -> io::Result<Option<Arrived>> {
         if system::is_in_foreground() {
             give_back();
@@ -199,7 +199,7 @@ impl Drop for FullScreen {
     }
 }
 
-/// Keeps back the signals that a screen must know of.
+/// Blocks the signals to which a screen must react.
 pub(crate) fn signals() -> Signals {
     Signals::keep([
         SIGHUP,
@@ -219,12 +219,12 @@ pub(crate) fn signals() -> Signals {
     ])
 }
 
-/// Returns true if this process ends by the signal, which was kept back.
+/// Returns true if a blocked signal would end this process.
 pub(crate) fn is_end(signal: Arrived) -> bool {
     !matches!(signal.number, system::SIGTSTP | system::SIGCONT | system::SIGWINCH)
 }
 
-/// Returns columns and lines of the terminal.
+/// Returns the numbers of columns and lines of the terminal.
 fn size() -> (u16, u16) {
     let told = crossterm::terminal::window_size().map_or((0, 0), |size| (size.columns, size.rows));
     if told.0 == 0 || told.1 == 0 { USUAL } else { told }
@@ -239,7 +239,7 @@ fn enter() -> io::Result<()> {
     entered
 }
 
-/// Gives the terminal back, if it was taken over. If it is gone, nothing can be done.
+/// Gives the terminal back, if it was taken over. Ignores errors, because they mean that the terminal is gone.
 fn give_back() {
     if is_raw_mode_enabled().unwrap_or(true) {
         let _gone = crossterm::execute!(io::stdout(), ResetColor, LeaveAlternateScreen, Show);
@@ -248,7 +248,7 @@ fn give_back() {
     }
 }
 
-/// Has the terminal given back before a panic, so that the panic's message is on the usual screen.
+/// Makes a panic give the terminal back first, so that the panic's message is on the usual screen.
 fn give_back_before_panics() {
     let usual = panic::take_hook();
     panic::set_hook(Box::new(move |panic| {
@@ -262,7 +262,7 @@ mod tests {
     use super::*;
     use portable_pty::{CommandBuilder, PtySize, native_pty_system};
 
-    /// Set in the process that panics.
+    /// Variable that is set in the process that panics.
     const CHILD: &str = "GPUSLICE_TEST_PANIC";
 
     #[test]
@@ -271,13 +271,13 @@ mod tests {
         if std::env::var_os(CHILD).is_some() {
             let signals = signals();
             for signal in [system::SIGTERM, system::SIGCONT] {
-                // SAFETY: `raise` sends a valid signal to this thread, which keeps it back.
+                // SAFETY: `raise` needs a valid signal: `signal` is one. This thread has blocked it.
                 unsafe { libc::raise(signal) };
             }
             return signals.suspend();
         }
         let test = "commands::top::terminal::tests::a_process_that_gets_sigterm_as_it_stops_ends";
-        // The test is a job of its own, and the shell hears of it when it stops, too.
+        // The test is a job of its own. The shell also learns when the job stops.
         let line = r#"set -m; "$0" --exact "$1" & wait $!; code=$?; kill -KILL %1 2>/dev/null; exit $code"#;
         let mut shell = std::process::Command::new("bash");
         shell.args(["-c", line]).arg(std::env::current_exe().expect("this is a program")).arg(test);

@@ -1,7 +1,6 @@
 //! Draws the screen.
 //!
-//! It has as many lines, of such a width, as there is room for. If there is little room, the least important parts are
-//! left out.
+//! The screen fills the terminal. If there is little room, the least important parts are left out.
 
 mod pages;
 mod paint;
@@ -15,10 +14,10 @@ use ratatui::text::Line;
 use std::ops::Range;
 use std::time::Duration;
 
-/// Most lines of a page whose columns have no names.
+/// Most lines of a page that leaves out the names of the columns.
 const ROOMY: usize = 14;
 
-/// Settings of the view, which stay while `top` runs.
+/// Settings of the view. They do not change while `top` runs.
 #[derive(Debug)]
 pub(crate) struct ViewSettings {
     paint: Paint,
@@ -29,12 +28,12 @@ pub(crate) struct ViewSettings {
 }
 
 impl ViewSettings {
-    /// Returns a view with or without colours, and with marks that the terminal can show.
+    /// Returns a view with or without colours, and with characters that the terminal can show.
     pub(crate) fn new(has_colours: bool, levels: Levels, interval: Duration, nothing: String) -> Self {
         Self { paint: Paint::new(has_colours), levels, interval, nothing }
     }
 
-    /// Returns the screen's lines, at most `height`, and writes the scroll position into the state.
+    /// Returns the lines of the screen, at most `height` of them. Writes the scroll position into the state.
     pub(crate) fn lines(
         &self,
         model: &Model,
@@ -124,7 +123,7 @@ impl ViewSettings {
     }
 }
 
-/// Returns the keys of a page. If there is little room, they are the most important ones.
+/// Returns the keys of a page. If there is little room, returns only the most important ones.
 fn keys(page: Page, width: usize) -> String {
     let all: &[&str] = match page {
         Page::Slices => &[
@@ -165,7 +164,7 @@ fn seconds(span: Duration) -> String {
     }
 }
 
-/// Returns the first line to show. It moves as little as possible, so that the selected lines are visible.
+/// Returns the first line to show. It changes as little as possible, so that the selected lines are visible.
 fn scroll(first: usize, selected: &Range<usize>, lines: usize, room: usize) -> usize {
     let first = first.min(lines.saturating_sub(room));
     let first = first.max(selected.end.saturating_sub(room));

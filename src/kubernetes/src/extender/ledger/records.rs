@@ -1,4 +1,4 @@
-//! Records of the ledger about a pod.
+//! Records of a pod in the ledger.
 
 use crate::api::Pod;
 use crate::objects::{ALLOC, Alloc, Labels, Part, Request, requests};
@@ -13,9 +13,9 @@ pub(super) struct Counted {
     pub(super) parts: Vec<Part>,
     pub(super) priority: i32,
     pub(super) created: String,
-    /// True if the pod is about to end.
+    /// True if a client has requested the pod's deletion.
     pub(super) is_ending: bool,
-    /// Version of the pod.
+    /// The pod's version.
     pub(super) version: String,
 }
 
@@ -43,21 +43,21 @@ impl Counted {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Resized {
     pub(super) parts: Vec<Part>,
-    /// Version of the pod that the write of the parts names. None until the apiserver has failed to answer the write.
+    /// The pod's version that the write of the parts named. None unless the apiserver has failed to answer the write.
     pub(super) unanswered: Option<String>,
 }
 
 impl Resized {
-    /// Returns true if the pod has the new parts, or the apiserver refuses their write from now on.
+    /// Returns true if the pod has the new parts, or if the apiserver refuses their write from now on.
     ///
-    /// A change of the pod from before the resize may arrive during the write. It does not end the count of the new parts.
+    /// A change of the pod from before the resize may arrive during the write. Such a change does not end the resize.
     pub(super) fn is_over(&self, now: &Counted) -> bool {
         let is_late = self.unanswered.as_ref().is_some_and(|version| *version != now.version);
         is_late || self.parts == now.parts
     }
 }
 
-/// A pod that waits until others are evicted from a node.
+/// A pod that waits until other pods are evicted from a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Nominated {
     pub(super) node: String,
@@ -66,8 +66,8 @@ pub(super) struct Nominated {
 }
 
 impl Nominated {
-    /// Returns the node for which the scheduler evicts other pods, and the slices that the pod needs there. None if the pod is
-    /// bound, or nothing is evicted for it.
+    /// Returns the node on which the scheduler evicts other pods for this pod, and the slices that this pod needs there. None
+    /// if the pod is bound, or if the scheduler evicts nothing for it.
     pub(super) fn of(pod: &Pod) -> Option<Self> {
         let node = pod.status.nominated_node_name.clone().filter(|node| !node.is_empty())?;
         let is_waiting = pod.spec.node_name.is_none() && !pod.is_ended();

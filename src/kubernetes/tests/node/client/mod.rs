@@ -1,4 +1,4 @@
-//! Tests of the client against an apiserver behind TLS, with certificates and tokens as a pod has them.
+//! Tests the client with an apiserver behind TLS. It uses certificates and tokens as a pod has them.
 
 mod tls;
 
@@ -11,7 +11,8 @@ use std::path::PathBuf;
 use tempfile::TempDir;
 use tls::{Authority, Server};
 
-/// Folder of a service account as a kubelet mounts it: links into a folder whose name changes with each token.
+/// The folder of a service account, as a kubelet mounts it. Its files are links into a folder whose name changes with each
+/// token.
 struct Account(TempDir);
 
 impl Account {
@@ -89,7 +90,7 @@ async fn an_apiserver_of_another_authority_or_name_is_refused_before_it_hears_an
         assert!(matches!(&why, Failure::Silent(text) if text.contains(says)), "{why}");
         assert_eq!(server.requests(), 0, "{says}");
     }
-    // The client does not take a server without TLS for one with it.
+    // The client refuses a server without TLS at an address with TLS.
     let plain = apiserver.serve().await;
     let client = Client::new(&format!("https://{plain}"), Some(&account.authority()), None).unwrap();
     assert!(matches!(client.get::<Node>("/api/v1/nodes/n1").await, Err(Failure::Silent(_))));

@@ -1,4 +1,4 @@
-//! An apiserver behind TLS, whose certificate an authority of the test has signed.
+//! An apiserver behind TLS. A certificate authority of the test has signed its certificate.
 
 use crate::apiserver::Apiserver;
 use axum::Json;
@@ -18,7 +18,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-/// Signs certificates.
+/// A certificate authority.
 pub(crate) struct Authority(CertifiedIssuer<'static, KeyPair>);
 
 impl Authority {
@@ -32,7 +32,7 @@ impl Authority {
         self.0.pem()
     }
 
-    /// Returns the settings of a server that shows a certificate for this name.
+    /// Returns the settings of a server with a certificate for this name.
     fn config(&self, name: &str) -> ServerConfig {
         let key = KeyPair::generate().unwrap();
         let certificate =
@@ -45,7 +45,7 @@ impl Authority {
     }
 }
 
-/// Apiserver that accepts one token.
+/// An apiserver that accepts one token.
 pub(crate) struct Server {
     address: SocketAddr,
     token: Arc<Mutex<String>>,
@@ -53,7 +53,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Starts the server. `name`: the name in its certificate.
+    /// Starts the server. `name` is the name in its certificate.
     pub(crate) async fn begin(apiserver: &Apiserver, authority: &Authority, name: &str, token: &str) -> Self {
         let tcp = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = tcp.local_addr().unwrap();
@@ -82,7 +82,7 @@ impl Server {
         format!("https://{}/", self.address)
     }
 
-    /// Accepts another token from now on.
+    /// Makes the server accept only this token.
     pub(crate) fn takes(&self, token: &str) {
         *self.token.lock().unwrap() = token.to_owned();
     }

@@ -1,4 +1,4 @@
-//! Tests of the node's devices in the apiserver, and of their health in the kubelet.
+//! Tests the node's devices in the apiserver, and their health in the kubelet.
 
 use super::node::{NODE, Node, device, uuid};
 use crate::kubelet::until;
@@ -42,19 +42,19 @@ async fn the_list_follows_the_gpus_and_comes_again_and_nothing_is_written_for_no
     assert_eq!(slice["spec"]["pool"]["generation"], 2);
     assert_eq!(of(&slice)[1]["taints"][0]["effect"], "NoSchedule");
     assert_eq!(of(&slice)[0].get("taints"), None);
-    // The apiserver adds the time of the taint, which is no reason to write.
+    // The apiserver adds the time of the taint. That is no reason for the driver to write.
     let writes = node.apiserver.slice_writes();
     tokio::time::sleep(Duration::from_millis(700)).await;
     assert_eq!(node.apiserver.slice_writes(), writes);
     node.has_gpus(2, 2);
     let slice = node.devices("no taint", |slice| of(slice)[1].get("taints").is_none()).await;
     assert_eq!(slice["spec"]["pool"]["generation"], 3);
-    // A driver that starts again finds the list unchanged.
+    // A restarted driver finds the list unchanged.
     let writes = node.apiserver.slice_writes();
     node.restart().await;
     tokio::time::sleep(Duration::from_millis(700)).await;
     assert_eq!(node.apiserver.slice_writes(), writes);
-    // A kubelet that starts removes the lists of its node.
+    // A starting kubelet removes the lists of its node.
     node.apiserver.wipe_slices();
     node.manager.registers().await;
     node.devices("it again", |slice| of(slice).len() == 2).await;
@@ -129,7 +129,7 @@ async fn a_node_whose_gpus_another_plugin_gives_away_has_no_device() {
     node.devices("two devices again", |slice| of(slice).len() == 2).await;
 }
 
-/// NVIDIA's driver publishes whole GPUs. The list of another node, and an empty one, do not count.
+/// NVIDIA's driver publishes whole GPUs on this node. A list of another node, and an empty list, have no effect.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_whose_gpus_another_driver_gives_away_has_no_device() {
     let node = Node::new(2).await;
@@ -144,7 +144,7 @@ async fn a_node_whose_gpus_another_driver_gives_away_has_no_device() {
     let gpu = json!([{"name": "gpu-0", "attributes": {}, "capacity": {}}]);
     publish("n2", gpu.clone());
     publish(NODE, json!([]));
-    // The driver reads the lists before it writes its own.
+    // The driver reads the lists of other drivers before it writes its own.
     node.begin();
     node.devices("two devices", has_two).await;
     publish(NODE, gpu);
@@ -194,7 +194,7 @@ async fn the_kubelet_gets_the_health_of_devices_repeatedly() {
         node.has_gpus(2, 1);
         says(&mut stream, [well, lost]).await;
         node.has_gpus(2, 2);
-        // The driver repeats the health with a later time, because the kubelet takes an old one as unknown.
+        // The driver repeats the health with a later time, because the kubelet treats an old health as unknown.
         while says(&mut stream, [well, well]).await <= first {}
     }
 }

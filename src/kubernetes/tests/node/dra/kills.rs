@@ -1,4 +1,4 @@
-//! Tests that exactly the prepared claims have files, after calls, restarts and kills in any order.
+//! Tests that exactly the prepared claims have files, after any order of calls, restarts and kills.
 
 use super::node::Node;
 use crate::kubelet::until;
@@ -9,25 +9,25 @@ use std::collections::BTreeMap;
 use std::slice::from_ref;
 use std::time::Duration;
 
-/// Number of claims that the test has at a time.
+/// Number of claims that exist at a time.
 const CLAIMS: usize = 3;
 
-/// Event of a node. The numbers are those of claims.
+/// An event on a node. The numbers are the numbers of claims.
 #[derive(Debug, Clone)]
 enum Event {
     Prepare(usize),
     Unprepare(usize),
-    /// The driver is killed `after` microseconds after the call to prepare a claim, or to take it back. Then the kubelet calls
-    /// again.
+    /// The driver is killed `after` microseconds after the kubelet has called it to prepare a claim or to take it back. Then
+    /// the kubelet calls again.
     Killed {
         claim: usize,
         prepares: bool,
         after: u64,
     },
     Restart,
-    /// The machine starts again: its memory is lost, and the kubelet prepares the remaining pods again.
+    /// The machine restarts: its memory is lost, and the kubelet prepares the claims of the remaining pods again.
     Reboot,
-    /// The kubelet has lost its checkpoint, and the pod and its claim are deleted. Another claim has the claim's name.
+    /// The kubelet has lost its checkpoint, and the pod and its claim are deleted. A new claim has the same name.
     Forgotten(usize),
 }
 
@@ -109,7 +109,7 @@ impl World {
                 };
                 let (called, ()) = tokio::join!(self.call(claim, prepares), killed);
                 self.cut_off += u32::from(called.is_err());
-                // A specification that an engine can see is complete at any moment.
+                // At any moment, a specification that an engine can see is complete.
                 for claim in &self.claims {
                     self.node.environment(claim);
                 }
@@ -138,7 +138,7 @@ impl World {
         }
     }
 
-    /// Waits until the files are those of the prepared claims, and checks their limits.
+    /// Waits until exactly the prepared claims have files, and checks their limits.
     async fn check(&self) {
         let expected: Vec<Claim> = self.prepared.keys().map(|claim| self.claims[*claim].clone()).collect();
         until("exactly the prepared claims have files", || self.node.has_only(&expected)).await;

@@ -1,4 +1,4 @@
-//! The part of a kubelet that a driver of dynamic resources sees: real gRPC on real sockets.
+//! The part of a kubelet that calls a driver of dynamic resources, with real gRPC on real sockets.
 
 use crate::kubelet::until;
 use crate::raw::call;
@@ -39,7 +39,8 @@ impl Manager {
         self.folder.join("plugins/gpuslice.dev/dra.sock")
     }
 
-    /// Finds the driver and confirms it, as the kubelet's watcher of sockets does: with the path as the authority.
+    /// Finds the driver and confirms it, like the kubelet's watcher of sockets. It sends the path of the socket as the
+    /// authority.
     pub(crate) async fn registers(&self) -> PluginInfo {
         let socket = self.registration();
         until("a socket of registrations", || UnixStream::connect(&socket).is_ok()).await;
@@ -70,7 +71,7 @@ impl Manager {
         Ok(answer)
     }
 
-    /// Prepares one claim as a client whose authority is the path of the socket. Returns the entry of the claim.
+    /// Prepares one claim, and sends the path of the socket as the authority. Returns the entry of the claim.
     pub(crate) async fn prepare_by_path(&self, claim: &Claim) -> NodePrepareResourceResponse {
         let (socket, request) = (self.socket(), NodePrepareResourcesRequest { claims: vec![claim.clone()] });
         let asked = tokio::task::spawn_blocking(move || {
@@ -81,7 +82,7 @@ impl Manager {
         asked.await.unwrap().claims.remove(&claim.uid).unwrap()
     }
 
-    /// Prepares one claim, and returns the reason of the failure.
+    /// Tries to prepare one claim, and returns the reason of the failure.
     pub(crate) async fn refused(&self, claim: &Claim) -> String {
         let answer = self.prepare(std::slice::from_ref(claim)).await.unwrap();
         assert!(answer[&claim.uid].devices.is_empty());
@@ -97,13 +98,13 @@ impl Manager {
         errors.next().map_or(Ok(()), |error| Err(Status::aborted(error)))
     }
 
-    /// Watches the health of devices, by the service of old kubelets.
+    /// Watches the health of devices by the service that old kubelets call.
     pub(crate) async fn watch_v1alpha1(&self) -> Streaming<NodeWatchResourcesResponse> {
         let mut client = V1Alpha1::new(self.dial().await.unwrap());
         client.node_watch_resources(NodeWatchResourcesRequest {}).await.unwrap().into_inner()
     }
 
-    /// Watches the health of devices, by the service of later kubelets.
+    /// Watches the health of devices by the service that later kubelets call.
     pub(crate) async fn watch_v1(&self) -> Streaming<NodeWatchResourcesResponse> {
         let mut client = V1::new(self.dial().await.unwrap());
         client.node_watch_resources(NodeWatchResourcesRequest {}).await.unwrap().into_inner()

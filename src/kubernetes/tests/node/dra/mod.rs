@@ -1,4 +1,4 @@
-//! Tests of the driver of dynamic resources against a kubelet and an apiserver that answer as real ones do, over real sockets.
+//! Tests the driver of dynamic resources with a kubelet and an apiserver that answer like real ones, over real sockets.
 
 mod devices;
 mod kills;
@@ -57,7 +57,7 @@ async fn a_claim_becomes_one_slice_with_its_allocation_at_each_preparation() {
     }
     let region = node.places().region(&format!("claim-{}", claim.uid).parse().unwrap());
     let inode = fs::metadata(&region).unwrap().ino();
-    // A restart of the machine empties the folder of specifications and the memory; here only the specification is removed.
+    // A restart of the machine empties the folder of specifications and the memory. The test removes only the specification.
     assert_eq!(node.manager.prepare(from_ref(&claim)).await.unwrap(), first);
     fs::remove_dir_all(node.places().cdi).unwrap();
     assert_eq!(node.manager.prepare(from_ref(&claim)).await.unwrap(), first);
@@ -126,7 +126,7 @@ async fn a_claim_that_fails_says_why_and_the_others_of_the_call_do_not_fail() {
         assert!(answer.error.contains(has), "{}", answer.error);
     }
     assert!(node.has_only(from_ref(&good)));
-    // The driver also takes back claims that it never prepared.
+    // The driver also accepts that the kubelet takes back claims that it never prepared.
     node.manager.unprepare(&[lost, missing, strange, waiting]).await.unwrap();
 }
 
@@ -145,7 +145,7 @@ async fn without_an_apiserver_claims_wait_and_are_taken_back() {
     assert!(node.environment(&new).is_some());
 }
 
-/// Checks that a removed region is not replaced. The containers of the claim can write the region's folder.
+/// The containers of a claim can write the folder of its region. The driver must not replace a region that they removed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_claim_whose_region_a_container_has_removed_gives_no_second_budget() {
     let node = Node::start(1).await;
@@ -171,7 +171,7 @@ async fn the_files_of_claims_that_are_gone_are_removed_and_those_of_others_stay(
     node.apiserver.delete_claim("ns/deleted");
     node.apiserver.change_claim("ns/anew", |claim| claim["metadata"]["uid"] = json!("another"));
     node.apiserver.change_claim("ns/freed", |claim| claim["status"]["allocation"] = Value::Null);
-    // Stray files: of a claim whose making was cut off before its record, and of a slice of the configuration.
+    // Stray files of a claim whose making ended before its record, and files of a slice of the configuration.
     let stray = node.places().slots().join("claim-cut-off/conf");
     fs::create_dir_all(&stray).unwrap();
     let foreign = node.places().slots().join("train");

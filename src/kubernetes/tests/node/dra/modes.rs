@@ -1,4 +1,4 @@
-//! Tests that a node in one mode has no pods of the other mode: both would give the same GPU away.
+//! Tests that a node in one mode accepts no pods of the other mode. Both modes would give away the same GPU.
 
 use super::node::{NODE, Node};
 use crate::kubelet::{Kubelet, container};
@@ -54,7 +54,7 @@ async fn a_node_with_slots_is_refused_to_claims_and_its_sums_go() {
     assert!(why.contains("this node has the pods ns/a with slots of the mode \"device-plugin\""), "{why}");
     assert!(slot.exists());
     kubelet.forget(&container("a"));
-    // A kubelet that has just started lists no pod. The apiserver tells which owners of slots live.
+    // A kubelet that has just started lists no pod. The apiserver tells which owners of slots still live.
     let owner = json!({"namespace": "ns", "pod": "a", "uid": "uid-a", "container": "main", "slots": ["slot-3"], "parts": []});
     fs::write(slot.join("pod.json"), owner.to_string()).unwrap();
     let metadata = json!({"namespace": "ns", "name": "a", "uid": "uid-a"});

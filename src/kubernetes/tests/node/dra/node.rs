@@ -1,4 +1,4 @@
-//! A node: the driver in a process of its own, a kubelet, and an apiserver.
+//! A node: a driver in a process of its own, a kubelet, and an apiserver.
 
 use super::manager::Manager;
 use crate::kubelet::until;
@@ -45,7 +45,7 @@ impl Node {
         node
     }
 
-    /// Gives the node `gpus` GPUs, of which the first `healthy` ones work.
+    /// Gives the node `gpus` GPUs. The first `healthy` of them work.
     pub(crate) fn has_gpus(&self, gpus: u32, healthy: u32) {
         self.has("580.65.06", (0..gpus).map(uuid), healthy);
     }
@@ -55,7 +55,7 @@ impl Node {
         self.run("dra::node::a_process_of_the_driver", &[]);
     }
 
-    /// Starts the driver again, and waits until it answers.
+    /// Kills the driver, starts it again, and waits until it answers.
     pub(crate) async fn restart(&self) {
         self.kill();
         self.begin();
@@ -78,8 +78,8 @@ impl Node {
         Claim { namespace: "ns".to_owned(), name: name.to_owned(), uid }
     }
 
-    /// Returns the environment that the claim's device gives a container; none without its specification. Checks that all mounted
-    /// files exist.
+    /// Returns the environment that the claim's device gives a container, or none if the claim has no specification. Checks
+    /// that all mounted files exist.
     pub(crate) fn environment(&self, claim: &Claim) -> Option<Vec<String>> {
         let slice = format!("claim-{}", claim.uid);
         let spec = fs::read(self.places().cdi.join(format!("gpuslice-{slice}.json"))).ok()?;
@@ -101,7 +101,7 @@ impl Node {
         Some(env)
     }
 
-    /// Returns the names of the slices that have a specification, a folder and a region, one set for each.
+    /// Returns three sets of names: the slices with a specification, with a folder, and with a region.
     pub(crate) fn slices(&self) -> [BTreeSet<String>; 3] {
         let places = self.places();
         let names = |folder: &Path, prefix: &str, suffix: &str| {
@@ -139,7 +139,7 @@ pub(crate) fn device(number: u32) -> String {
     uuid(number).to_lowercase()
 }
 
-/// Returns an allocation result for a request. Without a part, the claim has the whole device.
+/// Returns the result of an allocation for a request. If `part` is none, the claim has the whole device.
 pub(crate) fn result(request: &str, gpu: u32, part: Option<(&str, u32)>) -> Value {
     let mut result =
         json!({"request": request, "driver": "gpuslice.dev", "pool": NODE, "device": device(gpu)});
@@ -150,7 +150,7 @@ pub(crate) fn result(request: &str, gpu: u32, part: Option<(&str, u32)>) -> Valu
     result
 }
 
-/// Runs the driver's process if a node has started it; it is no check.
+/// The driver's process, if a node has started this test as one. It checks nothing.
 #[test]
 fn a_process_of_the_driver() {
     let Some(Inside { root, client, gpus, library }) = inside() else { return };

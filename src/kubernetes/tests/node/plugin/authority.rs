@@ -1,4 +1,4 @@
-//! Tests the authority of kubelets before 1.26: their client sends the path of the socket.
+//! Tests the authority that kubelets before 1.26 send: the path of the socket.
 
 use super::node::Node;
 use crate::raw::call;

@@ -1,4 +1,4 @@
-//! Tests of a node on which another device plugin gives away the same GPUs.
+//! Tests a node on which another device plugin gives away the same GPUs.
 
 use super::node::{NODE, Node};
 use crate::kubelet::until;
@@ -20,7 +20,7 @@ async fn the_node_has_no_list_of_gpus_while_another_plugin_gives_them_away() {
         assert!(!node.has_inventory());
         let reason = format!("the node n1 is offered to no pod: it has {resource}, by which another plugin");
         assert_eq!(node.log().matches(&reason).count(), 1, "{}", node.log());
-        // The kubelet keeps the resource of a plugin that is gone, with the amount 0.
+        // The kubelet keeps the resource of a removed plugin, with the amount 0.
         offer(&node, resource, "0");
         until("the list of GPUs again", || node.has_inventory()).await;
     }

@@ -1,4 +1,4 @@
-//! Tests that no files of a removed pod stay, if the plugin and the kubelet are ended at any time.
+//! Tests that no files of a removed pod stay, even if the plugin and the kubelet end at any time.
 
 use super::node::{GRACE, NODE, Node, alloc};
 use crate::kubelet::until;
@@ -21,7 +21,7 @@ async fn a_kubelet_that_starts_again_gets_its_plugin_back_and_containers_keep_th
         node.kubelet.start(&pod).await;
         assert_eq!(node.limit(&pod), Some(1000));
     }
-    // The stream breaks without a restart.
+    // The stream of devices breaks, and the plugin does not restart.
     node.kubelet.with(|state| state.healthy = None);
     node.kubelet.end();
     assert!(node.kubelet.pre_start(&pod).await.is_err());
@@ -29,7 +29,7 @@ async fn a_kubelet_that_starts_again_gets_its_plugin_back_and_containers_keep_th
     node.kubelet.start(&pod).await;
 }
 
-/// Starts a kubelet again whose list is empty, as it is until the kubelet has read its pods.
+/// A restarted kubelet answers with an empty list until it has read its pods.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_running_container_that_the_kubelet_does_not_list_keeps_its_files_until_its_pod_is_gone() {
     for is_down in [false, true] {
@@ -45,7 +45,7 @@ async fn a_running_container_that_the_kubelet_does_not_list_keeps_its_files_unti
         node.looks_beyond_the_grace().await;
         assert_eq!(node.limit(&pod), Some(1000), "is_down: {is_down}");
         node.apiserver.fail(false);
-        // A list that cannot be found is no list without pods.
+        // If the apiserver fails to list the pods, the plugin must not treat this as an empty list.
         node.apiserver.fail_lists_of(Some("pods"));
         node.looks_beyond_the_grace().await;
         assert_eq!(node.limit(&pod), Some(1000), "is_down: {is_down}");
@@ -57,7 +57,7 @@ async fn a_running_container_that_the_kubelet_does_not_list_keeps_its_files_unti
     }
 }
 
-/// Deletes a pod by force: its container may run on for a moment, though no list has the pod.
+/// A client deletes a pod by force. Its container may run on for a moment, although no list has the pod.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_files_of_a_deleted_pod_stay_for_the_grace_however_old_the_pod_is() {
     let node = Node::start(1, false).await;
@@ -71,8 +71,8 @@ async fn the_files_of_a_deleted_pod_stay_for_the_grace_however_old_the_pod_is() 
     assert!(gone.elapsed() >= GRACE, "{:?}", gone.elapsed());
 }
 
-/// Starts a kubelet again without its checkpoint: it gives each running container another slot, and the container gets it when it
-/// starts again.
+/// A kubelet restarts without its checkpoint. It assigns other slots to the running containers. A container gets its new slot
+/// when it starts again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_kubelet_that_has_lost_its_checkpoint_takes_no_files_from_running_containers() {
     let mut node = Node::start(1, false).await;
@@ -113,7 +113,7 @@ fn files(node: &Node) -> BTreeSet<PathBuf> {
     node.files().into_iter().collect()
 }
 
-/// Checks that no pod is placed while the kubelet does not know the plugin: such a pod would fail permanently.
+/// While the kubelet does not know the plugin, the extender must not place a pod there: it would fail permanently.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_pod_is_placed_on_a_node_whose_kubelet_does_not_know_the_plugin() {
     let mut node = Node::new(1).await;
@@ -185,7 +185,7 @@ async fn files_that_a_killed_plugin_left_are_removed_and_those_of_others_stay() 
     assert_eq!(node.files(), [places.slots().join("train")]);
 }
 
-/// Cuts `Allocate` and `PreStartContainer` off at many moments.
+/// Kills the plugin at many moments of `Allocate` and `PreStartContainer`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_plugin_that_is_killed_at_any_step_leaks_nothing() {
     let node = Arc::new(Node::start(1, false).await);
@@ -203,7 +203,7 @@ async fn a_plugin_that_is_killed_at_any_step_leaks_nothing() {
         let was_done = started.await.unwrap().is_ok();
         cut_off += u32::from(!was_done);
         node.kubelet.sees(16).await;
-        // The pod of a failed `Allocate` is gone permanently. Another pod starts after that.
+        // A pod whose `Allocate` failed is gone permanently. Another pod starts after it.
         if node.kubelet.with(|state| state.allocated.contains_key(&pod)) {
             node.kubelet.start(&pod).await;
             assert_eq!(node.limit(&pod), Some(10_000));

@@ -1,4 +1,4 @@
-//! Tests of the device plugin against a kubelet and an apiserver that answer as real ones do, over real sockets.
+//! Tests the device plugin with a kubelet and an apiserver that answer like real ones, over real sockets.
 
 mod authority;
 mod foreign;
@@ -34,16 +34,16 @@ async fn a_pod_starts_in_its_slice_and_its_slot_is_free_once_it_is_gone() {
     until("nothing is left", || node.files().is_empty()).await;
 }
 
-/// Checks the answer to a kubelet that asks for advice all the same: none, because slots stand for no GPU. An error could fail
-/// the pod.
+/// The plugin offers no advice on slots, because a slot stands for no GPU. It must still answer a kubelet that asks, with no
+/// preference. An error could fail the pod.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_plugin_prefers_no_slot_and_says_so() {
     let node = Node::start(1, false).await;
     assert_eq!(node.kubelet.preferred(2).await.unwrap(), Vec::<String>::new());
 }
 
-/// Starts pods at the same time that were bound in one order and admitted in another. Three pods each have the same amounts, on
-/// different GPUs.
+/// Starts pods at the same time. The extender has bound them in another order than that in which the kubelet admits them. Three
+/// pods each have the same amounts, on different GPUs.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn thirty_six_pods_that_start_together_have_their_own_slices() {
     let node = std::sync::Arc::new(Node::start(3, false).await);
@@ -78,8 +78,8 @@ async fn each_container_of_a_pod_has_its_own_slice_in_any_order() {
     assert!([&first, &second].into_iter().all(|container| node.has_its_slice(container)));
 }
 
-/// Starts a container that comes after others which ask for no slice, such as those that a service mesh injects. So its place in
-/// the pod is not its place among the slices.
+/// Starts a container after others that ask for no slice, such as those that a service mesh injects. So its place in the pod
+/// differs from its place among the slices.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_container_behind_others_without_slices_has_its_own_amounts() {
     let node = Node::start(2, false).await;
@@ -99,7 +99,7 @@ async fn a_container_behind_others_without_slices_has_its_own_amounts() {
     assert_eq!([&first, &second].map(|container| node.limit(container)), [Some(1000), Some(3000)]);
 }
 
-/// Checks the mounts of two pods: files that both can see are read-only.
+/// Checks the mounts of two pods. Files that both pods can see must be read-only.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_pods_have_no_folder_of_the_host_in_common() {
     let node = Node::start(1, false).await;
@@ -137,7 +137,7 @@ async fn a_container_with_several_slices_is_one_slice_of_several_gpus_in_both_fo
     }
 }
 
-/// The kubelet lists the devices of all resources: another plugin may have one for each MiB of a GPU.
+/// The kubelet lists the devices of all resources. Another plugin may have one device for each MiB of a GPU.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_list_of_more_than_four_mib_is_read() {
     let node = Node::start(1, false).await;
@@ -147,7 +147,7 @@ async fn a_list_of_more_than_four_mib_is_read() {
     assert_eq!(node.limit(&pod), Some(2048));
 }
 
-/// Starts an init container, which the kubelet does not list, and whose slot it gives to a later container.
+/// Starts an init container. The kubelet does not list it, and gives its slot to a later container.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_init_container_runs_in_the_slice_of_the_container_that_has_its_slot_next() {
     let node = Node::start(1, false).await;
@@ -197,7 +197,7 @@ async fn the_node_has_the_sums_of_its_gpus_and_gets_them_again_after_a_removal()
     until("the sums again", || sums() == ("32768".into(), "200".into())).await;
     node.has_gpus(2, 1);
     until("those of one GPU", || sums() == ("16384".into(), "100".into())).await;
-    // Containers keep the slots that they have.
+    // Containers keep their slots.
     node.kubelet.sees(16).await;
     node.has_gpus(2, 2);
     node.kubelet.sees(32).await;

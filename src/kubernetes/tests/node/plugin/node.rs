@@ -1,4 +1,4 @@
-//! A node: the plugin in a process of its own, a kubelet, and an apiserver.
+//! A node: a plugin in a process of its own, a kubelet, and an apiserver.
 
 use crate::kubelet::{Container, Kubelet, container, until};
 pub(crate) use crate::machine::NODE;
@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
-/// Time for which both lists must lack a pod before its slots are released.
+/// Time for which both lists must lack a pod before the plugin releases its slots.
 pub(crate) const GRACE: Duration = Duration::from_millis(400);
 
 pub(crate) struct Node {
@@ -66,7 +66,7 @@ impl Node {
         self.kubelet.sees(16 * usize::try_from(gpus).unwrap()).await;
     }
 
-    /// Gives the node `gpus` GPUs, of which the first `healthy` ones work.
+    /// Gives the node `gpus` GPUs. The first `healthy` of them work.
     pub(crate) fn has_gpus(&self, gpus: u32, healthy: u32) {
         self.has("1", (0..gpus).map(uuid), healthy);
     }
@@ -78,8 +78,8 @@ impl Node {
         self.run("plugin::node::a_process_of_the_plugin", &variables);
     }
 
-    /// Kills the plugin, starts the next one, and waits until that has registered. Until the kubelet sees that the old plugin has
-    /// ended, it keeps the old one's devices.
+    /// Kills the plugin, starts the next one, and waits until it has registered. The kubelet keeps the devices of the old
+    /// plugin until it sees its end.
     pub(crate) async fn replace(&self) {
         let registrations = || self.kubelet.with(|state| state.registrations);
         let before = registrations();
@@ -100,13 +100,14 @@ impl Node {
         ended.is_some()
     }
 
-    /// Waits until the agent has read the pods twice more: the second time, it has seen all that stands now.
+    /// Waits until the agent has read the list of pods twice. The second time, it has processed everything that was true at the
+    /// call.
     pub(crate) async fn looks_twice(&self) {
         let looks = self.apiserver.looks();
         until("the agent has looked twice", || self.apiserver.looks() >= looks + 2).await;
     }
 
-    /// Waits until the agent has looked so often that more than the grace has passed in between.
+    /// Waits for the agent's looks at the list of pods, until more than the grace has passed between two of them.
     pub(crate) async fn looks_beyond_the_grace(&self) {
         let begun = Instant::now();
         while begun.elapsed() < 2 * GRACE {
@@ -114,7 +115,7 @@ impl Node {
         }
     }
 
-    /// Returns true if the extender can place pods here.
+    /// Returns true if the extender can place pods on this node.
     pub(crate) fn has_inventory(&self) -> bool {
         self.apiserver.node(NODE)["metadata"]["annotations"]["gpuslice.dev/inventory"].is_string()
     }
@@ -124,7 +125,7 @@ impl Node {
         self.root().join("kubelet/device-plugins/gpuslice.sock")
     }
 
-    /// Makes a pod with one container that asks for slices. `core`: its percent of time, or 0 for no limit.
+    /// Makes a pod with one container that asks for slices. `core` is its percent of time, or 0 for no limit.
     pub(crate) fn pod(&self, name: &str, slices: u64, mem_mib: u64, core: u64) -> Container {
         let mut limits = json!({SLICE: slices.to_string(), MEMORY_MIB: mem_mib.to_string()});
         if core > 0 {
@@ -139,7 +140,7 @@ impl Node {
         container(name)
     }
 
-    /// Makes a pod with one container that asks for slices, placed on GPUs.
+    /// Makes a pod with one container that asks for slices and has parts of these GPUs.
     pub(crate) fn placed(&self, name: &str, gpus: &[u32], mem_mib: u64, core: u64) -> Container {
         let slices = u64::try_from(gpus.len()).unwrap();
         let made = self.pod(name, slices, mem_mib * slices, core * slices);
@@ -148,7 +149,7 @@ impl Node {
         made
     }
 
-    /// Makes a pod with the containers `first` and `second`, each with a part of one GPU: its number, and mebibytes.
+    /// Makes a pod with the containers `first` and `second`. Each has a part of one GPU: the GPU's number, and mebibytes.
     pub(crate) fn placed_two(&self, name: &str, parts: [(u32, u64); 2]) -> [Container; 2] {
         let names = ["first", "second"];
         let spec = |(container, (_, mib)): (&str, (u32, u64))| {
@@ -171,7 +172,7 @@ impl Node {
         names.map(|container| ("ns".to_owned(), name.to_owned(), container.to_owned()))
     }
 
-    /// Returns true if a container with one slice has the GPU and the memory of its pod's annotation.
+    /// Returns true if a container with one slice has the GPU and the memory in its pod's annotation.
     pub(crate) fn has_its_slice(&self, container: &Container) -> bool {
         let pod = self.apiserver.pod(&format!("{}/{}", container.0, container.1));
         let text = pod["metadata"]["annotations"]["gpuslice.dev/alloc"].as_str().unwrap();
@@ -183,7 +184,7 @@ impl Node {
         says(format!("NVIDIA_VISIBLE_DEVICES={uuid}")) && says(format!("GPU_MEM_LIMIT={uuid}={}", mib << 20))
     }
 
-    /// Returns the paths of the host that a container gets, and whether it may write there.
+    /// Returns the host's paths that a container gets. The flag of a path is true if the container may write it.
     pub(crate) fn mounts(&self, container: &Container) -> Vec<(PathBuf, bool)> {
         let spec = self.spec(container).unwrap();
         let mounts = spec["devices"][0]["containerEdits"]["mounts"].as_array().unwrap().iter();
@@ -194,7 +195,7 @@ impl Node {
         mounts.map(mount).collect()
     }
 
-    /// Returns the environment that the names of a container lead to; none if a file is missing.
+    /// Returns the environment of a container, by the name that the plugin returned. Returns none if a file is missing.
     pub(crate) fn environment(&self, container: &Container) -> Option<Vec<String>> {
         let spec = self.spec(container)?;
         for mount in spec["devices"][0]["containerEdits"]["mounts"].as_array().unwrap() {
@@ -204,7 +205,7 @@ impl Node {
         Some(items.map(|item| item.as_str().unwrap().to_owned()).collect())
     }
 
-    /// Returns the specification that the name of a container leads to.
+    /// Returns the specification of a container, by the name that the plugin returned.
     fn spec(&self, container: &Container) -> Option<Value> {
         let named = self.kubelet.with(|state| state.named[container].clone());
         assert_eq!(named.len(), 1, "an engine merges the files of all names");
@@ -242,7 +243,7 @@ pub(crate) fn alloc(uid: &str, node: &str, gpus: &[u32], mem_mib: u64, core: u64
     json!({"v": 1, "uid": uid, "node": node, "gen": 1, "at": "2026-01-01T00:00:00Z", "c": {"main": parts}})
 }
 
-/// Runs the plugin's process if a node has started it; it is no check.
+/// The plugin's process, if a node has started this test as one. It checks nothing.
 #[test]
 fn a_process_of_the_plugin() {
     let Some(Inside { root, client, gpus, library }) = inside() else { return };

@@ -1,10 +1,10 @@
-//! Tests of refusals before a container starts, and of those that end by themselves.
+//! Tests refusals before a container starts, and refusals whose reason goes away by itself.
 
 use super::node::{NODE, Node, alloc};
 use crate::kubelet::until;
 use serde_json::json;
 
-/// Asks for the start of a container that must be refused, and returns the reason. The container must have no file afterwards.
+/// Tries to start a container that the plugin must refuse, and returns the reason. The container must have no file after that.
 async fn refused(node: &Node, pod: &(String, String, String)) -> String {
     let why = node.kubelet.pre_start(pod).await.unwrap_err().message().to_owned();
     assert_eq!(node.environment(pod), None, "{why}");
@@ -43,7 +43,7 @@ async fn an_annotation_that_is_not_the_pods_or_does_not_fit_is_refused_with_the_
         (later, "has the version 2"),
         (alloc("uid-a", NODE, &[0, 0], 7000, 30), "has 2 parts on 1 GPUs"),
         (alloc("uid-a", NODE, &[7], 7000, 30), "is no GPU of this node"),
-        // An annotation that the pod's owner wrote.
+        // The pod's owner has written this annotation.
         (alloc("uid-a", NODE, &[0], 100, 30), "which asks for 7000 MiB and 30 %"),
         (resized, "which asks for 7000 MiB and 30 %; kubernetes.resize is off on this node"),
         (alloc("uid-a", NODE, &[0], 7000, 30), "6384 MiB and 40 % are left"),
@@ -54,7 +54,7 @@ async fn an_annotation_that_is_not_the_pods_or_does_not_fit_is_refused_with_the_
     }
     node.apiserver.change("ns/a", |pod| pod["spec"]["nodeName"] = json!("n2"));
     assert!(refused(&node, &pod).await.contains("is on the node \"n2\""));
-    // The other pod has ended, and the kubelet still lists it, as old kubelets do.
+    // The other pod has ended. The kubelet still lists it, as old kubelets do.
     node.apiserver.change("ns/a", |pod| pod["spec"]["nodeName"] = json!(NODE));
     node.apiserver.change("ns/other", |pod| pod["status"]["phase"] = json!("Succeeded"));
     node.kubelet.start(&pod).await;
@@ -68,7 +68,7 @@ async fn without_an_apiserver_a_container_starts_again_and_no_other_one_starts()
     node.kubelet.run(&running, 1).await;
     node.apiserver.fail(true);
     node.kubelet.pre_start(&running).await.unwrap();
-    // A restart of the machine has emptied /run: specifications and regions.
+    // After a restart of the machine, /run is empty: specifications and regions are gone.
     let places = node.places();
     let folders = [&places.cdi, &places.regions];
     assert!(folders.iter().all(|folder| std::fs::read_dir(folder).unwrap().count() > 0), "{folders:?}");
@@ -80,7 +80,7 @@ async fn without_an_apiserver_a_container_starts_again_and_no_other_one_starts()
     node.kubelet.admit(&new, 1).await.unwrap();
     let why = refused(&node, &new).await;
     assert!(why.contains("apiserver"), "{why}");
-    // Another container gets the slot before the first one has released it.
+    // The kubelet gives the slot to another container before the first one has released it.
     let slot = node.kubelet.with(|state| state.allocated[&running].clone());
     node.kubelet.forget(&running);
     let next = node.placed("next", &[0], 500, 5);
@@ -91,12 +91,12 @@ async fn without_an_apiserver_a_container_starts_again_and_no_other_one_starts()
     assert_eq!(node.limit(&next), Some(500));
 }
 
-/// Checks that `Allocate` never fails: the kubelet would end the pod, and never try again.
+/// `Allocate` must never fail, because the kubelet would end the pod and never try again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn allocate_succeeds_on_a_node_with_any_fault() {
     let node = Node::start(1, false).await;
     let pod = node.placed("a", &[0], 1000, 10);
-    // Files are in the place of folders.
+    // Files are in the place of the folders.
     for folder in [node.places().cdi, node.places().slots(), node.places().regions] {
         std::fs::create_dir_all(folder.parent().unwrap()).unwrap();
         let _there = std::fs::remove_dir_all(&folder);
@@ -118,7 +118,7 @@ async fn allocate_succeeds_on_a_node_with_any_fault() {
     assert_eq!(node.limit(&pod), Some(1000));
 }
 
-/// Makes a pod of a stateful set again under its name.
+/// A stateful set makes its pod again under the same name.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_pods_of_one_name_after_each_other_do_not_share_a_slice() {
     let node = Node::start(1, false).await;

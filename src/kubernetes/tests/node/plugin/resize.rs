@@ -4,7 +4,7 @@ use super::node::{NODE, Node, alloc, uuid};
 use crate::kubelet::{Container, until};
 use gpuslice_region::{DeviceRequest, Limits, Member, Trust, Uuid};
 
-/// Makes a process of the container that has joined its slice on the GPU with the number 1.
+/// Makes a process that joins the slice of the container on the GPU with number 1.
 fn process(node: &Node, container: &Container) -> Member {
     let slot = node.kubelet.with(|state| state.named[container][0].clone());
     let slot = slot.strip_prefix("gpuslice.dev/slice=").unwrap().parse().unwrap();
@@ -46,14 +46,14 @@ async fn a_process_that_runs_has_the_new_limits_and_so_has_the_next_one() {
         (capacity["gpuslice.dev/memory-mib"].clone(), capacity["gpuslice.dev/core-percent"].clone())
     };
     until("the sums are less", || sums() == ("28672".into(), "170".into())).await;
-    // A container starts again, also under another agent.
+    // A container starts again, with a new agent too.
     node.replace().await;
     node.kubelet.sees(32).await;
     node.kubelet.pre_start(&pod).await.unwrap();
     assert_eq!(node.limit(&pod), Some(8192));
     change(&node, "a", 1024, 0, 3);
     until("no share is no limit", || limits(&process) == (Some(1024), 1000)).await;
-    // The agent writes the region first, and then the specification of the next container.
+    // The agent writes the region first, and then the specification for the next container.
     until("the next container has it", || node.limit(&pod) == Some(1024)).await;
     until("the sums are more", || sums() == ("35840".into(), "230".into())).await;
     node.kubelet.forget(&pod);
@@ -76,7 +76,7 @@ async fn more_than_the_gpu_has_waits_until_another_pod_is_smaller() {
     assert_eq!(node.limit(&second), Some(4096));
 }
 
-/// Writes annotations that do not belong to the slice: a first generation, another pod's, one with another GPU.
+/// Writes annotations that do not fit the slice: a first generation, one of another pod, one with another GPU.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_annotation_that_does_not_fit_the_slice_changes_nothing() {
     let node = Node::start_resizing(2).await;
@@ -93,7 +93,7 @@ async fn an_annotation_that_does_not_fit_the_slice_changes_nothing() {
     }
 }
 
-/// Checks a node whose cluster may lack the admission policies: there a tenant can write a later generation itself.
+/// On this node, a tenant may be able to write a later generation itself, because the cluster may lack the admission policies.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_the_key_a_running_container_keeps_its_amounts_and_its_user_gets_one_event() {
     let node = Node::start(2, false).await;
@@ -110,7 +110,7 @@ async fn without_the_key_a_running_container_keeps_its_amounts_and_its_user_gets
     assert_eq!(told.len(), 1, "{told:?}");
     let kept = format!("container main has 4096 MiB and 30 % of the time of {}: ", uuid(1));
     assert!(told[0].starts_with(&kept) && told[0].contains("kubernetes.resize = true"), "{told:?}");
-    // The container cannot start with the amounts either. It starts again with those that its pod asks for.
+    // The container cannot start with these amounts either. It starts again with the amounts for which its pod asks.
     let why = node.kubelet.pre_start(&pod).await.unwrap_err();
     assert!(why.message().contains("kubernetes.resize is off on this node"), "{why}");
     change(&node, "a", 4096, 30, 4);

@@ -8,7 +8,7 @@ fn part(ns: u64) -> Work {
     Work::Collective { collective: PAIR, ns, nodes: 1, occupancy: WHOLE_DEVICE }
 }
 
-/// Makes a device with a client and its stream, which has `work` queued at the start.
+/// Makes a device with a client and its stream. The stream has `work` queued at the start.
 fn with(work: &[Work]) -> (Box<EngineState>, ClientId, StreamId) {
     let mut d = plain_device();
     let c = d.add_client(1, T0).unwrap();
@@ -60,7 +60,7 @@ fn a_kernel_goes_on_waiting_while_another_client_has_its_slice() {
     let other = d.add_client(2, T0).unwrap();
     let beside = d.legacy_stream(other).unwrap();
     d.enqueue(beside, kernel(S), T0).unwrap();
-    // In the middle of the second slice, which belongs to the other client.
+    // This instant is in the middle of the second slice, which belongs to the other client.
     let now = T0 + d.config().slice_ns * 3 / 2;
     assert_eq!(here(&mut d, now), [PAIR]);
     d.release_collective(PAIR);

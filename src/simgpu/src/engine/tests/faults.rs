@@ -1,4 +1,4 @@
-//! Tests of deaths: of a client, and of a process in the middle of a change.
+//! Tests deaths: the end of a client, and the death of a process in the middle of a change.
 
 use super::*;
 use crate::engine::rows::phase;
@@ -92,15 +92,15 @@ fn a_copy_of_a_removed_client_frees_its_engine() {
     assert_eq!(wait(&mut d, Target::Client(b), T0 + 100 * US).0, T0 + 1100 * US);
 }
 
-/// Damages a state as much as a death in the middle of any change can. No list, count or free place is valid after
-/// it.
+/// Damages a state as much as a death in the middle of any change can damage it. After that, no
+/// list, count or free list is valid.
 fn tear(d: &mut EngineState) {
     d.marked = List { head: 7, tail: 3 };
     d.runnable = List { head: 1, tail: 99_999 };
     for engine in &mut d.engines {
         engine.waiting = List { head: 1, tail: 1 };
     }
-    // Taken, and never used.
+    // These rows are taken and never used.
     while d.items.take().is_some() {}
     while d.events.take().is_some() {}
     while d.streams.take().is_some() {}

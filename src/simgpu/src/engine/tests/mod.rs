@@ -1,4 +1,4 @@
-//! Tests of the engine in virtual time.
+//! Tests the engine in virtual time.
 
 #![allow(
     clippy::cast_possible_truncation,
@@ -20,21 +20,21 @@ mod streams;
 const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
 const S: u64 = 1_000_000_000;
-/// Start of the tests: the machine has been up for a while.
+/// Start of the tests. The machine has been up for some time.
 const T0: u64 = 1_000 * S;
 
-/// Makes a device as in a fresh file: zeroes.
+/// Makes a device as in a new file: all bytes are zero.
 fn device() -> Box<EngineState> {
     let layout = std::alloc::Layout::new::<EngineState>();
-    // SAFETY: `alloc_zeroed` needs a layout whose size is not zero, which that of `EngineState` is.
+    // SAFETY: `alloc_zeroed` needs a layout whose size is not zero. `EngineState` has such a size.
     let memory = unsafe { std::alloc::alloc_zeroed(layout) }.cast::<EngineState>();
     assert!(!memory.is_null());
-    // SAFETY: the memory has the type's layout, comes from the global allocator, and the type consists of
-    // integers for which zero is valid.
+    // SAFETY: `from_raw` needs a valid value from the global allocator, with the type's layout. `alloc_zeroed` made it with that
+    // layout, and the type consists of integers for which zero is valid.
     unsafe { Box::from_raw(memory) }
 }
 
-/// Makes a device without the costs that would make times uneven.
+/// Makes a device without overheads, so that all times in the tests are round numbers.
 fn plain_device() -> Box<EngineState> {
     let mut state = device();
     let config = DeviceConfig {
@@ -53,14 +53,14 @@ fn kernel(ns: u64) -> Work {
     Work::Kernel { ns, occupancy: WHOLE_DEVICE }
 }
 
-/// Enqueues a record of a new event at `at`.
+/// Enqueues a record of a new event at the instant `at`.
 fn mark(state: &mut EngineState, client: ClientId, stream: StreamId, at: u64) -> EventId {
     let event = state.add_event(client).unwrap();
     state.enqueue(stream, Work::Record(event), at).unwrap();
     event
 }
 
-/// Returns the completion of an event, in nanoseconds after the start of the test.
+/// Returns the instant of an event's completion, in nanoseconds after the start of the test.
 fn time(state: &mut EngineState, event: EventId, now: u64) -> Option<u64> {
     match state.event_status(event, now).unwrap() {
         EventStatus::Done { time_ns } => Some(time_ns - T0),
@@ -72,7 +72,7 @@ fn busy(state: &mut EngineState, client: ClientId, now: u64) -> u64 {
     state.client_truth(client, now).unwrap().busy_ns
 }
 
-/// Sleeps as told until the target is complete. Returns the instant and the number of wake-ups.
+/// Sleeps as the engine says until the target is complete. Returns the instant and the number of wake-ups.
 fn wait(state: &mut EngineState, target: Target, from: u64) -> (u64, u32) {
     let (mut now, mut woken) = (from, 0);
     loop {

@@ -1,4 +1,4 @@
-//! Tests of queue depth, sleeping and cost.
+//! Tests the depth of queues, the sleep of callers, and the cost of calls.
 
 use super::*;
 

@@ -1,8 +1,8 @@
-//! Properties of random schedules.
+//! Tests properties of random schedules.
 
 use super::*;
 
-/// A small generator (splitmix64). The same seed gives the same schedule on every machine.
+/// A small random generator (splitmix64). The same seed gives the same schedule on every machine.
 struct Dice(u64);
 
 impl Dice {
@@ -14,14 +14,14 @@ impl Dice {
         (z ^ (z >> 31)) % sides
     }
 
-    /// Returns a number below a random power of two, so small numbers are as frequent as large ones.
+    /// Returns a number below a random power of two. So small numbers are as frequent as large ones.
     fn below_power(&mut self, powers: u64) -> u64 {
         let sides = 1 << self.roll(powers);
         self.roll(sides)
     }
 }
 
-/// One schedule in progress.
+/// A schedule in progress.
 struct World {
     d: Box<EngineState>,
     clients: Vec<ClientId>,
@@ -89,7 +89,7 @@ impl World {
         }
     }
 
-    /// Returns everything that is visible from outside.
+    /// Returns everything that a caller can see of the device.
     fn picture(&mut self) -> impl PartialEq + core::fmt::Debug + use<> {
         let mut clients = Vec::new();
         self.d.each_client(self.now, |c| clients.push(c));
@@ -179,7 +179,7 @@ fn nothing_completes_before_the_foretold_instant() {
                     Completion::Done => break,
                     Completion::NeedsHost => panic!("seed {seed}"),
                     Completion::NotBefore(instant) => {
-                        // One nanosecond earlier it is not complete: the bound is never late.
+                        // One nanosecond earlier, the target is not complete. So the bound is never late.
                         let early = w.d.completion(Target::Client(client), instant - 1).unwrap();
                         assert_ne!(early, Completion::Done, "seed {seed}");
                         at = instant;

@@ -12,7 +12,7 @@ fn sampled_device() -> (Box<EngineState>, ClientId, StreamId) {
     (d, c, s)
 }
 
-/// Makes a new process on the device, with its stream.
+/// Makes a new process on the device, with a stream.
 fn join(d: &mut EngineState, pid: u32) -> (ClientId, StreamId) {
     let c = d.add_client(pid, T0).unwrap();
     (c, d.legacy_stream(c).unwrap())
@@ -63,10 +63,10 @@ fn each_process_is_charged_with_its_own_slices_only() {
     assert_eq!(d.utilization(T0 + 100 * MS).gpu, 100);
 }
 
-/// Makes a device on which a window names one process for each engine.
+/// Makes a device where a window names only one process for each engine.
 fn device_that_names_one() -> (Box<EngineState>, ClientId, StreamId) {
     let (mut d, c, s) = sampled_device();
-    // The period is not a multiple of a turn, so windows end in turns of both.
+    // The period is not a multiple of a time slice. So windows end in the slices of both processes.
     let config = DeviceConfig { sample_each: 0, slice_ns: 3 * MS, ..*d.config() };
     d.set_config(config, T0);
     (d, c, s)
@@ -79,8 +79,8 @@ fn a_window_names_the_process_whose_turn_its_end_is_with_all_of_the_engines_use(
     d.enqueue(s, kernel(S), T0).unwrap();
     d.enqueue(other, kernel(S), T0).unwrap();
     let named = processes(&mut d, T0 + 600 * MS, 0);
-    // Turns of 3 ms. The first window ends in the 34th turn, which is the second process's. The second window ends in
-    // the 67th.
+    // The slices take 3 ms. The first window ends in the 34th slice, which belongs to the second process. The second
+    // window ends in the 67th slice.
     let turns = [100, 200, 300, 400, 500, 600].map(|end| (end, 42 + u32::from((end - 1) / 3 % 2 == 1), 100));
     assert_eq!(named, turns);
     assert!(named.iter().any(|(_, pid, _)| *pid == 42) && named.iter().any(|(_, pid, _)| *pid == 43));

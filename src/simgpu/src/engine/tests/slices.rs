@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Makes two clients, each with `count` kernels of its length queued at the start.
+/// Makes two clients. Each has `count` kernels of its length queued at the start.
 fn two(d: &mut EngineState, lengths: [u64; 2], counts: [u64; 2]) -> [(ClientId, StreamId); 2] {
     [0, 1].map(|i| {
         let c = d.add_client(i as u32 + 1, T0).unwrap();
@@ -160,7 +160,7 @@ fn a_waiter_under_slicing_wakes_a_few_times_and_at_the_right_instant() {
     d.set_config(DeviceConfig { slice_ns: 2 * MS, ..*d.config() }, T0);
     let [(a, sa), _] = two(&mut d, [100 * US, S], [1000, 10]);
     let (now, woken) = wait(&mut d, Target::Stream(sa), T0);
-    // 50 slices of its own, 49 of the neighbour, and a switch between each.
+    // The client has 50 slices, its neighbour has 49, and there is a switch between each two.
     assert_eq!(now, T0 + 100 * MS + 49 * (2 * MS + 2 * 50 * US));
     assert!(woken < 20, "{woken}");
     assert_eq!(busy(&mut d, a, now), 100 * MS);

@@ -88,7 +88,7 @@ fn details_come_in_entries_of_32_bytes() {
 
 #[test]
 fn a_dead_process_is_in_no_list_and_holds_nothing() {
-    // The device has its memory back at once, so the used memory is known.
+    // Without a teardown the device has its memory back at once. So the test knows how much memory is used.
     let machine = machine(&[("SIMGPU_TEARDOWN_MS", "0")]);
     let (device, slot) = (machine.device(0), machine.process(100, 0, GIB));
     assert_eq!(machine.compute(device).len(), 1);

@@ -1,4 +1,4 @@
-//! Tests of identities, and of wrong arguments.
+//! Tests of identities, and of calls with wrong arguments.
 
 use super::*;
 use crate::nvml::identity;
@@ -204,7 +204,7 @@ fn instances_have_handles_identities_and_memory_of_their_own() {
     let listed = machine.compute(gpu);
     assert_eq!((listed.len(), listed[0].gpu_instance, listed[0].compute_instance), (1, 2, 0));
     assert_eq!((machine.compute(instances[0]).len(), machine.compute(instances[1]).len()), (0, 1));
-    // NVML does not know how busy parts of a GPU are.
+    // NVML does not know how busy the instances of a GPU are.
     let mut rates = nvmlUtilization_t::default();
     for device in [gpu, instances[0]] {
         assert_eq!(nvml.nvmlDeviceGetUtilizationRates(device, &raw mut rates), Err(statuses::NOT_SUPPORTED));

@@ -1,4 +1,4 @@
-//! Tests of NVML's answers, on state files of their own.
+//! Tests of NVML's answers. Each machine has its own state file.
 
 use core::ffi::{CStr, c_char};
 use std::path::PathBuf;
@@ -25,7 +25,7 @@ mod samples;
 const GIB: u64 = 1 << 30;
 const MS: u64 = 1_000_000;
 
-/// A machine with its state file. The file is removed with it.
+/// A machine with its own state file. The end of the value removes the file.
 struct Machine {
     nvml: NvmlCall,
     library: &'static NvmlLibrary,
@@ -61,12 +61,12 @@ impl Machine {
         device
     }
 
-    /// Makes a process with memory on a device. It lives as long as the thread of the test.
+    /// Makes a process that has memory on a device. It lives as long as the thread of the test.
     fn process(&self, pid: u32, device: usize, bytes: u64) -> usize {
         self.process_of(pid, b"", device, bytes)
     }
 
-    /// Makes a process of a group.
+    /// Makes a process that belongs to a group.
     fn process_of(&self, pid: u32, group: &[u8], device: usize, bytes: u64) -> usize {
         let mut state = self.library.shared.lock();
         let slot = state.claim(&NewProcess { pid, name: b"worker", group }).unwrap();
@@ -77,7 +77,7 @@ impl Machine {
         slot
     }
 
-    /// Keeps a device busy for a process, from an instant in the past on.
+    /// Makes a device busy for a process, from `start` (an instant in the past) on.
     fn work(&self, slot: usize, device: usize, start: u64, ns: u64) {
         let mut state = self.library.shared.lock();
         let number = process_number(state.processes[slot].serial);

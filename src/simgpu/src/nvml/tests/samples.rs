@@ -9,7 +9,7 @@ fn use_is_told_once_and_then_not_found_until_there_is_news() {
     let slot = machine.process(100, 0, 1);
     let device = machine.device(0);
     assert_eq!(machine.used_by(machine.device(1), 0), Err(statuses::NOT_FOUND), "that one is idle");
-    // Twelve windows ago; busy for the first six of them.
+    // The work begins twelve windows ago, and keeps the device busy for the first six of them.
     let start = clock::now() - 2000 * MS;
     machine.work(slot, 0, start, 1000 * MS);
     let since = machine.library.view.epoch_us + start / 1000;

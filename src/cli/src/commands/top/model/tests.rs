@@ -1,4 +1,4 @@
-//! Tests of the figures that several looks give together.
+//! Tests the figures that several looks give together.
 
 use super::*;
 use gpuslice_region::Limits;
@@ -59,7 +59,7 @@ fn recent_use_is_the_charge_of_the_last_second_at_any_refresh_interval() {
         let (mut model, start) = (Model::default(), Instant::now());
         for look in 0..200_u64 {
             let at = look * step;
-            // A tenth of the time in the first ten seconds, then a half.
+            // In the first ten seconds, the slice uses a tenth of the time. After that, it uses a half.
             let used = at.min(10_000) / 10 + at.saturating_sub(10_000) / 2;
             model.take(seen(&[slice("a", 0, used)]), start + Duration::from_millis(at));
             let groups = model.groups(Sort::Name, false);
@@ -134,7 +134,7 @@ fn slices_stand_with_their_gpus_and_those_without_one_last() {
     assert_eq!(model.processes(), 3);
 }
 
-/// Returns the use outside of slices on the only GPU, which NVML saw busy for 98 % of the time.
+/// Returns the use outside of slices on the only GPU. NVML saw the GPU busy for 98 % of the time.
 fn outside_time(model: &mut Model) -> Option<u64> {
     let gpu = nvml::NvmlDevice { utilization: Some(98), ..nvml::NvmlDevice::default() };
     model.gpus = vec![(Uuid([0x11; 16]), gpu)];

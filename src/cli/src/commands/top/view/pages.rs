@@ -9,7 +9,7 @@ use gpuslice_slices::report;
 use ratatui::text::{Line, Span};
 use std::ops::Range;
 
-/// Columns from which on a process has all its figures.
+/// From this width on, the line of a process has all figures.
 const ALL_FIGURES_COLUMNS: usize = 72;
 
 const HELP: &str = "\
@@ -39,7 +39,7 @@ pub(super) fn help(width: usize) -> Vec<Line<'static>> {
     HELP.lines().map(|line| Line::raw(marks::cut(line, width))).collect()
 }
 
-/// Returns the lines of all GPUs and slices, and the range of those of the selected slice.
+/// Returns the lines of all GPUs and slices, and the range of the selected slice's lines.
 pub(super) fn slices(
     view: &ViewSettings,
     model: &Model,
@@ -52,7 +52,7 @@ pub(super) fn slices(
         lines.extend(gpu(view, &group, width));
         for (place, row) in group.rows.iter().enumerate() {
             let is_selected = state.selected.as_ref() == Some(&row.key);
-            // With the first slice its GPU is visible too.
+            // For the first slice, the range includes the line of its GPU, so that the GPU is visible too.
             let from = if place == 0 { start } else { lines.len() };
             lines.extend(row::lines(view, row, is_selected, width));
             if is_selected {
@@ -68,7 +68,7 @@ pub(super) fn slices(
         lines.extend(marks::wrap(&view.nothing, width).into_iter().map(Line::raw));
     }
     for why in &model.seen.unreadable {
-        // Beside slices one line is enough: its beginning tells which region it is.
+        // Beside slices, one line is enough for a message, because its beginning names the region.
         let told =
             if model.seen.slices.is_empty() { marks::wrap(why, width) } else { vec![marks::cut(why, width)] };
         lines.extend(told.into_iter().map(|line| Line::styled(line, view.paint.bad())));
@@ -81,7 +81,7 @@ pub(super) fn slices(
     (lines, selected)
 }
 
-/// Draws a GPU: its names, its use, and each sum of limits that exceeds it.
+/// Draws a GPU: its names, its use, and each sum of limits that is more than the GPU has.
 fn gpu(view: &ViewSettings, group: &Group<'_>, width: usize) -> Vec<Line<'static>> {
     let style = view.paint.strong();
     let Some(uuid) = group.uuid else {
@@ -89,7 +89,7 @@ fn gpu(view: &ViewSettings, group: &Group<'_>, width: usize) -> Vec<Line<'static
     };
     let whole = group.gpu.map_or_else(|| format!("GPU-{uuid}"), |gpu| gpu.uuid.clone());
     let number = group.gpu.and_then(|gpu| report::number(gpu.index, gpu.instance));
-    // Without a number the UUID's beginning is enough for the lists that `set` takes.
+    // Without a number, the beginning of the UUID is shown. The lists of `set` accept it.
     let name = number.map_or_else(|| report::short(&whole), |number| format!("GPU {number}"));
     let [held, total] = [figures::size(group.held), figures::limit(Some(group.total))];
     let used = group.used.map_or_else(|| "-".to_owned(), figures::percent);
@@ -130,7 +130,7 @@ fn gpu(view: &ViewSettings, group: &Group<'_>, width: usize) -> Vec<Line<'static
     lines
 }
 
-/// Returns the first text that fits, or else the last one, cut.
+/// Returns the first text that fits. If none fits, returns the last one, cut.
 fn fitting(texts: &[String], width: usize) -> String {
     let fits = texts.iter().find(|text| marks::width(text) <= width).or_else(|| texts.last());
     marks::cut(fits.map_or("", String::as_str), width)
@@ -165,7 +165,7 @@ pub(super) fn processes(
     let Some((group, row)) = selected else { return Vec::new() };
     let mut lines = gpu(view, group, width);
     lines.extend(row::lines(view, row, true, width));
-    // If there is little room, the processes come first.
+    // If there is little room, the processes are more important.
     lines.truncate(room.saturating_sub(3).max(1));
     lines.push(Line::styled(names(width), view.paint.faint()));
     let processes = model.processes_of(row, state.sort, state.reversed);
@@ -212,8 +212,7 @@ fn process_line(row: &ProcessRow<'_>, width: usize) -> Line<'static> {
     row::fitted(Line::from(vec![Span::raw(text), Span::raw(format!("  {}", in_room(command, room)))]), width)
 }
 
-/// Returns a command. If it does not fit, names of files take the place of their paths, so that a script's name is
-/// visible.
+/// Returns a command. If it does not fit, paths of files are replaced by their names, so that the name of a script is visible.
 fn in_room(command: &str, room: usize) -> String {
     if command.chars().count() <= room {
         return command.to_owned();

@@ -2,7 +2,7 @@
 
 use ratatui::style::{Color, Modifier, Style};
 
-/// Colours, or none. No fact is told by a colour alone.
+/// Colours, or no colours. A colour never carries a fact alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Paint {
     has_colours: bool,
@@ -38,7 +38,7 @@ impl Paint {
         self.coloured(Color::Green)
     }
 
-    /// Returns the colour for a fill level.
+    /// Returns the colour of a fill level.
     pub(super) fn fill(self, part: u64, whole: u64) -> Style {
         match u128::from(part) * 100 / u128::from(whole.max(1)) {
             0..75 => self.coloured(Color::Green),
@@ -47,8 +47,8 @@ impl Paint {
         }
     }
 
-    /// Returns the colour of a time's bar and history. It has no levels, because a share that is used up is as it
-    /// should be.
+    /// Returns the colour of the bar and the history of time. It does not depend on the level, because it is normal
+    /// that a slice uses its whole share.
     pub(super) fn time(self) -> Style {
         self.coloured(Color::Blue)
     }

@@ -9,18 +9,18 @@ use gpuslice_slices::figures;
 use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 
-/// Columns from which on memory and time are beside each other.
+/// From this width on, memory and time are in the same line.
 const SIDE_BY_SIDE_COLUMNS: usize = 72;
 /// Columns of `1023.99 MiB/1536MiB`.
 const SIZE_COLUMNS: usize = 19;
 /// Columns of `100.5%/12.5%`.
 const SHARE_COLUMNS: usize = 12;
-/// Columns of a history in the second line (half of them on a narrow screen), and the least of one in the first line.
+/// Columns of a history in the second line. On a narrow screen it has half of them. In the first line it has at least as many.
 const HISTORY_COLUMNS: usize = 20;
-/// Columns before text that belongs to the line above.
+/// Columns of space before text that belongs to the line above.
 const INDENT: usize = 4;
 
-/// Widths of the parts of a slice's first line. A part with the width zero is left out.
+/// Widths of the parts of a slice's first line. A part with width zero is left out.
 #[derive(Debug, Clone, Copy)]
 struct Widths {
     name: usize,
@@ -32,7 +32,7 @@ struct Widths {
 impl Widths {
     fn of(width: usize) -> Self {
         if width < SIDE_BY_SIDE_COLUMNS {
-            // Two columns for the mark, and a space on each side of the bar.
+            // Two columns are for the mark, and a space is on each side of the bar.
             let room = width.saturating_sub(SIZE_COLUMNS + 4);
             let name = (room / 2).clamp(7, 20).min(width.saturating_sub(2));
             let memory = room.saturating_sub(name);
@@ -67,7 +67,7 @@ pub(super) fn names(view: &ViewSettings, width: usize) -> Line<'static> {
     Line::styled(marks::cut(&text, width), view.paint.faint())
 }
 
-/// Draws a slice on a GPU. The selected slice has all its figures, another one those that fit into two lines.
+/// Draws a slice on a GPU. The selected slice shows all figures. Another slice shows those that fit into two lines.
 pub(super) fn lines(
     view: &ViewSettings,
     row: &Row<'_>,
@@ -115,7 +115,7 @@ pub(super) fn lines(
     lines.into_iter().map(|line| fitted(line, width)).collect()
 }
 
-/// Draws a slice in one line, with `words` or with the note that no process lives in it.
+/// Draws a slice in one line, with `words`, or with a note that no process of it lives.
 fn alone(
     view: &ViewSettings,
     row: &Row<'_>,
@@ -144,7 +144,7 @@ fn memory(view: &ViewSettings, device: &Device, widths: Widths) -> Vec<Span<'sta
     spans
 }
 
-/// Returns the recent use of the time, and the share.
+/// Returns the recent use of GPU time, and the share.
 fn time(row: &Row<'_>, device: &Device) -> String {
     let used = row.used.map_or_else(|| "-".to_owned(), figures::percent);
     format!("{used}/{}", figures::percent(device.limits.cores_permille.into()))
@@ -159,13 +159,13 @@ fn time_bar(row: &Row<'_>, device: &Device, width: usize) -> String {
     )
 }
 
-/// Draws the last minute against the share.
+/// Draws the last minute in relation to the share.
 fn history(view: &ViewSettings, row: &Row<'_>, device: &Device, width: usize) -> Span<'static> {
     let share = device.limits.cores_permille.into();
     Span::styled(marks::sparkline(&row.seconds, share, width, view.levels), view.paint.time())
 }
 
-/// Returns figures in words. Failures come first, so that they are visible if there is little room.
+/// Returns figures in words. Failures come first, so that they are visible even if there is little room.
 fn words(row: &Row<'_>, device: &Device) -> Vec<(String, bool)> {
     let sharing = device.limits.sharing;
     let mut words = vec![
@@ -188,7 +188,7 @@ fn words(row: &Row<'_>, device: &Device) -> Vec<(String, bool)> {
     words
 }
 
-/// Appends words to `start`: in as many lines as they need if `all` is set, otherwise in one.
+/// Appends words to `start`. If `all` is set, the text takes as many lines as it needs, and otherwise one line.
 fn facts(
     view: &ViewSettings,
     row: &Row<'_>,
