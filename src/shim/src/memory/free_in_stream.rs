@@ -5,7 +5,7 @@
 //! take the same bytes a second time.
 //!
 //! So the charge stays until the stream reaches the free: a host function behind the free ends the charge. A request that does
-//! not fit beside such memory waits, for [`LEAVING`] at most. The end of the context ends the charge as well, because the driver
+//! not fit beside such memory waits, for [`LEAVING`](gpuslice_region::LEAVING) at most. The end of the context ends the charge as well, because the driver
 //! then does not call the host function.
 
 use super::addresses::Charge;
@@ -45,15 +45,9 @@ impl Memory {
         }
     }
 
-<<<<<<< HEAD
     /// Waits until `bytes` may fit, because streams have reached frees of this process; no longer than `until`. Returns false if
-    /// there is no such free, or if the bytes do not fit even without its memory.
+    /// no free is pending, or if the bytes do not fit even without the memory of the pending frees.
     pub(super) fn wait_for_stream_frees(&self, device: Device, bytes: u64, until: Monotonic) -> bool {
-=======
-    /// Waits until `bytes` may fit, because streams have reached frees of this process. Returns false if no free is pending, or
-    /// if the bytes do not fit even without the memory of the pending frees.
-    pub(super) fn wait_for_stream_frees(&self, device: Device, bytes: u64) -> bool {
->>>>>>> lang1
         let coming = self.stream_frees.bytes(device);
         if coming == 0 || !self.fits_without(device, bytes, coming) {
             return false;

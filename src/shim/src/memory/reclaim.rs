@@ -1,4 +1,4 @@
-//! Memory that is given back before a request is refused.
+//! Memory that the library gets back before it refuses a request.
 
 use super::state::Memory;
 use super::{leaving, measurement};
@@ -8,12 +8,9 @@ use gpuslice_region::{Device, LEAVING};
 impl Memory {
     /// Makes room for a request of `bytes` bytes that did not fit, and repeats it. Returns its result; `None` if it does not fit.
     ///
-    /// The thread first corrects its own charges: of pools, because the driver may have taken memory out of one in a call that is
-    /// not hooked, of calls without an exact measurement, and of memory that ended graphs left in their pools. Then it waits for
-    /// memory that streams are about to free, and for memory of dead processes, if the bytes fit with it.
-    ///
-    /// Another thread may take the memory that came back. So the thread waits again while more is to come, for [`LEAVING`] at
-    /// most.
+    /// The thread corrects the charges of this process. Then it waits for memory that streams are about to free, and for memory of
+    /// dead processes, if `bytes` fit with it. Another thread may take the memory that came back. So the thread waits again while
+    /// more is to come, for [`LEAVING`] at most.
     pub(crate) fn repeat_with_room<T>(
         &'static self,
         device: Device,
@@ -38,7 +35,13 @@ impl Memory {
         }
     }
 
-    /// Corrects the charges of this process. Returns false if nothing can have changed.
+    /// Corrects the charges of this process, in this order:
+    ///
+    /// 1. The thread reconciles charges that had no exact measurement.
+    /// 2. It makes the driver release memory that ended graphs left in their pools.
+    /// 3. It reads the driver's counters of pools, because the driver may have released memory in a call that is not hooked.
+    ///
+    /// Returns false if nothing can have changed.
     fn correct_charges(&'static self, device: Device) -> bool {
         let reconciled = measurement::reconcile(self, device, 1);
         let graphs = self.graphs.reclaim(self, device);
