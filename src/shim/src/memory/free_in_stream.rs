@@ -5,8 +5,8 @@
 //! take the same bytes a second time.
 //!
 //! So the charge stays until the stream reaches the free: a host function behind the free ends the charge. A request that does
-//! not fit beside such memory waits, for [`LEAVING`](gpuslice_region::LEAVING) at most. The end of the context ends the charge as well, because the driver
-//! then does not call the host function.
+//! not fit beside such memory waits, for [`LEAVING`](gpuslice_region::LEAVING) at most. The end of the context ends the charge as
+//! well, because the driver then does not call the host function.
 
 use super::addresses::Charge;
 use super::memory_call::{MemoryCall, Waiting};

@@ -8,9 +8,9 @@ use gpuslice_region::{Device, LEAVING};
 impl Memory {
     /// Makes room for a request of `bytes` bytes that did not fit, and repeats it. Returns its result; `None` if it does not fit.
     ///
-    /// The thread corrects the charges of this process. Then it waits for memory that streams are about to free, and for memory of
-    /// dead processes, if `bytes` fit with it. Another thread may take the memory that came back. So the thread waits again while
-    /// more is to come, for [`LEAVING`] at most.
+    /// The thread corrects the charges of this process. Then it waits for memory that streams are about to free, and for memory
+    /// of dead processes, if `bytes` fit with it. Another thread may take the memory that came back. So the thread waits again
+    /// while more is to come, for [`LEAVING`] at most.
     pub(crate) fn repeat_with_room<T>(
         &'static self,
         device: Device,
