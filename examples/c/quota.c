@@ -68,7 +68,7 @@ static void copy(void)
     printf("1024 numbers there and back: %s\n", memcmp(sent, received, sizeof sent) == 0 ? "the same" : "different");
 }
 
-/* Allocates pieces until the driver has no memory left. Returns their number. */
+/* Allocates pieces until the driver has no memory left, and returns their number. */
 static int fill(CUdeviceptr *pieces, size_t bytes)
 {
     int granted = 0;

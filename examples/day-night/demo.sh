@@ -1,6 +1,6 @@
 #!/bin/sh
-# Runs day, night and day again, in seconds, on the simulated GPU: four programs run on while their limits change. Needs
-# `ci/stage.sh` and Python 3. The printed figures of each part are those that the GPU itself counted.
+# Shows a day, a night and another day, each within seconds, on the simulated GPU. Four programs run on while their limits change.
+# Needs `ci/stage.sh` and Python 3. The printed figures are those that the GPU itself has counted.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 target=${CARGO_TARGET_DIR:-$here/../../target}
@@ -20,7 +20,7 @@ for slice in $SLICES; do
     programs="$programs $!"
 done
 
-# Waits until the GPU has counted the figures of the part, and prints a line for each program.
+# Waits until the figures that the GPU counts fit the part, and prints a line for each program.
 report() { # name of the part; GiB that the programs must hold, and percent of the GPU's time that they must have
     python3 - "$GPUSLICE_TRUTH" "$@" <<'PYTHON'
 import json, subprocess, sys, time
@@ -33,7 +33,7 @@ def look():
     alive = sorted((p for p in truth["processes"] if p["alive"] and p["devices"]), key=lambda p: p["pid"])
     return time.monotonic(), [(p["pid"], p["devices"][0]["held"], p["devices"][0]["busy_ns"]) for p in alive]
 
-# A change of a share holds within a third of a second.
+# It takes up to a third of a second until a new share has its effect.
 deadline = time.monotonic() + 60
 began, before = look()
 while True:

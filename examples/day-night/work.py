@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Computes without a pause, and holds as much memory as it is shown; both change when its slice does.
+"""Computes without a pause, and holds as much memory as the driver reports. Both change when the limits of its slice change.
 
-It knows nothing of gpuslice. It asks the driver how much memory the device has, as many programs do only once, and goes
-by the answer: takes blocks while some are free, gives blocks back while it holds more than there is. Ends when it is told.
+The program knows nothing of gpuslice. Many programs ask the driver only once how much memory the device has, but this one
+asks again and again. It takes blocks while some are free, and frees blocks while it holds more than there is. A signal ends it.
 """
 
 import ctypes
@@ -17,14 +17,14 @@ OUT_OF_MEMORY = 2
 
 
 def size():
-    """Bytes that are free, and bytes that there are."""
+    """Returns the free bytes and all bytes of the device."""
     free, total = ctypes.c_size_t(), ctypes.c_size_t()
     call("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
     return free.value, total.value
 
 
 def hold(blocks):
-    """Holds as many blocks as there is memory for."""
+    """Takes or frees blocks until the program holds as many as there is memory for."""
     free, total = size()
     while len(blocks) * BLOCK > total:
         call("cuMemFree_v2", blocks.pop())
@@ -32,7 +32,7 @@ def hold(blocks):
         block = ctypes.c_uint64()
         status = cuda.cuMemAlloc_v2(ctypes.byref(block), ctypes.c_size_t(BLOCK))
         if status == OUT_OF_MEMORY:
-            return  # somebody else was faster
+            return  # another process was faster
         if status:
             sys.exit(f"cuMemAlloc_v2 returned {status}")
         blocks.append(block)

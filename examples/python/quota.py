@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What does a Python program that calls the CUDA driver through ctypes see of a quota?
+"""A Python program that calls the CUDA driver through ctypes, and the quota that it sees.
 
-It knows nothing of gpuslice: copies numbers to the device and back, fills the device until the driver says that it is
-full, gives a part back, and goes on. Needs nothing but Python 3 and the driver.
+The program knows nothing of gpuslice. It copies numbers to the device and back, fills the device until the driver says that
+it is full, frees a part, and goes on. It needs only Python 3 and the driver.
 """
 
 import ctypes
@@ -38,7 +38,7 @@ def free_mib():
 
 
 def take(size):
-    """The address of a new piece, or None where the device is full."""
+    """Allocates a piece, and returns its address, or None if the device is full."""
     address = ctypes.c_uint64()
     status = cuda.cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(size))
     if status == OUT_OF_MEMORY:

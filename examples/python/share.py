@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long does a Python program take that lets the GPU compute without a pause?
+"""A Python program that lets the GPU compute without a pause, and the time that this takes.
 
-It knows nothing of gpuslice: launches kernels through the CUDA driver, waits for them, and says how long it took. With
-GPU_CORE_PERCENT=25 that is four times as long. Needs nothing but Python 3 and the driver.
+The program knows nothing of gpuslice. It launches kernels through the CUDA driver, waits for them, and prints how long they
+took. With GPU_CORE_PERCENT=25 they take four times as long. The program needs only Python 3 and the driver.
 """
 
 import ctypes
@@ -11,7 +11,8 @@ import time
 
 LAUNCHES, WARM_UP = 60, 2
 
-# The steps depend on each other and take about 10 ms on most devices. The simulated GPU takes the length from the name.
+# Each step depends on the one before, and all take about 10 ms on most devices. The simulated GPU
+# takes the duration from the name.
 KERNEL = b"""
 .version 7.0
 .target sm_75
@@ -45,14 +46,14 @@ def call(function, *arguments):
 
 
 def written(function, *arguments):
-    """The pointer that a call writes to its first argument."""
+    """Calls a function, and returns the pointer that it writes to its first argument."""
     pointer = ctypes.c_void_p()
     call(function, ctypes.byref(pointer), *arguments)
     return pointer
 
 
 def run(kernel, launches):
-    """Seconds that so many kernels take."""
+    """Launches a kernel so many times, and returns how many seconds the kernels take."""
     sink = ctypes.c_uint64(0)
     parameters = (ctypes.c_void_p * 1)(ctypes.addressof(sink))
     started = time.monotonic()

@@ -62,7 +62,7 @@ static int print_slice(const gpuslice_slice *slice)
     return status;
 }
 
-/* Prints a slice, or on standard error why it cannot be read. Returns the status. */
+/* Prints a slice. If the slice cannot be read, prints the reason on standard error. Returns the status. */
 static int show(const char *name)
 {
     gpuslice_slice *slice = NULL;
@@ -81,7 +81,7 @@ static char *list(void)
     size_t room = 0;
     char *paths = NULL;
     int status;
-    /* Slices may appear between two calls. */
+    /* The list may grow between two calls. */
     while ((status = gpuslice_list(paths, room, &room)) == GPUSLICE_ERROR_ROOM) {
         free(paths);
         paths = malloc(room);
@@ -105,7 +105,7 @@ int main(int argc, char **argv)
         return failed;
     char *paths = list();
     for (const char *path = paths; path != NULL && *path != '\0'; path += strlen(path) + 1)
-        show(path); /* says why slices of others and files that are no regions cannot be read, and goes on */
+        show(path); /* a path may be another user's or no region: then this prints why, and goes on */
     free(paths);
     return paths == NULL;
 }

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which slices are there, and what do they hold and use? A monitor in Python, with libgpuslice_read and nothing else.
+"""A monitor in Python that shows the slices, their memory and their GPU time, with libgpuslice_read.
 
-    python3 examples/read/slices.py                     all that may be read
+    python3 examples/read/slices.py                     all slices that this user may read
     python3 examples/read/slices.py red /dev/shm/blue   these, by name or by the path of the region
 
-Finds the library where the loader does, or at GPUSLICE_READ_LIB. Ends with 1 if a slice that was named could not be read.
+The library is at the path GPUSLICE_READ_LIB, or else where the loader finds it. Ends with 1 if a named slice cannot be read.
 """
 
 import ctypes
@@ -16,7 +16,7 @@ OK, ROOM, NO_LIMIT, PROCESSES = 0, 11, 2**64 - 1, 1024
 
 
 class Device(ctypes.Structure):
-    """struct gpuslice_device_figures"""
+    """The structure gpuslice_device_figures."""
 
     _fields_ = [("uuid", c_uint8 * 16)]
     _fields_ += [
@@ -34,7 +34,7 @@ class Device(ctypes.Structure):
 
 
 class Process(ctypes.Structure):
-    """struct gpuslice_process_figures"""
+    """The structure gpuslice_process_figures."""
 
     _fields_ = [
         (name, c_uint64)
@@ -67,7 +67,7 @@ gpuslice = library()
 
 
 class Failure(Exception):
-    """A status that is not 0, as its text."""
+    """An error, with the text of the status that a function returned."""
 
 
 def check(status):
@@ -77,7 +77,7 @@ def check(status):
 
 def paths():
     room, buffer = c_size_t(0), None
-    while True:  # slices may appear between two calls
+    while True:  # the list may grow between two calls
         status = gpuslice.gpuslice_list(buffer, room, byref(room))
         if status != ROOM:
             check(status)
@@ -121,7 +121,7 @@ def main():
     failed = False
     print(f"{'SIZES IN MIB':<16} {'HELD':>8} {'LIMIT':>8} {'PEAK':>8} {'REFUSED':>7} {'SHARE %':>7} {'USED MS':>9}")
     named = [os.fsencode(name) for name in sys.argv[1:]]
-    for slice_ in named or paths():  # says why slices of others and files that are no regions cannot be read, and goes on
+    for slice_ in named or paths():  # a path may be another user's or no region: then this prints why, and goes on
         try:
             show(slice_)
         except Failure as failure:

@@ -1,4 +1,4 @@
-{{/* An image by its digest, or else by its tag. Takes: image, tag (where the image has none). */}}
+{{/* The name of an image with its digest, or without a digest with its tag. Takes: image, tag (for an image without a tag). */}}
 {{- define "gpuslice.image" -}}
 {{- if .image.digest -}}
 {{ .image.repository }}@{{ .image.digest }}
@@ -13,13 +13,13 @@
 {{- include "gpuslice.image" (dict "image" .Values.image "tag" .Chart.AppVersion) -}}
 {{- end -}}
 
-{{/* The image of kube-scheduler: of the cluster's own version, without what a distribution adds to it. */}}
+{{/* The image of kube-scheduler in the version of the cluster, without a suffix that a distribution adds to the version. */}}
 {{- define "gpuslice.scheduler-image" -}}
 {{- $version := regexFind "^v[0-9]+[.][0-9]+[.][0-9]+" .Capabilities.KubeVersion.Version -}}
 {{- include "gpuslice.image" (dict "image" .Values.scheduler.image "tag" $version) -}}
 {{- end -}}
 
-{{/* The labels by which the pods of a part are found. Takes: part. */}}
+{{/* The labels that select the pods of a part. Takes: part. */}}
 {{- define "gpuslice.selector" -}}
 app.kubernetes.io/name: {{ .part }}
 app.kubernetes.io/instance: {{ .root.Release.Name }}
@@ -37,7 +37,7 @@ helm.sh/chart: {{ .root.Chart.Name }}-{{ .root.Chart.Version }}
 {{- end }}
 {{- end -}}
 
-{{/* True where the cluster has admission policies and they are wanted. */}}
+{{/* The text true if the cluster has admission policies and the values ask for them, and nothing otherwise. */}}
 {{- define "gpuslice.has-policies" -}}
 {{- if and .Values.policies.enabled (semverCompare ">=1.30.0-0" .Capabilities.KubeVersion.Version) }}true{{ end -}}
 {{- end -}}

@@ -45,7 +45,7 @@ fn show() -> Result<(), DriverError> {
     Ok(())
 }
 
-/// Sends numbers to the device and gets them back.
+/// Sends numbers to the device, and checks that the same numbers come back.
 fn copy(stream: &Arc<CudaStream>) -> Result<(), DriverError> {
     let sent: Vec<u32> = (0..1024).collect();
     let received = stream.clone_dtoh(&stream.clone_htod(&sent)?)?;
@@ -54,7 +54,7 @@ fn copy(stream: &Arc<CudaStream>) -> Result<(), DriverError> {
     Ok(())
 }
 
-/// Allocates pieces until the driver has no memory left.
+/// Allocates pieces until the driver has no memory left, and returns them.
 fn fill(stream: &Arc<CudaStream>, bytes: usize) -> Result<Vec<CudaSlice<u8>>, DriverError> {
     let mut pieces = Vec::new();
     loop {

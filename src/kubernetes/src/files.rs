@@ -65,7 +65,7 @@ pub(crate) fn withdraw(places: &Places, name: &Name) -> Result<(), Problem> {
 /// Removes the files of a slice, its specification first and its folder last.
 ///
 /// # Errors
-/// A file exists and cannot be removed. The function removes the others all the same.
+/// A file exists and cannot be removed. The function still removes the other files.
 pub(crate) fn remove(places: &Places, name: &Name) -> Result<(), Problem> {
     let region = places.region(name);
     let removed = [

@@ -93,7 +93,7 @@ struct ElectionState {
     wanted: Option<Duration>,
 }
 
-/// Election in which this process takes part while it has work to do.
+/// An election. This process is a candidate while it has work to do.
 pub struct Election {
     client: Client,
     settings: LeaseConfig,
@@ -140,7 +140,7 @@ impl Term {
 }
 
 impl Election {
-    /// Makes an election. The process takes part from [`hold`](Self::hold) on.
+    /// Makes an election. The process becomes a candidate when it calls [`hold`](Self::hold).
     #[must_use]
     pub fn new(client: Client, settings: LeaseConfig) -> Arc<Self> {
         let (state, asking, terms) = (Mutex::default(), tokio::sync::Mutex::default(), Arc::default());

@@ -19,7 +19,7 @@ pub struct Time {
     pub share_permille: u32,
     /// Policy by which slices divide the device's time, as a value of `GPU_CORE_POLICY`.
     pub policy: String,
-    /// The slice's weight beside other slices.
+    /// The slice's weight, compared to other slices.
     pub weight: u32,
     /// The slice's priority, as a value of `GPU_PRIORITY`.
     pub priority: String,
@@ -227,8 +227,8 @@ impl UsageBetween {
     }
 }
 
-/// Reads the GPU time of slices twice. `wait` lets the time `long` pass in between. If no slice is limited or has launched
-/// anything, the function does not read or wait. A slice that ends meanwhile has no result.
+/// Reads the GPU time of slices twice. `wait` lets the time `long` pass between the two. If no slice is limited or has launched
+/// anything, the function does not read or wait. If a slice ends before the second reading, it has no result.
 pub fn looks(readers: &[&Reader], long: Duration, wait: impl FnOnce(Duration)) -> Vec<Option<UsageBetween>> {
     let is_counted = |reader: &&Reader| {
         let devices = reader.devices().unwrap_or_default();

@@ -21,8 +21,8 @@ pub struct UnlimitedProcess {
     pub pid: u32,
 }
 
-/// Returns the processes of `pids` that have not mapped the library. Leaves out processes that end meanwhile, and those at
-/// which this process may not look.
+/// Returns the processes of `pids` that have not mapped the library. Leaves out processes that end during this, and processes
+/// at which this one may not look.
 #[must_use]
 pub fn unlimited(pids: &BTreeSet<u32>, containers: &[Container]) -> Vec<UnlimitedProcess> {
     let look = |pid: &u32| {

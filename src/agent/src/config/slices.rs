@@ -23,7 +23,7 @@ pub(crate) struct SliceConfig {
     pub(crate) cores: Permille,
     /// The policy by which the slice and others divide that time.
     pub(crate) policy: CorePolicy,
-    /// The slice's weight beside other slices.
+    /// The slice's weight, compared to other slices.
     pub(crate) weight: Weight,
     /// The slice's priority among the slices on its GPU.
     pub(crate) priority: Priority,

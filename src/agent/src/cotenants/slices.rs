@@ -102,7 +102,7 @@ impl CotenantSlice {
         self.devices.iter().find(|known| known.gpu == gpu)
     }
 
-    /// Reads the devices of the region again, if a process has made the region anew or added a device.
+    /// Reads the devices of the region again, if a process has replaced the region by a new one or added a device.
     fn find_devices(&mut self) {
         let region = self.cotenant.region();
         let state = (region.epoch(), region.device_count());

@@ -86,7 +86,7 @@ impl Watch {
         watch
     }
 
-    /// Applies a new configuration. Its paths, ports and log level apply only at the agent's next start, because running
+    /// Applies a new configuration. Its paths, ports and log level apply only at the agent's next start. This is because running
     /// containers use files at the old paths, and clients are connected to the old ports.
     pub(crate) fn configure(&mut self, config: Config) {
         self.owned = config.slices.iter().cloned().map(Owned::new).collect();

@@ -39,6 +39,10 @@ pub(crate) fn run(wish: &Run) -> Result<Ending, Failure> {
     })
 }
 
+/// Starts the program in the slice, waits for its end, and then removes the region if `run` has made it and nothing uses it.
+///
+/// The doctor looks first, because a program that runs without the library would have no limit. The signals are blocked before
+/// the program starts, so that none is lost between the start and the first wait.
 fn start(wish: &Run) -> Result<Ending, Failure> {
     let library = installed::library()?;
     let seen = doctor::look_before_start(&library, &wish.command)?;

@@ -94,8 +94,8 @@ pub(crate) fn print_names() -> Result<Ending, Failure> {
     Ok(Ending::Code(0))
 }
 
-/// Opens every region for reading, and prints the reason for each one that cannot be read. First removes the
-/// regions that `run` has left behind.
+/// Opens every region for reading, and prints the reason for each one that cannot be read. First removes the regions that no
+/// process uses any more and that `run` has not removed itself.
 pub(crate) fn look_at_all() -> Result<(Survey, Vec<OpenRegion>), Failure> {
     sweep();
     let survey = Survey::now()?;

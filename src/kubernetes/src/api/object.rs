@@ -24,7 +24,7 @@ pub struct Metadata {
     pub labels: BTreeMap<String, String>,
     /// Annotations: texts by name.
     pub annotations: BTreeMap<String, String>,
-    /// Time of its creation, in the form of RFC 3339.
+    /// Time at which the object was created, in the form of RFC 3339.
     pub creation_timestamp: Option<String>,
     /// Time at which a client requested the object's deletion; none before that.
     pub deletion_timestamp: Option<String>,
@@ -62,7 +62,7 @@ pub struct PodSpec {
     pub node_name: Option<String>,
     /// Containers.
     pub containers: Vec<Container>,
-    /// Containers that run before the others. One that always restarts keeps running beside them.
+    /// Containers that run before the others. If one of them always restarts, it goes on running while the others run.
     pub init_containers: Vec<Container>,
     /// Priority; a larger number is more important.
     pub priority: i32,

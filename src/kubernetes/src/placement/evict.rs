@@ -10,7 +10,8 @@ pub struct Evictable<'a> {
     pub uid: &'a str,
     /// Priority; a larger number is more important.
     pub priority: i32,
-    /// Time of its creation, in the form of RFC 3339. Of two pods with the same priority, the older one is more important.
+    /// Time at which the pod was created, in the form of RFC 3339. Of two pods with the same priority,
+    /// the older one is more important.
     pub created: &'a str,
     /// The pod's parts.
     pub parts: &'a [Part],

@@ -1,7 +1,7 @@
 //! Device plugin of a node.
 //!
-//! The kubelet gives slots to containers. A slot does not stand for a certain GPU. When a container is about to start, the
-//! plugin finds out which container has the slot, and which part of which GPU the extender has chosen for it.
+//! The kubelet gives slots to containers. A slot does not stand for a certain GPU. When a container is about to start, the plugin
+//! finds out which container has the slot. It also finds out which part of which GPU the extender has chosen for the container.
 
 mod clear;
 mod kubelet;

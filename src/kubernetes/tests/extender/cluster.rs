@@ -88,7 +88,7 @@ impl Cluster {
         self.extender.until_ready().await;
     }
 
-    /// Starts another extender, which takes part in an election.
+    /// Starts another extender, which is a candidate in an election.
     pub(crate) async fn elected(&self, identity: &str) -> Extender {
         let extender = Extender::begin(self.server, Order::Binpack, Some(settings(identity))).await;
         extender.until_ready().await;

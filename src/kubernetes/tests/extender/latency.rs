@@ -63,8 +63,8 @@ fn cluster() -> Cluster {
     Cluster { ledger, nodes, pods }
 }
 
-/// Counts the nodes of a request with room in the way of HAMi's scheduler (`getNodesUsage`). Each request builds the state of
-/// all nodes anew, and subtracts the parts of all pods of the cluster.
+/// Counts the nodes that have room for a request, in the way of HAMi's scheduler (`getNodesUsage`). For each request it builds
+/// the state of all nodes again, and subtracts the parts of all pods of the cluster.
 fn counted_anew(cluster: &Cluster, wanted: &[String], asked: &[Request]) -> usize {
     let all = cluster.nodes.iter().map(|(name, gpus)| (name.as_str(), Used::default().left(gpus)));
     let mut rooms: HashMap<&str, Vec<Room<'_>>> = all.collect();

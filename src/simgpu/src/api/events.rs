@@ -57,7 +57,7 @@ impl DriverCall {
         self.queue_host_task(simulation, context, place, HostTask::Event(device, id))
     }
 
-    /// Returns the device and the engine's name of an event. Fails if the event takes part in a capture.
+    /// Returns the device and the engine's name of an event. Fails if the event belongs to a capture.
     pub(super) fn event(&self, event: CUevent) -> Result<(usize, crate::engine::EventId), Status> {
         let simulation = self.simulation()?;
         let mut objects = simulation.objects();

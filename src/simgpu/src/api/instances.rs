@@ -83,6 +83,8 @@ impl DriverCall {
         Ok(ended)
     }
 
+    /// Makes an executable from a copy of a graph, and writes its handle. With the flag for an upload, the executable gets its
+    /// memory at once; if that fails, there is no executable.
     pub(super) fn instantiate(
         &self,
         to: *mut CUgraphExec,

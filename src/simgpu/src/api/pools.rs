@@ -50,6 +50,8 @@ fn place_of(
 }
 
 impl DriverCall {
+    /// Allocates from a pool for work in a stream: from `pool`, or from the current pool of the stream's device. If the stream
+    /// captures, this adds an allocation to the graph instead, and the address gets memory only when the graph is launched.
     fn allocate_async(
         &self,
         to: *mut CUdeviceptr,

@@ -47,6 +47,9 @@ impl DriverCall {
     }
 
     /// Queues an operation on a stream. If the stream captures, adds the operation to its graph instead.
+    ///
+    /// The bytes of an asynchronous copy move at once, before its work is queued. Those of a synchronous copy move when its work
+    /// is done. No lock is held while the call waits for room in the queue or for the end of the work.
     pub(crate) fn submit(&self, on: StreamArgument, op: &Op, wait: Wait) -> Outcome {
         let simulation = self.simulation()?;
         let mut objects = simulation.objects();

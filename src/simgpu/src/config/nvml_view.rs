@@ -193,7 +193,7 @@ const LIST_NS: u64 = 4_500_000;
 
 fn wall_us() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `clock_gettime` needs room for a `timespec`, which `time` is.
+    // SAFETY: `clock_gettime` needs room for a `timespec`: `time` is one.
     unsafe { libc::clock_gettime(libc::CLOCK_REALTIME, &raw mut time) };
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
     seconds.saturating_mul(1_000_000).saturating_add(u64::try_from(time.tv_nsec / 1000).unwrap_or(0))

@@ -16,7 +16,7 @@ impl EngineState {
 
     /// Changes the device's properties. Numbers out of range are clamped.
     ///
-    /// Queued work keeps its duration and its copy engine. The present slice keeps its end. The utilisation window starts anew.
+    /// Queued work keeps its duration and its copy engine. The present slice keeps its end. A new utilisation window begins.
     pub(crate) fn set_config(&mut self, config: DeviceConfig, now_ns: u64) {
         self.advance(now_ns);
         self.config = config.checked();

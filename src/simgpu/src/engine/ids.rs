@@ -57,7 +57,7 @@ packed!(EventId, generation);
 /// One piece of enqueued work. It is done when this work and everything enqueued before it on its stream is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ticket {
-    /// The stream on which it was enqueued.
+    /// The stream on which the work was enqueued.
     pub(crate) stream: StreamId,
     pub(super) order: u64,
     pub(super) total: u64,
@@ -136,7 +136,7 @@ pub(crate) enum Work {
         /// The caller's word for the function.
         token: u64,
     },
-    /// No work. Its ticket is done when everything before it on the stream is done.
+    /// No work. Its ticket is done when all work that was enqueued before it on the stream is done.
     Marker,
 }
 

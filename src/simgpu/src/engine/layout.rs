@@ -77,9 +77,9 @@ pub(crate) struct ProcessSample {
 pub(crate) struct ClientTruth {
     /// The client.
     pub(crate) id: ClientId,
-    /// Instant of its registration.
+    /// When the client was registered.
     pub(crate) added_ns: u64,
-    /// Instant of its removal; 0 while it lives.
+    /// When the client was removed; 0 while it lives.
     pub(crate) removed_ns: u64,
     /// Time in which at least one of the client's kernels, graphs or fills ran. It excludes other clients' slices, and switches.
     /// Overlapping kernels count once.

@@ -42,7 +42,7 @@ impl Space {
         self.by_size.remove(&(size, start));
     }
 
-    /// Takes the start of the smallest free range that fits, and returns the start of what it took.
+    /// Takes a part of the smallest free range that fits, and returns its start. `alignment` is a power of two.
     /// `alignment` is a power of two.
     pub(crate) fn take(&mut self, size: u64, alignment: u64) -> Option<u64> {
         let fits = |&&(length, start): &&(u64, u64)| {
@@ -116,6 +116,8 @@ impl Arena {
         SIZES.into_iter().find_map(Self::of_size)
     }
 
+    /// Makes an arena with a range of this size. Returns `None` if a step fails. simgpu reads and writes the bytes through the
+    /// window, a mapping whose address the program does not know. The range of device addresses has the same size.
     fn of_size(size: u64) -> Option<Self> {
         let length = usize::try_from(size).ok()?;
         // SAFETY: `memfd_create` needs a zero-terminated name: the literal is one.

@@ -1,8 +1,8 @@
 //! Handles by which another process finds the memory and the events of this process.
 //!
-//! If the program asks for memory that can be shared, the memory is in a file of its own, and the exported handle is a descriptor
-//! of the file. A label after the bytes tells the importer the rest. Ordinary memory is shared by an [`IpcHandle`], which tells
-//! where the memory is. A descriptor or a handle alone keeps no memory alive: only the use by a process does.
+//! Memory that the program makes for sharing is in a file of its own, and its exported handle is a descriptor of the file. A
+//! label after the bytes tells the importer the rest. Ordinary memory is shared by an [`IpcHandle`], which tells where the memory
+//! is. A descriptor or a handle alone keeps no memory alive: only the use by a process does.
 
 use std::fs::{File, OpenOptions};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};

@@ -131,8 +131,8 @@ impl Pool {
 
     /// Takes a block of `size` bytes for work in a stream, and returns its address. Returns `None` if no block fits.
     ///
-    /// A block with a pending free may be used only by the stream that freed it, because only that stream is certainly past the
-    /// free when the new work runs. If the block is larger than `size`, the rest becomes a block of its own in the same state.
+    /// A block with a pending free may be used only by the stream that freed it. For other streams, the free may come after the
+    /// new work. If the block is larger than `size`, the rest becomes a block of its own in the same state.
     pub(crate) fn find(&mut self, size: u64, stream: u64) -> Option<u64> {
         let fits = |block: &ChunkPart| match block.state {
             Use::Free => block.size >= size,

@@ -19,8 +19,8 @@ use crate::status::Outcome;
 
 /// A call of NVML in progress.
 ///
-/// A value exists only if the caller of the function promises that every pointer of the call is null or valid for the reads and
-/// writes of NVML. So the methods that follow such pointers are safe.
+/// The caller of an exported function promises that every pointer of the call is null or valid for the reads and writes of NVML.
+/// Without this promise there is no value of this type. So the methods that follow such pointers are safe.
 #[derive(Debug)]
 pub struct NvmlCall {
     library: Option<&'static NvmlLibrary>,

@@ -26,8 +26,8 @@ pub(crate) struct LifeThread {
 }
 
 impl LifeThread {
-    /// Starts the thread. The caller must not hold the lock of the shared file, because the start of a thread may run code of the
-    /// loader, and with a preloaded library that code may block.
+    /// Starts the thread. The caller must not hold the lock of the shared file. The reason is that the start of a thread may run
+    /// code of the loader, which may block if a library is preloaded.
     pub(crate) fn start() -> Option<Self> {
         let (give, given) = mpsc::channel::<&'static RobustMutex>();
         let (tell, told) = mpsc::channel();

@@ -2,8 +2,8 @@
 //!
 //! A pool takes device memory in chunks of at least 32 MiB. It cuts blocks from the chunks, and uses the first block that
 //! fits. The stream that freed a block can use it again at once. Other streams can use it when that stream has reached the
-//! free. A chunk without blocks in use is given back at a synchronisation, as long as the pool has more than its threshold, or
-//! when the program trims the pool.
+//! free. The pool gives back chunks without blocks in use when the program trims it. A synchronisation does the same, as long
+//! as the pool has more than its threshold.
 
 use gpuslice_driver::types::{Status, status};
 

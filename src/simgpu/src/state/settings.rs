@@ -29,7 +29,7 @@ pub struct Settings {
     /// Bytes of device memory that a green context takes.
     pub green_bytes: u64,
     /// The bytes of an allocation are rounded up to a multiple of this number; 0 for blocks. With blocks, an allocation above 1
-    /// MiB takes a multiple of 2 MiB, and a smaller one shares a block of 2 MiB with others of about the same size.
+    /// MiB takes a multiple of 2 MiB. A smaller one shares a block of 2 MiB with others of about the same size.
     pub linear_granule: u64,
     /// Bytes of memory of each device. A device is a whole GPU or one instance.
     pub memory: [u64; DEVICES],

@@ -20,7 +20,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Looks at all processes. Leaves out processes that end meanwhile, and those at which this process may not look.
+    /// Looks at all processes. Leaves out processes that end during this, and processes at which this one may not look.
     ///
     /// # Errors
     /// There is no `/proc`.

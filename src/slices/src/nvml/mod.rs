@@ -100,7 +100,7 @@ impl Nvml {
         (nvml.heard()? == READY.trim_end()).then_some(nvml)
     }
 
-    /// Forgets the answers, so that later calls ask for the figures again. The time limits begin anew.
+    /// Forgets the answers, so that later calls ask for the figures again. The time limits begin again, too.
     pub fn refresh(&mut self) {
         self.devices.borrow_mut().clear();
         self.since = Instant::now();

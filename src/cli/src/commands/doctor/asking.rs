@@ -50,7 +50,7 @@ pub(super) fn ask<T: DeserializeOwned>(
 /// An empty value unsets a setting.
 ///
 /// The child announces each step before it begins, and writes its answer at the end. If it does not end in time, the doctor kills
-/// it and reports the last announced step. Threads read the output meanwhile, so that the child never waits for a full pipe.
+/// it and reports the last announced step. Until then, threads read the output, so that the child never waits for a full pipe.
 pub(super) fn ask_under<T: DeserializeOwned>(
     probe: Probe,
     preload: Option<OsString>,

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 pub(super) struct Other {
     /// The object's file.
     pub(super) path: PathBuf,
-    /// Number of its exports whose names are those of functions of the driver or NVML.
+    /// Number of the object's exports whose names are those of functions of the driver or NVML.
     pub(super) driver_functions: usize,
     /// True if the object exports `dlsym`.
     pub(super) dlsym: bool,

@@ -60,7 +60,7 @@ pub(crate) struct Group<'a> {
     /// Bytes of the GPU. `held` has the bytes of it that slices hold.
     pub(crate) total: u64,
     pub(crate) held: u64,
-    /// Thousandths of the GPU's time that its slices used lately; `None` if that is not known yet.
+    /// Thousandths of the GPU's time that the slices on it used lately; `None` if that is not known yet.
     pub(crate) used: Option<u64>,
     /// True if the use of time is known for every slice with a living process.
     is_measured: bool,

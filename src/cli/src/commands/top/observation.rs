@@ -1,7 +1,7 @@
 //! Looks at slices at one moment.
 //!
-//! Each look opens each region anew. The checks at the opening find a region that was removed, replaced, shortened or overwritten
-//! since the last look. At most one region is mapped at a time.
+//! Each look opens each region again. The checks at the opening find a region that was removed, replaced, shortened or
+//! overwritten since the last look. At most one region is mapped at a time.
 
 use crate::slices::{self, Survey, bounds, survey};
 use gpuslice_region::{DeviceFigures, Limits, ProcessView, RegionError, Trust, Uuid};
@@ -22,7 +22,7 @@ pub(crate) struct Observation {
     pub(crate) others: u32,
 }
 
-/// Identity of a slice under its name. If its region is removed or made anew, the same name means another slice.
+/// Identity of a slice under its name. If the slice's region is removed or replaced, the same name means another slice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SliceIdentity {
     pub(crate) inode: u64,
@@ -163,7 +163,7 @@ impl ObservedSlice {
         };
         match read() {
             Ok(slice) => Ok(Some(slice)),
-            // Another process made the region anew or shortened it during the reading. The next look sees its new state.
+            // Another process replaced or shortened the region during the reading. The next look sees its new state.
             Err(RegionError::Reinitialised { .. } | RegionError::Damaged { .. }) => Ok(None),
             Err(error) => Err(error),
         }
