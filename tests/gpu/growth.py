@@ -50,7 +50,7 @@ ENDS = Fact(
 )
 SAME_CONTEXT = Fact(
     "free memory falls at once when a context is made, by 64 MiB to 1 GiB",
-    "src/shim/src/memory/measurement.rs, driver_calls/nvml/memory.rs; 256 MiB where nothing can be measured",
+    "src/shim/src/memory/measurement.rs, driver_calls/nvml/memory.rs; an estimate by the number of multiprocessors where nothing can be measured",
     "what a context counts as where NVML is missing would be another figure",
 )
 

@@ -27,8 +27,10 @@ fn bench() -> Bench {
 }
 
 /// Answers of NVML about a process, with the settings that cause them.
-const NVML: [(&str, &[(&str, &str)]); 6] = [
+const NVML: [(&str, &[(&str, &str)]); 8] = [
     ("all that it holds", &[]),
+    ("all that it holds, and its use by the host's numbers", &[("SIMGPU_NVML_PIDS", "mixed")]),
+    ("all that it holds, and nothing of other containers", &[("SIMGPU_NVML_PIDS", "foreign")]),
     ("nothing: it knows processes by the host's numbers", &[("SIMGPU_NVML_PIDS", "offset")]),
     ("nothing: it knows no process", &[("SIMGPU_NVML_PIDS", "none")]),
     (
@@ -125,8 +127,8 @@ fn a_context_that_a_neighbour_makes_meanwhile_is_not_charged() {
 
 #[test]
 fn where_the_devices_memory_is_the_hosts_contexts_and_code_count_by_estimates_and_it_is_said() {
-    let bench = bench().with("SIMGPU_INTEGRATED", "1").with("SIMGPU_NVML_PIDS", "none");
-    for _ in 0..5 {
+    for attribute in ["1", "2", "3", "1", "2"] {
+        let bench = bench().with("SIMGPU_INTEGRATED", attribute).with("SIMGPU_NVML_PIDS", "none");
         let mut host = begin(bench.host("modules", &["dlsym"]).limited("4GiB"));
         does(&mut host, &["retain", "current primary"]);
         let slice = region(&bench.region());
@@ -145,7 +147,8 @@ fn where_the_devices_memory_is_the_hosts_contexts_and_code_count_by_estimates_an
 
 #[test]
 fn doctor_says_where_the_devices_memory_is_the_hosts() {
-    for (setting, expected) in [("0", false), ("1", true)] {
+    // Each of three attributes of the device says so.
+    for (setting, expected) in [("0", false), ("1", true), ("2", true), ("3", true)] {
         let bench = bench();
         let mut command = gpuslice(&["doctor", "--json"]);
         command.env("LD_LIBRARY_PATH", bench.absolute("")).env("SIMGPU_INTEGRATED", setting);

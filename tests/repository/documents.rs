@@ -451,6 +451,28 @@ fn the_page_of_mechanisms_has_each_file_that_decides_about_gpu_time_and_tests_th
     assert!(wrong.is_empty(), "no test has the name that these give: {wrong:#?}");
 }
 
+/// Returns true if a line declares a constant, as the command of the page of constants counts them.
+fn declares_a_constant(line: &str) -> bool {
+    let line = line.trim_start();
+    let (visibility, rest) = line.split_once("const ").unwrap_or_default();
+    let is_public = visibility == "pub " || visibility.starts_with("pub(") && visibility.ends_with(") ");
+    (line.starts_with("const ") || is_public) && rest.starts_with(|first: char| first.is_ascii_uppercase())
+}
+
+#[test]
+fn the_page_of_constants_tells_their_number() {
+    let page = artefacts::repository().join("docs/internals/constants.md");
+    let text = std::fs::read_to_string(&page).expect("the page can be read");
+    let files = sources(&[OF_MECHANISMS[0], OF_MECHANISMS[1], "src/shim/src/compute"]);
+    let read = |file: &PathBuf| std::fs::read_to_string(file).expect("source is text");
+    let number: usize =
+        files.iter().map(|file| read(file).lines().filter(|line| declares_a_constant(line)).count()).sum();
+    assert!(
+        text.contains(&format!("The compute side has {number} lines that declare a `const`")),
+        "{number}"
+    );
+}
+
 /// Fails unless a test has each name of a test in a text of `page`, and there are more than `least` names.
 #[track_caller]
 fn names_tests(page: &str, text: &str, least: usize) {

@@ -41,3 +41,24 @@ impl EventContention {
         self.recording.fetch_sub(1, Ordering::Relaxed);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_takes_longer_for_each_other_thread_that_records() {
+        let contention = EventContention::default();
+        let time = |others: u64| {
+            contention.recording.store(others, Ordering::Relaxed);
+            let begin = clock::now();
+            contention.delay(8 * clock::MS);
+            clock::now() - begin
+        };
+        assert!(time(1) >= 4 * clock::MS, "half of the delay, because the other thread has the other half");
+        assert!(time(7) >= 7 * clock::MS);
+        // A thread alone is not delayed. A host that is late cannot make this fail: no end is set.
+        contention.recording.store(0, Ordering::Relaxed);
+        contention.delay(u64::MAX);
+    }
+}

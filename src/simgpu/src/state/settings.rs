@@ -3,7 +3,7 @@
 use super::sizes::DEVICES;
 use crate::engine::DeviceConfig;
 use crate::hardware::allocation_sizes;
-use gpuslice_driver::types::device_attribute::INTEGRATED;
+use gpuslice_driver::types::device_attribute::OF_HOST_MEMORY;
 
 /// The properties of the simulated machine. The process that makes the state file sets them, and later
 /// processes read them from the file.
@@ -102,7 +102,8 @@ impl Settings {
 
     /// Returns the value of a device attribute, if these settings change that attribute.
     pub(crate) fn attribute(&self, number: u32) -> Option<i32> {
-        (number == INTEGRATED && self.integrated > 0).then_some(1)
+        let reported = usize::try_from(self.integrated).ok()?.checked_sub(1)?;
+        (OF_HOST_MEMORY.get(reported) == Some(&number)).then_some(1)
     }
 
     /// Returns true if small allocations share blocks of 2 MiB.

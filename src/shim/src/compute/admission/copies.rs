@@ -19,8 +19,8 @@ use gpuslice_policy::compute::cost::estimate::Estimate;
 
 /// One copy in 16 of each kind is measured, because two events for each copy would cost as much as a small copy.
 const MEASURED: u32 = 16;
-/// Size of the smallest copy from or to the host that ends a batch. Such a copy takes at least 3 us on any bus, and the
-/// two events of a batch take 2 us.
+/// Size of the smallest copy from or to the host that ends a batch. Such a copy takes at least 3 us on any bus, about
+/// as long as the two events of a batch.
 const LARGE_COPY: u64 = 64 << 10;
 
 /// Makes a copy on the device or a fill, which is not paced.
