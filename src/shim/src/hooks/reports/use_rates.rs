@@ -3,21 +3,16 @@
 //! Otherwise NVML's own answer stands.
 
 use super::own_use::{self, OwnUse, own_use};
+use crate::hooks::hooked_call::HookedCall;
 use core::ffi::{c_uint, c_ulonglong};
 use gpuslice_driver::arguments::{read_in, write_out};
 use gpuslice_driver::functions as real;
-use gpuslice_driver::types::{
-    Status, nvmlDevice_t, nvmlGpuDynamicPstatesInfo_t, nvmlSample_t, nvmlUtilization_t, status,
-};
+use gpuslice_driver::types::{Status, nvmlDevice_t, nvmlUtilization_t, status};
 
 /// `nvmlDeviceGetUtilizationRates`.
-pub(crate) unsafe fn rates(
-    real: real::nvmlDeviceGetUtilizationRates,
-    device: nvmlDevice_t,
-    utilization: *mut nvmlUtilization_t,
-) -> Status {
-    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
-    let code = unsafe { real(device, utilization) };
+pub(crate) fn rates(call: &HookedCall<real::nvmlDeviceGetUtilizationRates>) -> Status {
+    let (device, utilization) = call.arguments();
+    let code = call.forward();
     // SAFETY: `read_in` requires that `utilization` is null or readable, and so does the driver.
     let whole = || unsafe { read_in(utilization) };
     if code == status::SUCCESS
@@ -53,13 +48,9 @@ impl Domain {
 }
 
 /// `nvmlDeviceGetDynamicPstatesInfo`.
-pub(crate) unsafe fn domains(
-    real: real::nvmlDeviceGetDynamicPstatesInfo,
-    device: nvmlDevice_t,
-    info: *mut nvmlGpuDynamicPstatesInfo_t,
-) -> Status {
-    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
-    let code = unsafe { real(device, info) };
+pub(crate) fn domains(call: &HookedCall<real::nvmlDeviceGetDynamicPstatesInfo>) -> Status {
+    let (device, info) = call.arguments();
+    let code = call.forward();
     let domains: *mut Domains = info.cast();
     // SAFETY: `read_in` requires null or a readable place. The driver requires a whole structure, which begins with `Domains`.
     let whole = || unsafe { read_in(domains) };
@@ -93,17 +84,9 @@ const UNSIGNED: c_uint = 1;
 
 /// `nvmlDeviceGetSamples`. NVML has no samples of processes, only their mean since an instant. So the hook reduces all of the
 /// device's samples by the same factor, such that their mean is the slice's.
-pub(crate) unsafe fn samples(
-    real: real::nvmlDeviceGetSamples,
-    device: nvmlDevice_t,
-    kind: c_uint,
-    last_seen: c_ulonglong,
-    value_type: *mut c_uint,
-    count: *mut c_uint,
-    samples: *mut nvmlSample_t,
-) -> Status {
-    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
-    let code = unsafe { real(device, kind, last_seen, value_type, count, samples) };
+pub(crate) fn samples(call: &HookedCall<real::nvmlDeviceGetSamples>) -> Status {
+    let (device, kind, last_seen, value_type, count, samples) = call.arguments();
+    let code = call.forward();
     if code != status::SUCCESS || samples.is_null() || ![OF_GPU, OF_MEMORY].contains(&kind) {
         return code;
     }

@@ -89,15 +89,15 @@ pub(crate) unsafe fn open<L: Versioned>(members: Option<Members>, list: *mut L) 
 /// Asks the driver the caller's question with enough room. Returns the entries that the driver wrote and their number, or the
 /// driver's status.
 pub(crate) fn ask_all<L: Versioned>(
-    real: unsafe extern "C-unwind" fn(nvmlDevice_t, *mut L) -> Status,
+    function: unsafe extern "C-unwind" fn(nvmlDevice_t, *mut L) -> Status,
     device: nvmlDevice_t,
     asked: L,
 ) -> Result<(Vec<L::Entry>, usize), Status> {
     ask(|count, entries| {
         // SAFETY: `read_in` requires a readable number: `ask` passes its own.
         let mut ours = asked.with_room(unsafe { read_in(count) }.unwrap_or(0), entries);
-        // SAFETY: `real` requires a list of the version that it says, with room for as many entries as it says: `ours`.
-        let code = unsafe { real(device, &raw mut ours) };
+        // SAFETY: `function` requires a list of the version that it says, with room for as many entries as it says: `ours`.
+        let code = unsafe { function(device, &raw mut ours) };
         // SAFETY: `write_out` requires a writable number: `ask` passes its own.
         unsafe { write_out(count, ours.count()) };
         code
