@@ -1,7 +1,7 @@
 //! The three steps of a hook.
 //!
-//! A hook decides (in a phase, before anything is done), calls the driver (holding nothing), and settles (in a phase again). The
-//! arguments are the caller's. Memory behind a pointer is read and written through `gpuslice_driver::arguments` only.
+//! A hook decides in a phase, before it changes anything. Then it calls the driver, and holds nothing meanwhile. It settles in a
+//! further phase. Hooks read and write memory behind a pointer through `gpuslice_driver::arguments` only.
 
 use crate::memory::linear::GrantedAllocation;
 use crate::memory::memory_call::MemoryCall;

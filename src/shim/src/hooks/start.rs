@@ -51,7 +51,7 @@ pub(crate) fn nvml_shutdown(call: &HookedCall<real::nvmlShutdown>) -> Status {
 }
 
 /// Returns true if the limits cannot be enforced, as far as the library can tell without CUDA. A program that only watches takes
-/// no slot in the slice. But the library reports a region that cannot be read at this call already.
+/// no slot in the slice. But the library already reports at this call that it cannot read a region.
 fn is_unenforceable() -> bool {
     if settings::is_refused() {
         return true;

@@ -316,7 +316,8 @@ fn releasing(process: &'static Process) -> Releasing {
     Releasing::begin(process, process.pools.all())
 }
 
-/// Takes out the contents of a device's primary context. Without a handle, which only the program's retain tells, there are none.
+/// Takes out the contents of a device's primary context. The library knows them by the context's handle, which only the program's
+/// retain tells.
 pub(crate) fn take_primary(process: &'static Process, device: CUdevice) -> TakenRecords {
     process.primary_contexts.of(device).map_or_else(
         || take_nothing(process),

@@ -1,7 +1,7 @@
 //! Green contexts: their memory beside the primary context, which they keep alive.
 //!
 //! If the primary context does not exist, the driver makes it for a green one. So that each is charged by itself, the hook first
-//! retains the primary context. It releases it once the green context keeps it alive.
+//! retains the primary context. Once the green context keeps the primary one alive, the hook releases it.
 //!
 //! Memory that is allocated while a green context is current lives in the primary one, and so do its charges.
 
@@ -64,6 +64,8 @@ fn is_concerned(device: CUdevice) -> bool {
     process.place(device).is_some()
 }
 
+/// Makes a call that makes a green context beside an existing primary one, and charges it.
+///
 /// # Safety
 /// `output` is null or valid for reads and writes.
 unsafe fn create_in(

@@ -91,6 +91,8 @@ impl Eagerly {
     }
 }
 
+/// Makes a call that loads a library, and charges the memory that the library takes in each context.
+///
 /// # Safety
 /// `output` is null or valid for reads and writes.
 unsafe fn load(

@@ -49,6 +49,8 @@ pub(crate) fn load_data_ex(call: &HookedCall<real::cuModuleLoadDataEx>) -> Statu
     unsafe { module(output, || data(image), || call.forward()) }
 }
 
+/// Makes a call that loads a module, and charges the memory that it takes.
+///
 /// # Safety
 /// `output` is null or valid for reads and writes.
 unsafe fn module(
@@ -194,6 +196,8 @@ enum Named {
     Variable,
 }
 
+/// Makes a call that looks for a name in a module. The driver may load code in it.
+///
 /// # Safety
 /// `name` is null or a string that ends in zero.
 unsafe fn found_in(

@@ -291,7 +291,7 @@ pub(crate) fn free_v1(call: &HookedCall<real::cuMemFree>) -> Status {
 
 /// Effects of a call that ends an address.
 pub(crate) struct FreeEffects<P, L> {
-    /// For an address of a pool: returns for whom its memory is free now.
+    /// For an address of a pool: returns which streams may take its memory from now on.
     pub(crate) of_pool: P,
     /// For another address, after the call: keeps its charge if the device has the memory for longer, otherwise returns it.
     pub(crate) of_linear: L,
@@ -310,10 +310,10 @@ pub(crate) fn freed(
     call: impl FnOnce() -> Status,
 ) -> Status {
     let take = |process: &'static Process| {
-        // It is boxed, because it is large and hardly ever there, and every free would carry it around.
+        // The end of a sharing is boxed, because it is large and rare, and every free would carry it around.
         let ending = process.shared.any().then(|| Box::new(process.take_shared(address)));
         let Some(charge) = process.take_charge(address) else {
-            // This is hardly ever there either.
+            // A spilled block is rare too, so it is boxed as well.
             return (ending, None, process.take_spilled(address).map(Box::new));
         };
         let pool = match charge.owner {

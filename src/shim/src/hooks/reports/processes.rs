@@ -18,7 +18,7 @@ use gpuslice_driver::types::{
 
 /// Modes of a list with details in which compute processes are listed.
 const MODES_WITH_COMPUTE: [c_uint; 2] = [0, 3];
-/// The functions that list processes.
+/// Type of a function that lists processes.
 type List<T> = unsafe extern "C-unwind" fn(nvmlDevice_t, *mut c_uint, *mut T) -> Status;
 
 /// Members that are listed although the driver does not name them.

@@ -89,6 +89,8 @@ pub(crate) fn one_box_per_thread(call: &HookedCall<real::cuMemcpy3DWithAttribute
     unsafe { boxes_on(per_thread(stream), copy, 1, || call.forward()) }
 }
 
+/// Makes a call that copies boxes of bytes.
+///
 /// # Safety
 /// `list` is null or has `count` entries.
 unsafe fn boxes_on(
