@@ -2,8 +2,8 @@
 
 use gpuslice_driver::types::Status;
 
-/// Call of a driver function that has a hook. Its arguments meet the driver's contract for that function, so a hook can pass the
-/// call on safely. A hook borrows the call and cannot copy it, so it cannot keep the arguments after the program's call returns.
+/// Call of a driver function that has a hook. Its arguments meet the driver's contract for that function, so a hook can forward
+/// it safely. A hook borrows the call and cannot copy it. So it cannot make the call after the program's own has returned.
 pub(crate) struct HookedCall<F: DriverFunction> {
     function: F,
     arguments: F::Arguments,
