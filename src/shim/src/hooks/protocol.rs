@@ -203,7 +203,7 @@ pub(crate) fn refuse<T>(process: &Process, device: Device, what: RefusedKind, by
     Decision::Refuse(status::OUT_OF_MEMORY)
 }
 
-/// Returns true if the limit cannot be enforced any more. The search for room can show that.
+/// Returns true if the library cannot enforce the limit. The search for room can show that.
 pub(crate) fn is_lost() -> bool {
     matches!(process::enforcement(), Enforcement::Failed)
 }

@@ -66,7 +66,7 @@ pub(crate) fn kernels(call: &HookedCall<real::cuLibraryEnumerateKernels>) -> Sta
     let code = call.forward();
     // The driver writes nothing for a count of 0, and `output` may then be any number.
     let output = if count == 0 { core::ptr::null_mut() } else { output };
-    // SAFETY: `read_in` requires null or a readable place. The caller's `output` has `count` of them.
+    // SAFETY: `read_in` requires null or a readable place. The program's `output` has `count` of them.
     came_out(code, library, || unsafe { read_in(output) }.map(|kernel: CUkernel| kernel.addr()))
 }
 

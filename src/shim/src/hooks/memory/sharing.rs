@@ -233,7 +233,7 @@ pub(crate) fn external_import(call: &HookedCall<real::cuImportExternalMemory>) -
     })
 }
 
-/// `cuDestroyExternalMemory`: buffers and arrays over it must not be used any more.
+/// `cuDestroyExternalMemory`: afterwards the program must not use buffers and arrays over that memory.
 pub(crate) fn external_destroy(call: &HookedCall<real::cuDestroyExternalMemory>) -> Status {
     let (object,) = call.arguments();
     around(

@@ -79,10 +79,10 @@ pub(crate) fn accounting_stats_v2(call: &HookedCall<real::nvmlDeviceGetAccountin
     call.forward()
 }
 
-/// Gives the caller samples. If none is about the slice, the answer is that nothing was sampled.
+/// Gives the program samples. If none is about the slice, the answer is that nothing was sampled.
 ///
 /// # Safety
-/// `count` is null or the caller's, and says how many entries there is room for at `to`, which may be null.
+/// `count` is null or valid, and says how many entries there is room for at `to`, which may be null.
 unsafe fn deliver_samples<T: Copy + Listed>(
     members: &Members,
     answer: Result<(Vec<T>, usize), Status>,

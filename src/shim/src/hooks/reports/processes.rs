@@ -1,6 +1,6 @@
 //! NVML's process lists: on a device with a quota, the processes of the slice and no others.
 //!
-//! The hook asks the driver with room of the library's own. It reduces the answer to the slice, and answers the caller by NVML's
+//! The hook asks the driver with room of the library's own. It reduces the answer to the slice, and answers the program by NVML's
 //! rules. For example, too little room is status 7 with the number that is needed. An entry is the slice's if its process number
 //! is that of a member in this process-number namespace. Members that the driver cannot name here are listed with their bytes in
 //! the region.
@@ -96,7 +96,7 @@ fn known<T: Form>(call: &HookedCall<List<T>>, unnamed: Unnamed) -> Status {
     }
 }
 
-/// Answers a question for a list whose name does not tell how large its entries are. The caller has room for the entries that
+/// Answers a question for a list whose name does not tell how large its entries are. The program has room for the entries that
 /// this driver writes.
 fn untold(call: &HookedCall<List<nvmlProcessInfo_t>>, unnamed: Unnamed) -> Status {
     let (device, count, infos) = call.arguments();
@@ -106,13 +106,13 @@ fn untold(call: &HookedCall<List<nvmlProcessInfo_t>>, unnamed: Unnamed) -> Statu
         Ok((answer, length)) => {
             let show = UnknownForm { members: &members, answer: &answer, length, unnamed };
             match enter_or(|| entries::words(&answer, length), USUAL_ENTRY) {
-                // SAFETY: `deliver` requires room for `count` entries. The caller has it for the form that this driver writes:
+                // SAFETY: `deliver` requires room for `count` entries. The program has it for the form that this driver writes:
                 // the short one.
                 SHORT_ENTRY => unsafe { show.deliver::<nvmlProcessInfo_v1_t>(count, infos.cast()) },
-                // SAFETY: `deliver` requires room for `count` entries. The caller has it for the form that this driver writes:
+                // SAFETY: `deliver` requires room for `count` entries. The program has it for the form that this driver writes:
                 // the long one.
                 LONG_ENTRY => unsafe { show.deliver::<nvmlProcessDetail_v1_t>(count, infos.cast()) },
-                // SAFETY: `deliver` requires room for `count` entries. The caller has it for the form that this driver writes:
+                // SAFETY: `deliver` requires room for `count` entries. The program has it for the form that this driver writes:
                 // the usual one.
                 _ => unsafe { show.deliver(count, infos) },
             }
@@ -131,7 +131,7 @@ struct UnknownForm<'a> {
 
 impl UnknownForm<'_> {
     /// # Safety
-    /// `count` is null or the caller's, and says how many entries there is room for at `to`, which may be null.
+    /// `count` is null or valid, and says how many entries there is room for at `to`, which may be null.
     unsafe fn deliver<T: Form>(self, count: *mut c_uint, to: *mut T) -> Status {
         let entries = || entries::entries::<T>(self.answer, self.length);
         let shown = enter_or(|| show(self.members, entries(), self.unnamed), Vec::new());

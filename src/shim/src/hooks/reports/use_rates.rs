@@ -103,7 +103,7 @@ pub(crate) fn samples(call: &HookedCall<real::nvmlDeviceGetSamples>) -> Status {
     for (at, sample) in (0..count).zip(whole) {
         let value = u64::from(sample.value).saturating_mul(part).checked_div(of);
         let value = value.and_then(|value| c_uint::try_from(value).ok()).unwrap_or(0).min(sample.value);
-        // SAFETY: `write_out` requires a writable entry. The caller has room for the `count` entries that the driver wrote.
+        // SAFETY: `write_out` requires a writable entry. The program has room for the `count` entries that the driver wrote.
         unsafe { write_out(place(at), NvmlSample { value, ..sample }) };
     }
     code
@@ -121,7 +121,7 @@ fn part_of(
         let count = u64::try_from(whole.len()).unwrap_or(u64::MAX);
         (u64::from(percent).saturating_mul(count), sum)
     };
-    // NVML keeps samples for some seconds only, even if the caller asks for older ones.
+    // NVML keeps samples for some seconds only, even if the program asks for older ones.
     let began = whole.first().map_or(last_seen, |first| first.timestamp.max(last_seen));
     match own_use(device, last_seen, began)? {
         OwnUse::Told(own) => Some(mean(if kind == OF_GPU { own.gpu } else { own.memory })),

@@ -27,11 +27,11 @@ macro_rules! runs {
             if to.is_null() || from.is_null() || sizes.is_null() {
                 return call.forward();
             }
-            // SAFETY: `read_in` requires a readable entry. The caller's lists have `count` entries, and `batch` asks for no
+            // SAFETY: `read_in` requires a readable entry. The program's lists have `count` entries, and `batch` asks for no
             // others.
             let bytes = |at: usize| unsafe { read_in(sizes.wrapping_add(at)) }.unwrap_or(0) as u64;
             let is_on_device = |list: *mut CUdeviceptr, at: usize| {
-                // SAFETY: `read_in` requires a readable entry. The caller's lists have `count` entries, and `batch` asks for no
+                // SAFETY: `read_in` requires a readable entry. The program's lists have `count` entries, and `batch` asks for no
                 // others.
                 unsafe { read_in(list.wrapping_add(at)) }.is_some_and(memory::is_on_device)
             };

@@ -1,7 +1,7 @@
 //! Graphs with memory: it is reserved at instantiation.
 //!
-//! So launches and uploads reserve nothing. Frees need no hook: the memory of an allocation node stays with its executable, and the
-//! next launch takes it again.
+//! So launches and uploads reserve nothing. Frees need no hook: the memory of an allocation node stays with its executable, and
+//! the next launch takes it again.
 
 use super::graph_cost;
 use crate::hooks::hooked_call::HookedCall;

@@ -136,7 +136,7 @@ unsafe fn is_chained(config: &CUlaunchConfig) -> bool {
 /// `cuLaunchCooperativeKernelMultiDevice`: a kernel on each of several streams.
 pub(crate) fn on_all_devices(call: &HookedCall<real::cuLaunchCooperativeKernelMultiDevice>) -> Status {
     let (list, count, _) = call.arguments();
-    // SAFETY: `read_in` requires a readable entry. The caller's list has `count` entries, and `index` is below that number.
+    // SAFETY: `read_in` requires a readable entry. The program's list has `count` entries, and `index` is below that number.
     let one = |index: usize| unsafe { read_in(list.wrapping_add(index)) };
     let launches = || -> Vec<Launch> {
         let entries = (0..count.min(DEVICES) as usize).filter(|_| !list.is_null()).filter_map(one);
