@@ -1,8 +1,8 @@
 //! Exported entries: the table of symbols, expanded.
 //!
 //! A row without a hook becomes a jump to its target in `slot::JUMP_TARGETS`. A row with a hook becomes a function that finds the
-//! real function and passes it to the hook together with the arguments. This file makes all exported names but `dlsym`, `dlvsym`
-//! and `dlopen`.
+//! real function and passes it to the hook together with the arguments, as a [`HookedCall`]. This file makes all exported
+//! names but `dlsym`, `dlvsym` and `dlopen`.
 #![allow(
     non_snake_case,
     clippy::wildcard_imports,
@@ -11,6 +11,7 @@
 
 use crate::driver_calls::nvml::initialization;
 use crate::hooks::code::{context, green, library, library_handles, limits, module};
+use crate::hooks::hooked_call::HookedCall;
 use crate::hooks::memory::{array, linear, managed, multicast, physical, pool, sharing};
 use crate::hooks::reports::{nvml, process_use, processes, report, use_rates};
 use crate::hooks::start;
@@ -72,8 +73,10 @@ macro_rules! entry {
             if const { is_nvml(Symbol::$name) } && initialization::is_hidden_from(Symbol::$name) {
                 return status::NVML_UNINITIALIZED;
             }
-            // SAFETY: the hook requires arguments that keep the contract of the driver's function: the calling program keeps it.
-            unsafe { $module::$hook(real, $($arg),*) }
+            // SAFETY: `new` requires arguments that meet the driver's contract for `real`. The program calls this function with
+            // them, so they do until the entry returns.
+            let call = unsafe { HookedCall::new(real, ($($arg,)*)) };
+            $module::$hook(&call)
         }
     };
 }
@@ -90,35 +93,18 @@ gpuslice_driver::for_each_symbol! { [entries] }
 mod lookup {
     use super::entry;
     use crate::entry::lookup;
-    use core::ffi::{c_char, c_int, c_void};
+    use crate::hooks::hooked_call::HookedCall;
     use gpuslice_driver::functions as real;
-    use gpuslice_driver::types::{CUdriverProcAddressQueryResult, Status};
+    use gpuslice_driver::types::Status;
 
     pub(super) use lookup::export_table;
 
-    pub(super) unsafe fn proc_address(
-        real: real::cuGetProcAddress,
-        symbol: *const c_char,
-        output: *mut *mut c_void,
-        version: c_int,
-        flags: u64,
-    ) -> Status {
-        // SAFETY: `lookup::proc_address` requires arguments that keep the contract of `cuGetProcAddress`: they are the calling
-        // program's.
-        unsafe { lookup::proc_address((real, entry), symbol, output, version, flags) }
+    pub(super) fn proc_address(call: &HookedCall<real::cuGetProcAddress>) -> Status {
+        lookup::proc_address(call, entry)
     }
 
-    pub(super) unsafe fn proc_address_v2(
-        real: real::cuGetProcAddress_v2,
-        symbol: *const c_char,
-        output: *mut *mut c_void,
-        version: c_int,
-        flags: u64,
-        found: *mut CUdriverProcAddressQueryResult,
-    ) -> Status {
-        // SAFETY: `lookup::proc_address_v2` requires arguments that keep the contract of `cuGetProcAddress_v2`: they are the
-        // calling program's.
-        unsafe { lookup::proc_address_v2((real, entry), symbol, output, version, flags, found) }
+    pub(super) fn proc_address_v2(call: &HookedCall<real::cuGetProcAddress_v2>) -> Status {
+        lookup::proc_address_v2(call, entry)
     }
 }
 

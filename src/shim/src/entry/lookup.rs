@@ -5,55 +5,39 @@
 
 use crate::bypass;
 use crate::driver_calls::directory::symbol_at;
+use crate::hooks::hooked_call::HookedCall;
 use crate::os::reentrancy;
-use core::ffi::{CStr, c_char, c_int, c_void};
+use core::ffi::{CStr, c_char, c_void};
 use gpuslice_driver::Symbol;
 use gpuslice_driver::arguments::{read_in, write_out};
 use gpuslice_driver::functions as real;
-use gpuslice_driver::types::{CUdriverProcAddressQueryResult, CUuuid, Status, status};
+use gpuslice_driver::types::{Status, status};
 
 /// Returns the entry of a symbol.
 type EntryOf = fn(Symbol) -> *const c_void;
 
 /// Hooks the form with four arguments.
-pub(crate) unsafe fn proc_address(
-    (real, entry): (real::cuGetProcAddress, EntryOf),
-    symbol: *const c_char,
-    output: *mut *mut c_void,
-    version: c_int,
-    flags: u64,
-) -> Status {
-    // SAFETY: `real` requires arguments that keep the driver's contract: the calling program passes these to the same function.
-    let code = unsafe { real(symbol, output, version, flags) };
-    // SAFETY: `translate` requires a valid name and output after a success: the driver has accepted the caller's.
+pub(crate) fn proc_address(call: &HookedCall<real::cuGetProcAddress>, entry: EntryOf) -> Status {
+    let (symbol, output, ..) = call.arguments();
+    let code = call.forward();
+    // SAFETY: `translate` requires a valid name and output after a success, and the driver has accepted the program's.
     unsafe { translate(code, symbol, output, entry) };
     code
 }
 
 /// Hooks the form with five arguments.
-pub(crate) unsafe fn proc_address_v2(
-    (real, entry): (real::cuGetProcAddress_v2, EntryOf),
-    symbol: *const c_char,
-    output: *mut *mut c_void,
-    version: c_int,
-    flags: u64,
-    found: *mut CUdriverProcAddressQueryResult,
-) -> Status {
-    // SAFETY: `real` requires arguments that keep the driver's contract: the calling program passes these to the same function.
-    let code = unsafe { real(symbol, output, version, flags, found) };
-    // SAFETY: `translate` requires a valid name and output after a success: the driver has accepted the caller's.
+pub(crate) fn proc_address_v2(call: &HookedCall<real::cuGetProcAddress_v2>, entry: EntryOf) -> Status {
+    let (symbol, output, ..) = call.arguments();
+    let code = call.forward();
+    // SAFETY: `translate` requires a valid name and output after a success, and the driver has accepted the program's.
     unsafe { translate(code, symbol, output, entry) };
     code
 }
 
 /// Hooks `cuGetExportTable`.
-pub(crate) unsafe fn export_table(
-    real: real::cuGetExportTable,
-    table: *mut *const c_void,
-    id: *const CUuuid,
-) -> Status {
-    // SAFETY: `real` requires arguments that keep the driver's contract: the calling program passes these to the same function.
-    let code = unsafe { real(table, id) };
+pub(crate) fn export_table(call: &HookedCall<real::cuGetExportTable>) -> Status {
+    let (_, id) = call.arguments();
+    let code = call.forward();
     if code != status::SUCCESS {
         return code;
     }

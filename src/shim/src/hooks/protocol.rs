@@ -1,7 +1,7 @@
 //! The three steps of a hook.
 //!
-//! A hook decides (in a phase, before anything is done), calls the driver (holding nothing), and settles (in a phase again). The
-//! arguments are the caller's. Memory behind a pointer is read and written through `gpuslice_driver::arguments` only.
+//! A hook decides in a phase, before it changes anything. Then it calls the driver, and holds nothing meanwhile. It settles in a
+//! further phase. Hooks read and write memory behind a pointer through `gpuslice_driver::arguments` only.
 
 use crate::memory::linear::GrantedAllocation;
 use crate::memory::memory_call::MemoryCall;
@@ -203,7 +203,7 @@ pub(crate) fn refuse<T>(process: &Process, device: Device, what: RefusedKind, by
     Decision::Refuse(status::OUT_OF_MEMORY)
 }
 
-/// Returns true if the limit cannot be enforced any more. The search for room can show that.
+/// Returns true if the library cannot enforce the limit. The search for room can show that.
 pub(crate) fn is_lost() -> bool {
     matches!(process::enforcement(), Enforcement::Failed)
 }

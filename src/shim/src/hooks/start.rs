@@ -1,22 +1,21 @@
 //! Hooks of a program's first calls, which are refused where the limits cannot be enforced.
 
 use crate::driver_calls::nvml::initialization;
+use crate::hooks::hooked_call::HookedCall;
 use crate::os::reentrancy;
 use crate::process::{self, Enforcement};
 use crate::slice::settings;
-use core::ffi::c_uint;
 use gpuslice_driver::functions as real;
 use gpuslice_driver::types::{Status, status};
 use gpuslice_policy::config::LogLevel;
 use gpuslice_region::Monitor;
 
 /// `cuInit`.
-pub(crate) unsafe fn init(real: real::cuInit, flags: c_uint) -> Status {
+pub(crate) fn init(call: &HookedCall<real::cuInit>) -> Status {
     if settings::is_refused() {
         return status::NOT_PERMITTED;
     }
-    // SAFETY: `real` requires a valid argument; this one is the caller's, for the same driver function.
-    let code = unsafe { real(flags) };
+    let code = call.forward();
     if code != status::SUCCESS {
         return code;
     }
@@ -27,35 +26,32 @@ pub(crate) unsafe fn init(real: real::cuInit, flags: c_uint) -> Status {
 }
 
 /// `nvmlInit` in its forms without arguments.
-pub(crate) unsafe fn nvml_init(real: real::nvmlInit) -> Status {
+pub(crate) fn nvml_init(call: &HookedCall<real::nvmlInit>) -> Status {
     if reentrancy::enter_or(is_unenforceable, false) {
         return status::NVML_NO_PERMISSION;
     }
-    // SAFETY: `real` takes no arguments.
-    let code = unsafe { real() };
+    let code = call.forward();
     initialization::count(code);
     code
 }
 
 /// `nvmlInitWithFlags`.
-pub(crate) unsafe fn nvml_init_with_flags(real: real::nvmlInitWithFlags, flags: c_uint) -> Status {
+pub(crate) fn nvml_init_with_flags(call: &HookedCall<real::nvmlInitWithFlags>) -> Status {
     if reentrancy::enter_or(is_unenforceable, false) {
         return status::NVML_NO_PERMISSION;
     }
-    // SAFETY: `real` requires a valid argument; this one is the caller's, for the same driver function.
-    let code = unsafe { real(flags) };
+    let code = call.forward();
     initialization::count(code);
     code
 }
 
 /// `nvmlShutdown`.
-pub(crate) unsafe fn nvml_shutdown(real: real::nvmlShutdown) -> Status {
-    // SAFETY: `real` takes no arguments.
-    initialization::shut_down(|| unsafe { real() })
+pub(crate) fn nvml_shutdown(call: &HookedCall<real::nvmlShutdown>) -> Status {
+    initialization::shut_down(|| call.forward())
 }
 
 /// Returns true if the limits cannot be enforced, as far as the library can tell without CUDA. A program that only watches takes
-/// no slot in the slice. But the library reports a region that cannot be read at this call already.
+/// no slot in the slice. But the library already reports at this call that it cannot read a region.
 fn is_unenforceable() -> bool {
     if settings::is_refused() {
         return true;

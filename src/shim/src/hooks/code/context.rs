@@ -5,6 +5,7 @@ use super::measured::{How, Plan, measured};
 use crate::compute;
 use crate::driver_calls::{code, contexts, devices};
 use crate::hooks::gpu_time;
+use crate::hooks::hooked_call::HookedCall;
 use crate::hooks::protocol::{around, noted};
 use crate::memory::context_measurement::ContextMeasurement;
 use crate::memory::leaving;
@@ -14,14 +15,11 @@ use crate::memory::refusals::RefusedKind;
 use crate::os::reentrancy::{catch_panic, enter_or};
 use crate::process::{self, Enforcement, Process};
 use core::cell::Cell;
-use core::ffi::{c_int, c_uint};
 use gpuslice_driver::Symbol;
 use gpuslice_driver::arguments::{read_in, write_out};
 use gpuslice_driver::functions as real;
 use gpuslice_driver::slot;
-use gpuslice_driver::types::{
-    CUcontext, CUctxCreateParams, CUdevice, CUexecAffinityParam, Status, VdpDevice, VdpGetProcAddress, status,
-};
+use gpuslice_driver::types::{CUcontext, CUdevice, Status, status};
 use gpuslice_policy::sizes::context::estimate;
 use gpuslice_region::Device;
 
@@ -39,12 +37,11 @@ pub(crate) struct TakenRecords {
 }
 
 /// `cuCtxDestroy` in both forms.
-pub(crate) unsafe fn destroy(real: real::cuCtxDestroy_v2, context: CUcontext) -> Status {
-    // SAFETY: `real` requires a valid argument; this one is the caller's, for the same driver function.
-    let call = || unsafe { real(context) };
+pub(crate) fn destroy(call: &HookedCall<real::cuCtxDestroy_v2>) -> Status {
+    let (context,) = call.arguments();
     around(
         |process| take(process, context.addr()),
-        call,
+        || call.forward(),
         |process, taken, code| {
             end(process, taken, code == status::SUCCESS);
         },
@@ -52,12 +49,11 @@ pub(crate) unsafe fn destroy(real: real::cuCtxDestroy_v2, context: CUcontext) ->
 }
 
 /// `cuCtxDetach`: ends the context with its last use.
-pub(crate) unsafe fn detach(real: real::cuCtxDetach, context: CUcontext) -> Status {
-    // SAFETY: `real` requires a valid argument; this one is the caller's, for the same driver function.
-    let call = || unsafe { real(context) };
+pub(crate) fn detach(call: &HookedCall<real::cuCtxDetach>) -> Status {
+    let (context,) = call.arguments();
     around(
         |process| take(process, context.addr()),
-        call,
+        || call.forward(),
         |process, taken, code| {
             end(process, taken, code == status::SUCCESS && !contexts::context_is_alive(context));
         },
@@ -65,59 +61,33 @@ pub(crate) unsafe fn detach(real: real::cuCtxDetach, context: CUcontext) -> Stat
 }
 
 /// `cuCtxCreate` in its first two forms, `cuGLCtxCreate` in both.
-pub(crate) unsafe fn create(
-    real: real::cuCtxCreate_v2,
-    output: *mut CUcontext,
-    flags: c_uint,
-    device: CUdevice,
-) -> Status {
-    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
-    let call = || unsafe { real(output, flags, device) };
+pub(crate) fn create(call: &HookedCall<real::cuCtxCreate_v2>) -> Status {
+    let (output, _, device) = call.arguments();
     // SAFETY: `created` requires that `output` is null or valid, and so does the driver.
-    unsafe { created(output, device, || true, call, destroy_now) }
+    unsafe { created(output, device, || true, || call.forward(), destroy_now) }
 }
 
 /// `cuCtxCreate_v3`.
-pub(crate) unsafe fn create_v3(
-    real: real::cuCtxCreate_v3,
-    output: *mut CUcontext,
-    parameters: *mut CUexecAffinityParam,
-    count: c_int,
-    flags: c_uint,
-    device: CUdevice,
-) -> Status {
-    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
-    let call = || unsafe { real(output, parameters, count, flags, device) };
+pub(crate) fn create_v3(call: &HookedCall<real::cuCtxCreate_v3>) -> Status {
+    let (output, _, _, _, device) = call.arguments();
     // SAFETY: `created` requires that `output` is null or valid, and so does the driver.
-    unsafe { created(output, device, || true, call, destroy_now) }
+    unsafe { created(output, device, || true, || call.forward(), destroy_now) }
 }
 
 /// `cuCtxCreate_v4`.
-pub(crate) unsafe fn create_v4(
-    real: real::cuCtxCreate_v4,
-    output: *mut CUcontext,
-    parameters: *mut CUctxCreateParams,
-    flags: c_uint,
-    device: CUdevice,
-) -> Status {
-    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
-    let call = || unsafe { real(output, parameters, flags, device) };
+pub(crate) fn create_v4(call: &HookedCall<real::cuCtxCreate_v4>) -> Status {
+    let (output, _, _, device) = call.arguments();
     // SAFETY: `created` requires that `output` is null or valid, and so does the driver.
-    unsafe { created(output, device, || true, call, destroy_now) }
+    unsafe { created(output, device, || true, || call.forward(), destroy_now) }
 }
 
 /// `cuDevicePrimaryCtxRetain`: makes the context at its first use. Only this call tells the handle of a primary context.
-pub(crate) unsafe fn primary_retain(
-    real: real::cuDevicePrimaryCtxRetain,
-    output: *mut CUcontext,
-    device: CUdevice,
-) -> Status {
+pub(crate) fn primary_retain(call: &HookedCall<real::cuDevicePrimaryCtxRetain>) -> Status {
+    let (output, device) = call.arguments();
     let is_new = || contexts::primary_context_is_active(device) == Some(false);
-    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
-    let call = || unsafe { real(output, device) };
     with_primary_locked(device, || {
         // SAFETY: `created` requires that `output` is null or valid, and so does the driver.
-        let code = unsafe { created(output, device, is_new, call, |_| release_now(device)) };
+        let code = unsafe { created(output, device, is_new, || call.forward(), |_| release_now(device)) };
         noted(code, |process| {
             // SAFETY: `read_in` requires that `output` is null or readable, and so does the driver.
             if let Some(context) = unsafe { read_in(output) } {
@@ -128,18 +98,10 @@ pub(crate) unsafe fn primary_retain(
 }
 
 /// `cuVDPAUCtxCreate` in both forms.
-pub(crate) unsafe fn create_vdpau(
-    real: real::cuVDPAUCtxCreate_v2,
-    output: *mut CUcontext,
-    flags: c_uint,
-    device: CUdevice,
-    vdp_device: VdpDevice,
-    vdp_get_proc_address: *mut VdpGetProcAddress,
-) -> Status {
-    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
-    let call = || unsafe { real(output, flags, device, vdp_device, vdp_get_proc_address) };
+pub(crate) fn create_vdpau(call: &HookedCall<real::cuVDPAUCtxCreate_v2>) -> Status {
+    let (output, _, device, ..) = call.arguments();
     // SAFETY: `created` requires that `output` is null or valid, and so does the driver.
-    unsafe { created(output, device, || true, call, destroy_now) }
+    unsafe { created(output, device, || true, || call.forward(), destroy_now) }
 }
 
 /// Makes a context. The memory that it takes of the device is known only afterwards. So the hook first reserves as much as
@@ -266,15 +228,15 @@ fn release_now(device: CUdevice) {
 }
 
 /// `cuDevicePrimaryCtxRelease` in both forms: ends the context with its last use.
-pub(crate) unsafe fn primary_release(real: real::cuDevicePrimaryCtxRelease_v2, device: CUdevice) -> Status {
-    // SAFETY: `real` requires a valid argument; this one is the caller's, for the same driver function.
-    let call = || unsafe { real(device) };
+pub(crate) fn primary_release(call: &HookedCall<real::cuDevicePrimaryCtxRelease_v2>) -> Status {
+    let (device,) = call.arguments();
     let take = |process: &'static Process| {
         let may_be_last = process.primary_contexts.releases(device);
         if may_be_last { take_primary(process, device) } else { take_nothing(process) }
     };
     let release = || {
-        around(take, call, |process, taken, code| {
+        let forward = || call.forward();
+        around(take, forward, |process, taken, code| {
             if code != status::SUCCESS {
                 process.primary_contexts.keeps(device);
             }
@@ -321,13 +283,12 @@ pub(crate) fn primary_left(
 }
 
 /// `cuDevicePrimaryCtxReset` in both forms: ends the context even if it is in use.
-pub(crate) unsafe fn primary_reset(real: real::cuDevicePrimaryCtxReset_v2, device: CUdevice) -> Status {
-    // SAFETY: `real` requires a valid argument; this one is the caller's, for the same driver function.
-    let call = || unsafe { real(device) };
+pub(crate) fn primary_reset(call: &HookedCall<real::cuDevicePrimaryCtxReset_v2>) -> Status {
+    let (device,) = call.arguments();
     let reset = || {
         around(
             |process| take_primary(process, device),
-            call,
+            || call.forward(),
             |process, taken, code| {
                 end(process, taken, code == status::SUCCESS);
             },
@@ -355,7 +316,8 @@ fn releasing(process: &'static Process) -> Releasing {
     Releasing::begin(process, process.pools.all())
 }
 
-/// Takes out the contents of a device's primary context. Without a handle, which only the program's retain tells, there are none.
+/// Takes out the contents of a device's primary context. The library knows them by the context's handle, which only the program's
+/// retain tells.
 pub(crate) fn take_primary(process: &'static Process, device: CUdevice) -> TakenRecords {
     process.primary_contexts.of(device).map_or_else(
         || take_nothing(process),

@@ -1,7 +1,7 @@
 //! Green contexts: their memory beside the primary context, which they keep alive.
 //!
 //! If the primary context does not exist, the driver makes it for a green one. So that each is charged by itself, the hook first
-//! retains the primary context. It releases it once the green context keeps it alive.
+//! retains the primary context. Once the green context keeps the primary one alive, the hook releases it.
 //!
 //! Memory that is allocated while a green context is current lives in the primary one, and so do its charges.
 
@@ -10,56 +10,50 @@ use super::measured::{How, Plan, measured};
 use crate::compute;
 use crate::driver_calls::capture_mode::with_relaxed_capture_mode;
 use crate::driver_calls::contexts;
+use crate::hooks::hooked_call::HookedCall;
 use crate::hooks::protocol::{around, noted};
 use crate::memory::context_measurement::ContextMeasurement;
 use crate::memory::overheads::OverheadOwner;
 use crate::memory::refusals::RefusedKind;
 use crate::process::{self, Enforcement, Process};
 use crate::slice::green_contexts::Green;
-use core::ffi::c_uint;
 use core::ptr;
 use gpuslice_driver::Symbol;
 use gpuslice_driver::arguments::{read_in, write_out};
 use gpuslice_driver::functions as real;
 use gpuslice_driver::slot;
-use gpuslice_driver::types::{CUcontext, CUdevResourceDesc, CUdevice, CUgreenCtx, Status, status};
+use gpuslice_driver::types::{CUcontext, CUdevice, CUgreenCtx, Status, status};
 
 /// Estimate for a green context that nothing measures: work queues and a stream.
 const ESTIMATE: u64 = 4 << 20;
 
 /// `cuGreenCtxCreate`.
-pub(crate) unsafe fn create(
-    real: real::cuGreenCtxCreate,
-    output: *mut CUgreenCtx,
-    resources: CUdevResourceDesc,
-    device: CUdevice,
-    flags: c_uint,
-) -> Status {
-    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
-    let call = || unsafe { real(output, resources, device, flags) };
+pub(crate) fn create(call: &HookedCall<real::cuGreenCtxCreate>) -> Status {
+    let (output, _, device, _) = call.arguments();
     if !is_concerned(device) {
-        let code = call();
+        let code = call.forward();
         // SAFETY: `note` requires that `output` is null or valid, and so does the driver.
         unsafe { note(output, device, code) };
         return code;
     }
     let Some(retain) = slot::real::<real::cuDevicePrimaryCtxRetain>(Symbol::cuDevicePrimaryCtxRetain) else {
-        return call();
+        return call.forward();
     };
     let mut primary: CUcontext = ptr::null_mut();
-    // SAFETY: `primary_retain` requires an output that is valid for writes: the local `primary`.
-    let code =
-        with_relaxed_capture_mode(|| unsafe { context::primary_retain(retain, &raw mut primary, device) });
+    // SAFETY: `cuDevicePrimaryCtxRetain` requires an output that is valid for writes: the local `primary`.
+    let retain = unsafe { HookedCall::new(retain, (&raw mut primary, device)) };
+    let code = with_relaxed_capture_mode(|| context::primary_retain(&retain));
     if code != status::SUCCESS {
         return code;
     }
     // SAFETY: `create_in` requires that `output` is null or valid, and so does the driver.
-    let code = unsafe { create_in(output, (primary.addr(), device), call) };
+    let code = unsafe { create_in(output, (primary.addr(), device), || call.forward()) };
     if let Some(release) =
         slot::real::<real::cuDevicePrimaryCtxRelease_v2>(Symbol::cuDevicePrimaryCtxRelease_v2)
     {
-        // SAFETY: `primary_release` requires a device. It takes back the retain of this call.
-        with_relaxed_capture_mode(|| unsafe { context::primary_release(release, device) });
+        // SAFETY: `cuDevicePrimaryCtxRelease` requires a context that is retained. This call has retained it.
+        let release = unsafe { HookedCall::new(release, (device,)) };
+        with_relaxed_capture_mode(|| context::primary_release(&release));
     }
     code
 }
@@ -70,6 +64,8 @@ fn is_concerned(device: CUdevice) -> bool {
     process.place(device).is_some()
 }
 
+/// Makes a call that makes a green context beside an existing primary one, and charges it.
+///
 /// # Safety
 /// `output` is null or valid for reads and writes.
 unsafe fn create_in(
@@ -122,7 +118,8 @@ unsafe fn note(output: *mut CUgreenCtx, device: CUdevice, code: Status) -> Statu
 }
 
 /// `cuGreenCtxDestroy`: ends the primary context with its last use.
-pub(crate) unsafe fn destroy(real: real::cuGreenCtxDestroy, green: CUgreenCtx) -> Status {
+pub(crate) fn destroy(call: &HookedCall<real::cuGreenCtxDestroy>) -> Status {
+    let (green,) = call.arguments();
     let take = |process: &'static Process| {
         let known = process.greens.take(green.addr())?;
         let guard = process.primary_contexts.lock(known.device);
@@ -131,9 +128,8 @@ pub(crate) unsafe fn destroy(real: real::cuGreenCtxDestroy, green: CUgreenCtx) -
         let measured = compute::green_handle_ends(&process.compute, known.context_handle);
         Some((guard, known, own, measured, context::take_primary_unless_held(process, known.device)))
     };
-    // SAFETY: `real` requires a valid argument; this one is the caller's, for the same driver function.
-    let call = || unsafe { real(green) };
-    around(take, call, |process, taken, code| {
+    let forward = || call.forward();
+    around(take, forward, |process, taken, code| {
         let Some((_guard, known, own, measured, primary)) = taken else { return };
         if let Some(pool) = measured {
             compute::context_left(&process.compute, pool, code == status::SUCCESS);
@@ -149,16 +145,11 @@ pub(crate) unsafe fn destroy(real: real::cuGreenCtxDestroy, green: CUgreenCtx) -
 }
 
 /// `cuCtxFromGreenCtx`: returns the handle by which a green context is made current. It means the primary context.
-pub(crate) unsafe fn as_context(
-    real: real::cuCtxFromGreenCtx,
-    output: *mut CUcontext,
-    green: CUgreenCtx,
-) -> Status {
-    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
-    let call = || unsafe { real(output, green) };
+pub(crate) fn as_context(call: &HookedCall<real::cuCtxFromGreenCtx>) -> Status {
+    let (output, green) = call.arguments();
     around(
         |_| (),
-        call,
+        || call.forward(),
         |process, (), code| {
             // SAFETY: `read_in` requires that `output` is null or readable, and so does the driver.
             if let Some(context_handle) = unsafe { read_in(output) }.filter(|_| code == status::SUCCESS) {

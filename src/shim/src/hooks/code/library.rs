@@ -9,6 +9,7 @@ use super::image::{data, file};
 use super::library_first_use::load_here;
 use super::module::{loaded, unloaded};
 use crate::driver_calls::code;
+use crate::hooks::hooked_call::HookedCall;
 use crate::hooks::protocol::{Decision, noted, reserve_for};
 use crate::memory::memory_call::MemoryCall;
 use crate::memory::overheads::OverheadOwner;
@@ -16,45 +17,30 @@ use crate::memory::refusals::RefusedKind;
 use crate::os::reentrancy::enter_or;
 use crate::process::{self, Enforcement, Process};
 use crate::slice::handle::Reservation;
-use core::ffi::{c_char, c_uint, c_void};
 use gpuslice_driver::Symbol;
 use gpuslice_driver::arguments::{read_in, write_out};
 use gpuslice_driver::functions as real;
 use gpuslice_driver::slot;
-use gpuslice_driver::types::{CUjit_option, CUlibrary, CUlibraryOption, Status, status};
+use gpuslice_driver::types::{CUlibrary, Status, status};
 use gpuslice_policy::sizes::code::CodeImage;
 
 /// Declares the hooks of the calls that load a library. They differ only in where the image is.
 macro_rules! loads {
-    ($( $(#[$about:meta])* $name:ident: $real:ident, $source:ty => $read:ident; )*) => { $(
+    ($( $(#[$about:meta])* $name:ident: $real:ident => $read:ident; )*) => { $(
         $(#[$about])*
-        #[allow(clippy::too_many_arguments, reason = "the driver's own")]
-        pub(crate) unsafe fn $name(
-            real: real::$real,
-            output: *mut CUlibrary,
-            source: $source,
-            options: *mut CUjit_option,
-            values: *mut *mut c_void,
-            count: c_uint,
-            library_options: *mut CUlibraryOption,
-            library_values: *mut *mut c_void,
-            library_count: c_uint,
-        ) -> Status {
-            // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
-            let call = || unsafe {
-                real(output, source, options, values, count, library_options, library_values, library_count)
-            };
-            // SAFETY: `load` has the driver's contract for these arguments, and the caller keeps it.
-            unsafe { load(output, || $read(source), call) }
+        pub(crate) fn $name(call: &HookedCall<real::$real>) -> Status {
+            let (output, source, ..) = call.arguments();
+            // SAFETY: `load` requires that `output` is null or valid, and so does the driver.
+            unsafe { load(output, || $read(source), || call.forward()) }
         }
     )* };
 }
 
 loads! {
     /// `cuLibraryLoadData`.
-    load_data: cuLibraryLoadData, *const c_void => data;
+    load_data: cuLibraryLoadData => data;
     /// `cuLibraryLoadFromFile`.
-    load_file: cuLibraryLoadFromFile, *const c_char => file;
+    load_file: cuLibraryLoadFromFile => file;
 }
 
 /// Contexts of this process, where the driver is about to load a library into all of them at once.
@@ -105,6 +91,8 @@ impl Eagerly {
     }
 }
 
+/// Makes a call that loads a library, and charges the memory that the library takes in each context.
+///
 /// # Safety
 /// `output` is null or valid for reads and writes.
 unsafe fn load(
@@ -204,8 +192,8 @@ unsafe fn try_out(output: *mut CUlibrary, old: Option<CUlibrary>, undo: impl Fn(
 }
 
 /// `cuLibraryUnload`.
-pub(crate) unsafe fn unload(real: real::cuLibraryUnload, library: CUlibrary) -> Status {
-    // SAFETY: `real` requires a valid argument; this one is the caller's, for the same driver function.
-    let code = unloaded(OverheadOwner::Library(library.addr()), || unsafe { real(library) });
+pub(crate) fn unload(call: &HookedCall<real::cuLibraryUnload>) -> Status {
+    let (library,) = call.arguments();
+    let code = unloaded(OverheadOwner::Library(library.addr()), || call.forward());
     noted(code, |process| process.libraries.forget(library.addr()))
 }

@@ -6,6 +6,7 @@
 
 use super::measured::{How, Plan, measured};
 use crate::driver_calls::{contexts, devices};
+use crate::hooks::hooked_call::HookedCall;
 use crate::memory::measurement::{CallMeasurement, ChangeBounds};
 use crate::memory::overheads::OverheadOwner;
 use crate::memory::refusals::RefusedKind;
@@ -34,7 +35,8 @@ const PROCESSORS: c_uint = 16;
 const THREADS: c_uint = 39;
 
 /// `cuCtxSetLimit`.
-pub(crate) unsafe fn set(real: real::cuCtxSetLimit, limit: c_uint, value: usize) -> Status {
+pub(crate) fn set(call: &HookedCall<real::cuCtxSetLimit>) -> Status {
+    let (limit, value) = call.arguments();
     let is_member = matches!(process::enforcement(), Enforcement::Active(_));
     let old = if is_member { enter_or(|| contexts::context_limit(limit), None) } else { None };
     let undo = || {
@@ -45,8 +47,7 @@ pub(crate) unsafe fn set(real: real::cuCtxSetLimit, limit: c_uint, value: usize)
     };
     let code = measured(
         |process| plan(process, limit, value as u64, old.unwrap_or(0) as u64),
-        // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
-        || unsafe { real(limit, value) },
+        || call.forward(),
         |context| Some((OverheadOwner::Limits, context)),
         undo,
     );

@@ -78,7 +78,7 @@ impl Granted for (&'static Process, Plan<'_>, Reservation) {
 
 /// Makes a call by the plan that `plan` returns; without a plan it is the driver's alone. `made` gets the context in which the
 /// call happens. After a success of the driver it returns the holder of the memory from now on, and the context with which the
-/// memory ends. `undo` takes back the driver's call and the caller's outputs.
+/// memory ends. `undo` takes back the driver's call and the program's outputs.
 pub(crate) fn measured<'call>(
     plan: impl FnOnce(&'static Process) -> Option<Plan<'call>>,
     call: impl FnMut() -> Status,

@@ -8,6 +8,7 @@ use super::image::{data, file};
 use super::measured::{How, Plan, force, measured};
 use crate::driver_calls::{capture_mode, code, devices};
 use crate::hooks::gpu_time::while_code_loads;
+use crate::hooks::hooked_call::HookedCall;
 use crate::hooks::protocol::around;
 use crate::memory::loaded_symbols::LookUpKey;
 use crate::memory::measurement::{CallMeasurement, ChangeBounds};
@@ -16,54 +17,40 @@ use crate::memory::refusals::RefusedKind;
 use crate::os::reentrancy::enter_or;
 use crate::process::Process;
 use core::cell::Cell;
-use core::ffi::{c_char, c_uint, c_void};
+use core::ffi::c_char;
 use gpuslice_driver::Symbol;
 use gpuslice_driver::arguments::{read_in, write_out};
 use gpuslice_driver::functions as real;
 use gpuslice_driver::slot;
-use gpuslice_driver::types::{
-    CUdeviceptr, CUdeviceptr_v1, CUfunction, CUjit_option, CUmodule, Status, status,
-};
+use gpuslice_driver::types::{CUmodule, Status, status};
 use gpuslice_policy::sizes::code::CodeImage;
 
 /// Most bytes that a call can take by loading code late, of a module or library that the driver already has.
 pub(crate) const LATE_MOST: i64 = 256 << 20;
 
 /// `cuModuleLoad`.
-pub(crate) unsafe fn load(real: real::cuModuleLoad, output: *mut CUmodule, name: *const c_char) -> Status {
-    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
-    let call = || unsafe { real(output, name) };
-    // SAFETY: `module` has the driver's contract for these arguments, and the caller keeps it.
-    unsafe { module(output, || file(name), call) }
+pub(crate) fn load(call: &HookedCall<real::cuModuleLoad>) -> Status {
+    let (output, name) = call.arguments();
+    // SAFETY: `module` requires that `output` is null or valid, and so does the driver.
+    unsafe { module(output, || file(name), || call.forward()) }
 }
 
 /// `cuModuleLoadData`, `cuModuleLoadFatBinary`.
-pub(crate) unsafe fn load_data(
-    real: real::cuModuleLoadData,
-    output: *mut CUmodule,
-    image: *const c_void,
-) -> Status {
-    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
-    let call = || unsafe { real(output, image) };
-    // SAFETY: `module` has the driver's contract for these arguments, and the caller keeps it.
-    unsafe { module(output, || data(image), call) }
+pub(crate) fn load_data(call: &HookedCall<real::cuModuleLoadData>) -> Status {
+    let (output, image) = call.arguments();
+    // SAFETY: `module` requires that `output` is null or valid, and so does the driver.
+    unsafe { module(output, || data(image), || call.forward()) }
 }
 
 /// `cuModuleLoadDataEx`.
-pub(crate) unsafe fn load_data_ex(
-    real: real::cuModuleLoadDataEx,
-    output: *mut CUmodule,
-    image: *const c_void,
-    count: c_uint,
-    options: *mut CUjit_option,
-    values: *mut *mut c_void,
-) -> Status {
-    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
-    let call = || unsafe { real(output, image, count, options, values) };
-    // SAFETY: `module` has the driver's contract for these arguments, and the caller keeps it.
-    unsafe { module(output, || data(image), call) }
+pub(crate) fn load_data_ex(call: &HookedCall<real::cuModuleLoadDataEx>) -> Status {
+    let (output, image, ..) = call.arguments();
+    // SAFETY: `module` requires that `output` is null or valid, and so does the driver.
+    unsafe { module(output, || data(image), || call.forward()) }
 }
 
+/// Makes a call that loads a module, and charges the memory that it takes.
+///
 /// # Safety
 /// `output` is null or valid for reads and writes.
 unsafe fn module(
@@ -164,9 +151,9 @@ fn proved(
 }
 
 /// `cuModuleUnload`.
-pub(crate) unsafe fn unload(real: real::cuModuleUnload, module: CUmodule) -> Status {
-    // SAFETY: `real` requires a valid argument; this one is the caller's, for the same driver function.
-    unloaded(OverheadOwner::Module(module.addr()), || unsafe { real(module) })
+pub(crate) fn unload(call: &HookedCall<real::cuModuleUnload>) -> Status {
+    let (module,) = call.arguments();
+    unloaded(OverheadOwner::Module(module.addr()), || call.forward())
 }
 
 /// Makes a call that ends code. The driver keeps the memory that it does not give back at once, for other code of the context.
@@ -209,6 +196,8 @@ enum Named {
     Variable,
 }
 
+/// Makes a call that looks for a name in a module. The driver may load code in it.
+///
 /// # Safety
 /// `name` is null or a string that ends in zero.
 unsafe fn found_in(
@@ -223,52 +212,32 @@ unsafe fn found_in(
 }
 
 /// `cuModuleGetFunction`.
-pub(crate) unsafe fn function(
-    real: real::cuModuleGetFunction,
-    output: *mut CUfunction,
-    module: CUmodule,
-    name: *const c_char,
-) -> Status {
-    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
-    let call = || unsafe { real(output, module, name) };
-    // SAFETY: `found_in` has the driver's contract for these arguments, and the caller keeps it.
-    unsafe { found_in(module, Named::Function, name, call) }
+pub(crate) fn function(call: &HookedCall<real::cuModuleGetFunction>) -> Status {
+    let (_, module, name) = call.arguments();
+    // SAFETY: `found_in` requires null or a text that ends in zero, and so does the driver.
+    unsafe { found_in(module, Named::Function, name, || call.forward()) }
 }
 
 /// `cuModuleGetGlobal_v2`.
-pub(crate) unsafe fn variable(
-    real: real::cuModuleGetGlobal_v2,
-    address: *mut CUdeviceptr,
-    bytes: *mut usize,
-    module: CUmodule,
-    name: *const c_char,
-) -> Status {
-    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
-    let call = || unsafe { real(address, bytes, module, name) };
-    // SAFETY: `found_in` has the driver's contract for these arguments, and the caller keeps it.
-    unsafe { found_in(module, Named::Variable, name, call) }
+pub(crate) fn variable(call: &HookedCall<real::cuModuleGetGlobal_v2>) -> Status {
+    let (_, _, module, name) = call.arguments();
+    // SAFETY: `found_in` requires null or a text that ends in zero, and so does the driver.
+    unsafe { found_in(module, Named::Variable, name, || call.forward()) }
 }
 
 /// `cuModuleGetGlobal`, with 32 bits of size and address.
-pub(crate) unsafe fn variable_v1(
-    real: real::cuModuleGetGlobal,
-    address: *mut CUdeviceptr_v1,
-    bytes: *mut c_uint,
-    module: CUmodule,
-    name: *const c_char,
-) -> Status {
-    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
-    let call = || unsafe { real(address, bytes, module, name) };
-    // SAFETY: `found_in` has the driver's contract for these arguments, and the caller keeps it.
-    unsafe { found_in(module, Named::Variable, name, call) }
+pub(crate) fn variable_v1(call: &HookedCall<real::cuModuleGetGlobal>) -> Status {
+    let (_, _, module, name) = call.arguments();
+    // SAFETY: `found_in` requires null or a text that ends in zero, and so does the driver.
+    unsafe { found_in(module, Named::Variable, name, || call.forward()) }
 }
 
 /// `cuFuncLoad`.
-pub(crate) unsafe fn load_function(real: real::cuFuncLoad, function: CUfunction) -> Status {
+pub(crate) fn load_function(call: &HookedCall<real::cuFuncLoad>) -> Status {
+    let (function,) = call.arguments();
     let holder =
         |process: &Process| code::module_of_function(function).and_then(|module| of_module(process, module));
-    // SAFETY: `real` requires a valid argument; this one is the caller's, for the same driver function.
-    late(|| LookUpKey::new(function.addr(), 0), holder, || unsafe { real(function) })
+    late(|| LookUpKey::new(function.addr(), 0), holder, || call.forward())
 }
 
 /// Returns the holder of the memory that a module takes: the library that it came out of, or the module itself.

@@ -4,6 +4,7 @@
 //! nothing back. Memory that is mapped to sparse and deferred arrays was charged when it was made. A mapping keeps it alive until
 //! a call that names the same part removes it, or the array ends.
 
+use crate::hooks::hooked_call::HookedCall;
 use crate::hooks::protocol::{Decision, Granted, around, charge, reserve};
 use crate::memory::arrays::{ArrayPart, Descriptor, WantedArray};
 use crate::memory::{physical, physical_uses};
@@ -12,10 +13,7 @@ use crate::slice::handle::Reservation;
 use core::ffi::c_uint;
 use gpuslice_driver::arguments::read_in;
 use gpuslice_driver::functions as real;
-use gpuslice_driver::types::{
-    CUDA_ARRAY_DESCRIPTOR, CUDA_ARRAY_DESCRIPTOR_v1, CUDA_ARRAY3D_DESCRIPTOR, CUDA_ARRAY3D_DESCRIPTOR_v1,
-    CUarray, CUarrayMapInfo, CUmipmappedArray, CUstream, Status, status,
-};
+use gpuslice_driver::types::{CUDA_ARRAY_DESCRIPTOR, CUarray, CUarrayMapInfo, Status, status};
 use gpuslice_policy::sizes::array::ArrayShape;
 use gpuslice_policy::sizes::blocks::taken;
 use gpuslice_region::Device;
@@ -97,86 +95,65 @@ impl From<First> for ArrayShape {
 }
 
 /// `cuArrayCreate_v2`.
-pub(crate) unsafe fn create(
-    real: real::cuArrayCreate_v2,
-    output: *mut CUarray,
-    wanted: *const CUDA_ARRAY_DESCRIPTOR,
-) -> Status {
+pub(crate) fn create(call: &HookedCall<real::cuArrayCreate_v2>) -> Status {
+    let (output, wanted) = call.arguments();
     plain(
         // SAFETY: `read_in` requires null or readable bytes, and so does the driver. `Flat` has the same bytes, with an integer
         // for the enumeration.
         || unsafe { read_in(wanted.cast::<Flat>()) }.map(ArrayShape::from),
-        // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
-        || unsafe { real(output, wanted) },
+        || call.forward(),
         // SAFETY: `read_in` requires that `output` is null or readable, and so does the driver.
         || unsafe { read_in(output) },
     )
 }
 
 /// `cuArrayCreate`, with 32 bits of extent.
-pub(crate) unsafe fn create_v1(
-    real: real::cuArrayCreate,
-    output: *mut CUarray,
-    wanted: *const CUDA_ARRAY_DESCRIPTOR_v1,
-) -> Status {
+pub(crate) fn create_v1(call: &HookedCall<real::cuArrayCreate>) -> Status {
+    let (output, wanted) = call.arguments();
     plain(
         // SAFETY: `read_in` requires null or readable bytes, and so does the driver. `FirstFlat` is the type behind the opaque
         // one.
         || unsafe { read_in(wanted.cast::<FirstFlat>()) }.map(ArrayShape::from),
-        // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
-        || unsafe { real(output, wanted) },
+        || call.forward(),
         // SAFETY: `read_in` requires that `output` is null or readable, and so does the driver.
         || unsafe { read_in(output) },
     )
 }
 
 /// `cuArray3DCreate_v2`.
-pub(crate) unsafe fn create_3d(
-    real: real::cuArray3DCreate_v2,
-    output: *mut CUarray,
-    wanted: *const CUDA_ARRAY3D_DESCRIPTOR,
-) -> Status {
+pub(crate) fn create_3d(call: &HookedCall<real::cuArray3DCreate_v2>) -> Status {
+    let (output, wanted) = call.arguments();
     plain(
         // SAFETY: `read_in` requires null or readable bytes, and so does the driver. `Descriptor` has the same bytes, with an
         // integer for the enumeration.
         || unsafe { read_in(wanted.cast::<Descriptor>()) }.map(ArrayShape::from),
-        // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
-        || unsafe { real(output, wanted) },
+        || call.forward(),
         // SAFETY: `read_in` requires that `output` is null or readable, and so does the driver.
         || unsafe { read_in(output) },
     )
 }
 
 /// `cuArray3DCreate`, with 32 bits of extent.
-pub(crate) unsafe fn create_3d_v1(
-    real: real::cuArray3DCreate,
-    output: *mut CUarray,
-    wanted: *const CUDA_ARRAY3D_DESCRIPTOR_v1,
-) -> Status {
+pub(crate) fn create_3d_v1(call: &HookedCall<real::cuArray3DCreate>) -> Status {
+    let (output, wanted) = call.arguments();
     plain(
         // SAFETY: `read_in` requires null or readable bytes, and so does the driver. `First` is the type behind the opaque one.
         || unsafe { read_in(wanted.cast::<First>()) }.map(ArrayShape::from),
-        // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
-        || unsafe { real(output, wanted) },
+        || call.forward(),
         // SAFETY: `read_in` requires that `output` is null or readable, and so does the driver.
         || unsafe { read_in(output) },
     )
 }
 
 /// `cuMipmappedArrayCreate`: all levels at once.
-pub(crate) unsafe fn create_mipmapped(
-    real: real::cuMipmappedArrayCreate,
-    output: *mut CUmipmappedArray,
-    wanted: *const CUDA_ARRAY3D_DESCRIPTOR,
-    levels: c_uint,
-) -> Status {
+pub(crate) fn create_mipmapped(call: &HookedCall<real::cuMipmappedArrayCreate>) -> Status {
+    let (output, wanted, levels) = call.arguments();
     // SAFETY: `read_in` requires null or readable bytes, and so does the driver. `Descriptor` has the same bytes, with an integer
     // for the enumeration.
     let shape = || unsafe { read_in(wanted.cast::<Descriptor>()) }.map(ArrayShape::from);
     made(
         || Some(WantedArray { shape: shape()?, levels: Some(levels) }),
-        // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
-        || unsafe { real(output, wanted, levels) },
+        || call.forward(),
         // SAFETY: `read_in` requires that `output` is null or readable, and so does the driver.
         || unsafe { read_in(output) }.map(|handle| handle.addr() as u64),
     )
@@ -237,18 +214,15 @@ fn decide(process: &'static Process, wanted: WantedArray) -> Decision<Due> {
 }
 
 /// `cuArrayDestroy`.
-pub(crate) unsafe fn destroy(real: real::cuArrayDestroy, array: CUarray) -> Status {
-    // SAFETY: `real` requires a valid argument; this one is the caller's, for the same driver function.
-    ended(array.addr() as u64, || unsafe { real(array) })
+pub(crate) fn destroy(call: &HookedCall<real::cuArrayDestroy>) -> Status {
+    let (array,) = call.arguments();
+    ended(array.addr() as u64, || call.forward())
 }
 
 /// `cuMipmappedArrayDestroy`.
-pub(crate) unsafe fn destroy_mipmapped(
-    real: real::cuMipmappedArrayDestroy,
-    mipmap: CUmipmappedArray,
-) -> Status {
-    // SAFETY: `real` requires a valid argument; this one is the caller's, for the same driver function.
-    ended(mipmap.addr() as u64, || unsafe { real(mipmap) })
+pub(crate) fn destroy_mipmapped(call: &HookedCall<real::cuMipmappedArrayDestroy>) -> Status {
+    let (mipmap,) = call.arguments();
+    ended(mipmap.addr() as u64, || call.forward())
 }
 
 fn ended(handle: u64, call: impl FnOnce() -> Status) -> Status {
@@ -267,17 +241,12 @@ fn ended(handle: u64, call: impl FnOnce() -> Status) -> Status {
 }
 
 /// `cuMemMapArrayAsync` in both forms: an entry that unmaps memory takes effect in the order of a stream, and counts at once.
-pub(crate) unsafe fn map(
-    real: real::cuMemMapArrayAsync,
-    list: *mut CUarrayMapInfo,
-    count: c_uint,
-    stream: CUstream,
-) -> Status {
+pub(crate) fn map(call: &HookedCall<real::cuMemMapArrayAsync>) -> Status {
+    let (list, count, _) = call.arguments();
     around(
         // SAFETY: `pinned` requires null or `count` entries at `list`, and so does the driver.
         |process| unsafe { pinned(process, list, count) },
-        // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
-        || unsafe { real(list, count, stream) },
+        || call.forward(),
         |process, changes, code| {
             for (array, part, piece) in changes {
                 let gone =

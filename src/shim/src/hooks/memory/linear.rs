@@ -1,6 +1,7 @@
 //! Linear device memory: `cuMemAlloc` and its relatives, and frees.
 
 use crate::driver_calls::memory;
+use crate::hooks::hooked_call::HookedCall;
 use crate::hooks::protocol::{Decision, around, charge, charge_or_spill, fit, refuse, spill_or_refuse};
 use crate::memory::addresses::{Charge, Owner};
 use crate::memory::linear::{GrantedAllocation, WantedAllocation};
@@ -12,7 +13,7 @@ use crate::slice::device::SliceDevice;
 use core::ffi::c_uint;
 use gpuslice_driver::arguments::{read_in, write_out};
 use gpuslice_driver::functions as real;
-use gpuslice_driver::types::{CUdeviceptr, CUdeviceptr_v1, Status, status};
+use gpuslice_driver::types::{CUdeviceptr, Status, status};
 use gpuslice_policy::pool::holes::FreeFor;
 use gpuslice_policy::sizes::blocks::Kind;
 
@@ -25,38 +26,30 @@ const LONGEST_ROW: u64 = 1 << 31;
 pub(crate) const ATTACH_GLOBAL: c_uint = 1;
 
 /// `cuMemAlloc_v2`.
-pub(crate) unsafe fn alloc(real: real::cuMemAlloc_v2, output: *mut CUdeviceptr, bytes: usize) -> Status {
-    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
-    let call = || unsafe { real(output, bytes) };
+pub(crate) fn alloc(call: &HookedCall<real::cuMemAlloc_v2>) -> Status {
+    let (output, bytes) = call.arguments();
     // SAFETY: `linear_or_spilled` requires that `output` is null or valid, and so does the driver.
-    unsafe { linear_or_spilled(bytes as u64, Kind::Linear, call, output, ATTACH_GLOBAL) }
+    unsafe { linear_or_spilled(bytes as u64, Kind::Linear, || call.forward(), output, ATTACH_GLOBAL) }
 }
 
 /// `cuMemAlloc`, with 32 bits of size and address.
-pub(crate) unsafe fn alloc_v1(real: real::cuMemAlloc, output: *mut CUdeviceptr_v1, bytes: c_uint) -> Status {
-    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
-    let call = || unsafe { real(output, bytes) };
+pub(crate) fn alloc_v1(call: &HookedCall<real::cuMemAlloc>) -> Status {
+    let (output, bytes) = call.arguments();
     charge(
         // Host memory cannot stand in, because managed memory has addresses of 64 bits.
         // SAFETY: `with_output` requires that `output` is null or readable, and so does the driver.
         |process| unsafe { with_output(reserve_here(process, bytes.into(), Kind::Low), output) },
-        call,
+        || call.forward(),
         // SAFETY: `recorded` requires that `output` is null or valid, and so does the driver.
         |grant, code| unsafe { recorded(grant, code, output) },
     )
 }
 
 /// `cuMemAllocManaged`: all of it can live on the device at once.
-pub(crate) unsafe fn managed(
-    real: real::cuMemAllocManaged,
-    output: *mut CUdeviceptr,
-    bytes: usize,
-    flags: c_uint,
-) -> Status {
-    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
-    let call = || unsafe { real(output, bytes, flags) };
+pub(crate) fn managed(call: &HookedCall<real::cuMemAllocManaged>) -> Status {
+    let (output, bytes, flags) = call.arguments();
     // SAFETY: `linear_or_spilled` requires that `output` is null or valid, and so does the driver.
-    unsafe { linear_or_spilled(bytes as u64, Kind::Managed, call, output, flags) }
+    unsafe { linear_or_spilled(bytes as u64, Kind::Managed, || call.forward(), output, flags) }
 }
 
 /// Allocates memory of a known size at an address that the driver chooses, or host memory in its place.
@@ -168,21 +161,14 @@ fn reserve_or(
 }
 
 /// `cuMemAllocPitch_v2`.
-pub(crate) unsafe fn pitch(
-    real: real::cuMemAllocPitch_v2,
-    output: *mut CUdeviceptr,
-    pitch: *mut usize,
-    width: usize,
-    height: usize,
-    element: c_uint,
-) -> Status {
+pub(crate) fn pitch(call: &HookedCall<real::cuMemAllocPitch_v2>) -> Status {
+    let (output, pitch, width, height, element) = call.arguments();
     // SAFETY: `Outputs::new` requires that both are null or valid while `outputs` lives. The driver requires the same until the
     // call returns.
     let outputs = unsafe { Outputs::new(output, pitch) };
     pitched(
         (width as u64, height as u64),
-        // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
-        || unsafe { real(output, pitch, width, height, element) },
+        || call.forward(),
         &outputs,
         // Host memory stands in only for element sizes that the driver accepts.
         (Kind::Linear, matches!(element, 4 | 8 | 16)),
@@ -190,24 +176,12 @@ pub(crate) unsafe fn pitch(
 }
 
 /// `cuMemAllocPitch`, with 32 bits of size and address.
-pub(crate) unsafe fn pitch_v1(
-    real: real::cuMemAllocPitch,
-    output: *mut CUdeviceptr_v1,
-    pitch: *mut c_uint,
-    width: c_uint,
-    height: c_uint,
-    element: c_uint,
-) -> Status {
+pub(crate) fn pitch_v1(call: &HookedCall<real::cuMemAllocPitch>) -> Status {
+    let (output, pitch, width, height, _) = call.arguments();
     // SAFETY: `Outputs::new` requires that both are null or valid while `outputs` lives. The driver requires the same until the
     // call returns.
     let outputs = unsafe { Outputs::new(output, pitch) };
-    pitched(
-        (width.into(), height.into()),
-        // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
-        || unsafe { real(output, pitch, width, height, element) },
-        &outputs,
-        (Kind::Low, false),
-    )
+    pitched((width.into(), height.into()), || call.forward(), &outputs, (Kind::Low, false))
 }
 
 /// Number of the driver's, of any width.
@@ -304,20 +278,20 @@ fn pitched<A: Word, P: Word>(
 }
 
 /// `cuMemFree_v2`.
-pub(crate) unsafe fn free(real: real::cuMemFree_v2, address: CUdeviceptr) -> Status {
-    // SAFETY: `real` requires a valid argument; this one is the caller's, for the same driver function.
-    freed(address, at_once(), || unsafe { real(address) })
+pub(crate) fn free(call: &HookedCall<real::cuMemFree_v2>) -> Status {
+    let (address,) = call.arguments();
+    freed(address, at_once(), || call.forward())
 }
 
 /// `cuMemFree`, with 32 bits of address.
-pub(crate) unsafe fn free_v1(real: real::cuMemFree, address: CUdeviceptr_v1) -> Status {
-    // SAFETY: `real` requires a valid argument; this one is the caller's, for the same driver function.
-    freed(address.into(), at_once(), || unsafe { real(address) })
+pub(crate) fn free_v1(call: &HookedCall<real::cuMemFree>) -> Status {
+    let (address,) = call.arguments();
+    freed(address.into(), at_once(), || call.forward())
 }
 
 /// Effects of a call that ends an address.
 pub(crate) struct FreeEffects<P, L> {
-    /// For an address of a pool: returns for whom its memory is free now.
+    /// For an address of a pool: returns which streams may take its memory from now on.
     pub(crate) of_pool: P,
     /// For another address, after the call: keeps its charge if the device has the memory for longer, otherwise returns it.
     pub(crate) of_linear: L,
@@ -336,10 +310,10 @@ pub(crate) fn freed(
     call: impl FnOnce() -> Status,
 ) -> Status {
     let take = |process: &'static Process| {
-        // It is boxed, because it is large and hardly ever there, and every free would carry it around.
+        // The end of a sharing is boxed, because it is large and rare, and every free would carry it around.
         let ending = process.shared.any().then(|| Box::new(process.take_shared(address)));
         let Some(charge) = process.take_charge(address) else {
-            // This is hardly ever there either.
+            // A spilled block is rare too, so it is boxed as well.
             return (ending, None, process.take_spilled(address).map(Box::new));
         };
         let pool = match charge.owner {

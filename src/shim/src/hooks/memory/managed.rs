@@ -4,12 +4,13 @@
 //! driver then checks the rest and answers as usual. All other calls go on as they are.
 
 use crate::driver_calls::memory::{HOST, HOST_PLACE, PREFER};
+use crate::hooks::hooked_call::HookedCall;
 use crate::os::reentrancy::enter_or;
 use crate::process;
-use core::ffi::{c_uint, c_ulonglong};
+use core::ffi::c_uint;
 use gpuslice_driver::arguments::read_in;
 use gpuslice_driver::functions as real;
-use gpuslice_driver::types::{CUdevice, CUdeviceptr, CUmemLocation, CUstream, Status};
+use gpuslice_driver::types::{CUdeviceptr, CUmemLocation, Status};
 
 /// `CUmem_advise`: advice that could bring memory to a device, or that lets a use of the memory bring it there.
 const READ_MOSTLY: c_uint = 1;
@@ -28,85 +29,56 @@ fn lets_move(advice: c_uint) -> bool {
 }
 
 /// `cuMemAdvise`.
-pub(crate) unsafe fn advise(
-    real: real::cuMemAdvise,
-    address: CUdeviceptr,
-    bytes: usize,
-    advice: c_uint,
-    device: CUdevice,
-) -> Status {
+pub(crate) fn advise(call: &HookedCall<real::cuMemAdvise>) -> Status {
+    let (address, bytes, advice, _) = call.arguments();
     if lets_move(advice) && is_spilled(address, bytes) {
-        // SAFETY: `real` requires valid arguments; these are the caller's, and the host, which every driver knows.
-        return unsafe { real(address, bytes, PREFER, HOST) };
+        // SAFETY: the function requires valid arguments. These are the program's, and the host, which every driver knows.
+        return unsafe { call.function()(address, bytes, PREFER, HOST) };
     }
-    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
-    unsafe { real(address, bytes, advice, device) }
+    call.forward()
 }
 
 /// `cuMemAdvise_v2`.
-pub(crate) unsafe fn advise_v2(
-    real: real::cuMemAdvise_v2,
-    address: CUdeviceptr,
-    bytes: usize,
-    advice: c_uint,
-    place: CUmemLocation,
-) -> Status {
+pub(crate) fn advise_v2(call: &HookedCall<real::cuMemAdvise_v2>) -> Status {
+    let (address, bytes, advice, _) = call.arguments();
     if lets_move(advice) && is_spilled(address, bytes) {
-        // SAFETY: `real` requires valid arguments; these are the caller's, and the host, which every driver knows.
-        return unsafe { real(address, bytes, PREFER, HOST_PLACE) };
+        // SAFETY: the function requires valid arguments. These are the program's, and the host, which every driver knows.
+        return unsafe { call.function()(address, bytes, PREFER, HOST_PLACE) };
     }
-    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
-    unsafe { real(address, bytes, advice, place) }
+    call.forward()
 }
 
 /// `cuMemPrefetchAsync` in both forms.
-pub(crate) unsafe fn prefetch(
-    real: real::cuMemPrefetchAsync,
-    address: CUdeviceptr,
-    bytes: usize,
-    device: CUdevice,
-    stream: CUstream,
-) -> Status {
-    let device = if is_spilled(address, bytes) { HOST } else { device };
-    // SAFETY: `real` requires valid arguments; these are the caller's, or the host, which every driver knows.
-    unsafe { real(address, bytes, device, stream) }
+pub(crate) fn prefetch(call: &HookedCall<real::cuMemPrefetchAsync>) -> Status {
+    let (address, bytes, _, stream) = call.arguments();
+    if is_spilled(address, bytes) {
+        // SAFETY: the function requires valid arguments. These are the program's, and the host, which every driver knows.
+        return unsafe { call.function()(address, bytes, HOST, stream) };
+    }
+    call.forward()
 }
 
 /// `cuMemPrefetchAsync_v2` in both forms.
-pub(crate) unsafe fn prefetch_v2(
-    real: real::cuMemPrefetchAsync_v2,
-    address: CUdeviceptr,
-    bytes: usize,
-    place: CUmemLocation,
-    flags: c_uint,
-    stream: CUstream,
-) -> Status {
-    let place = if is_spilled(address, bytes) { HOST_PLACE } else { place };
-    // SAFETY: `real` requires valid arguments; these are the caller's, or the host, which every driver knows.
-    unsafe { real(address, bytes, place, flags, stream) }
+pub(crate) fn prefetch_v2(call: &HookedCall<real::cuMemPrefetchAsync_v2>) -> Status {
+    let (address, bytes, _, flags, stream) = call.arguments();
+    if is_spilled(address, bytes) {
+        // SAFETY: the function requires valid arguments. These are the program's, and the host, which every driver knows.
+        return unsafe { call.function()(address, bytes, HOST_PLACE, flags, stream) };
+    }
+    call.forward()
 }
 
 /// `cuMemPrefetchBatchAsync` and `cuMemDiscardAndPrefetchBatchAsync` in both forms.
-#[allow(clippy::too_many_arguments, reason = "the driver's own")]
-pub(crate) unsafe fn prefetch_batch(
-    real: real::cuMemPrefetchBatchAsync,
-    addresses: *mut CUdeviceptr,
-    sizes: *mut usize,
-    count: usize,
-    places: *mut CUmemLocation,
-    starts: *mut usize,
-    number: usize,
-    flags: c_ulonglong,
-    stream: CUstream,
-) -> Status {
+pub(crate) fn prefetch_batch(call: &HookedCall<real::cuMemPrefetchBatchAsync>) -> Status {
+    let (addresses, sizes, count, places, starts, number, flags, stream) = call.arguments();
     // SAFETY: `redirected` requires null or arrays of as many entries as the numbers say, and so does the driver.
     let ours = enter_or(|| unsafe { redirected((addresses, sizes, count), (places, starts, number)) }, None);
     let Some((mut places, mut starts)) = ours else {
-        // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
-        return unsafe { real(addresses, sizes, count, places, starts, number, flags, stream) };
+        return call.forward();
     };
-    // SAFETY: `real` requires valid arguments; these are the caller's, and arrays with an entry for each range.
-    unsafe { real(addresses, sizes, count, places.as_mut_ptr(), starts.as_mut_ptr(), count, flags, stream) }
+    let (places, starts) = (places.as_mut_ptr(), starts.as_mut_ptr());
+    // SAFETY: the function requires valid arguments. These are the program's, and arrays with an entry for each range.
+    unsafe { call.function()(addresses, sizes, count, places, starts, count, flags, stream) }
 }
 
 /// Returns a place for each range of a batch: the host for ranges that are spilled. Returns `None` if no range is, or if an array

@@ -3,28 +3,21 @@
 //! They take no memory, so they are charged nothing. Memory that is bound to one stays charged until it is unbound. It is also
 //! released once the object has neither a handle nor a mapping in this process.
 
+use crate::hooks::hooked_call::HookedCall;
 use crate::hooks::protocol::around;
 use crate::memory::physical::{AllocationId, Bound};
 use crate::memory::physical_uses;
 use crate::process::Process;
-use core::ffi::c_ulonglong;
 use gpuslice_driver::arguments::read_in;
 use gpuslice_driver::functions as real;
-use gpuslice_driver::types::{
-    CUdevice, CUdeviceptr, CUmemGenericAllocationHandle, CUmulticastObjectProp, Status, status,
-};
+use gpuslice_driver::types::{CUmemGenericAllocationHandle, Status, status};
 
 /// `cuMulticastCreate`.
-pub(crate) unsafe fn create(
-    real: real::cuMulticastCreate,
-    output: *mut CUmemGenericAllocationHandle,
-    wanted: *const CUmulticastObjectProp,
-) -> Status {
-    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
-    let call = || unsafe { real(output, wanted) };
+pub(crate) fn create(call: &HookedCall<real::cuMulticastCreate>) -> Status {
+    let (output, _) = call.arguments();
     around(
         |_| (),
-        call,
+        || call.forward(),
         |process, (), code| {
             // SAFETY: `read_in` requires that `output` is null or readable, and so does the driver.
             if let Some(handle) = unsafe { read_in(output) }.filter(|_| code == status::SUCCESS) {
@@ -35,64 +28,27 @@ pub(crate) unsafe fn create(
 }
 
 /// `cuMulticastBindMem`.
-pub(crate) unsafe fn bind_memory(
-    real: real::cuMulticastBindMem,
-    object: CUmemGenericAllocationHandle,
-    offset: usize,
-    memory: CUmemGenericAllocationHandle,
-    memory_offset: usize,
-    bytes: usize,
-    flags: c_ulonglong,
-) -> Status {
-    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
-    let call = || unsafe { real(object, offset, memory, memory_offset, bytes, flags) };
-    bound((object, offset, bytes), |process| physical_uses::pin(process, memory), call)
+pub(crate) fn bind_memory(call: &HookedCall<real::cuMulticastBindMem>) -> Status {
+    let (object, offset, memory, _, bytes, _) = call.arguments();
+    bound((object, offset, bytes), |process| physical_uses::pin(process, memory), || call.forward())
 }
 
 /// `cuMulticastBindMem_v2`.
-#[allow(clippy::too_many_arguments, reason = "the driver's own, and the function")]
-pub(crate) unsafe fn bind_memory_on(
-    real: real::cuMulticastBindMem_v2,
-    object: CUmemGenericAllocationHandle,
-    device: CUdevice,
-    offset: usize,
-    memory: CUmemGenericAllocationHandle,
-    memory_offset: usize,
-    bytes: usize,
-    flags: c_ulonglong,
-) -> Status {
-    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
-    let call = || unsafe { real(object, device, offset, memory, memory_offset, bytes, flags) };
-    bound((object, offset, bytes), |process| physical_uses::pin(process, memory), call)
+pub(crate) fn bind_memory_on(call: &HookedCall<real::cuMulticastBindMem_v2>) -> Status {
+    let (object, _, offset, memory, _, bytes, _) = call.arguments();
+    bound((object, offset, bytes), |process| physical_uses::pin(process, memory), || call.forward())
 }
 
 /// `cuMulticastBindAddr`.
-pub(crate) unsafe fn bind_address(
-    real: real::cuMulticastBindAddr,
-    object: CUmemGenericAllocationHandle,
-    offset: usize,
-    address: CUdeviceptr,
-    bytes: usize,
-    flags: c_ulonglong,
-) -> Status {
-    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
-    let call = || unsafe { real(object, offset, address, bytes, flags) };
-    bound((object, offset, bytes), |process| physical_uses::pin_mapped(process, address), call)
+pub(crate) fn bind_address(call: &HookedCall<real::cuMulticastBindAddr>) -> Status {
+    let (object, offset, address, bytes, _) = call.arguments();
+    bound((object, offset, bytes), |process| physical_uses::pin_mapped(process, address), || call.forward())
 }
 
 /// `cuMulticastBindAddr_v2`.
-pub(crate) unsafe fn bind_address_on(
-    real: real::cuMulticastBindAddr_v2,
-    object: CUmemGenericAllocationHandle,
-    device: CUdevice,
-    offset: usize,
-    address: CUdeviceptr,
-    bytes: usize,
-    flags: c_ulonglong,
-) -> Status {
-    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
-    let call = || unsafe { real(object, device, offset, address, bytes, flags) };
-    bound((object, offset, bytes), |process| physical_uses::pin_mapped(process, address), call)
+pub(crate) fn bind_address_on(call: &HookedCall<real::cuMulticastBindAddr_v2>) -> Status {
+    let (object, _, offset, address, bytes, _) = call.arguments();
+    bound((object, offset, bytes), |process| physical_uses::pin_mapped(process, address), || call.forward())
 }
 
 fn bound(
@@ -111,18 +67,11 @@ fn bound(
 }
 
 /// `cuMulticastUnbind`: unbinds the memory that one device has bound in a range.
-pub(crate) unsafe fn unbind(
-    real: real::cuMulticastUnbind,
-    object: CUmemGenericAllocationHandle,
-    device: CUdevice,
-    offset: usize,
-    bytes: usize,
-) -> Status {
-    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
-    let call = || unsafe { real(object, device, offset, bytes) };
+pub(crate) fn unbind(call: &HookedCall<real::cuMulticastUnbind>) -> Status {
+    let (object, device, offset, bytes) = call.arguments();
     around(
         |process| process.place(device).map(|place| place.device),
-        call,
+        || call.forward(),
         |process, device, code| {
             if code != status::SUCCESS {
                 return;

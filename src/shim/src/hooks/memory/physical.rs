@@ -4,17 +4,15 @@
 //! is never given back while the driver still holds it.
 
 use crate::driver_calls::locations::device_of;
+use crate::hooks::hooked_call::HookedCall;
 use crate::hooks::protocol::{Decision, Granted, around, charge, reserve};
 use crate::memory::physical::{Allocation, AllocationId};
 use crate::memory::physical_uses::{pin, released, unmapped};
 use crate::process::Process;
 use crate::slice::handle::Reservation;
-use core::ffi::c_void;
 use gpuslice_driver::arguments::read_in;
 use gpuslice_driver::functions as real;
-use gpuslice_driver::types::{
-    AllocationProperties, CUdeviceptr, CUmemAllocationProp, CUmemGenericAllocationHandle, Status, status,
-};
+use gpuslice_driver::types::{AllocationProperties, CUmemGenericAllocationHandle, Status, status};
 use gpuslice_region::{Device, SharedUse};
 
 /// Kind of an import, as far as it is known before the driver is asked.
@@ -86,13 +84,8 @@ impl Granted for (&'static Process, Reservation) {
 }
 
 /// `cuMemCreate`. Needs no context: the location names the device.
-pub(crate) unsafe fn create(
-    real: real::cuMemCreate,
-    output: *mut CUmemGenericAllocationHandle,
-    bytes: usize,
-    properties: *const CUmemAllocationProp,
-    flags: u64,
-) -> Status {
+pub(crate) fn create(call: &HookedCall<real::cuMemCreate>) -> Status {
+    let (output, bytes, properties, _) = call.arguments();
     let decide = |process: &'static Process| -> Decision<(&'static Process, Reservation)> {
         // SAFETY: `read_in` requires null or readable bytes, and so does the driver. `AllocationProperties` has the same bytes,
         // with integers for enumerations.
@@ -103,8 +96,7 @@ pub(crate) unsafe fn create(
     };
     charge(
         decide,
-        // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
-        || unsafe { real(output, bytes, properties, flags) },
+        || call.forward(),
         |(process, reservation), code| {
             // SAFETY: `read_in` requires that `output` is null or readable, and so does the driver.
             if let Some(handle) = unsafe { read_in(output) }.filter(|_| code == status::SUCCESS) {
@@ -118,11 +110,11 @@ pub(crate) unsafe fn create(
 }
 
 /// `cuMemRelease`.
-pub(crate) unsafe fn release(real: real::cuMemRelease, handle: CUmemGenericAllocationHandle) -> Status {
-    // SAFETY: `real` requires a valid argument; this one is the caller's, for the same driver function.
+pub(crate) fn release(call: &HookedCall<real::cuMemRelease>) -> Status {
+    let (handle,) = call.arguments();
     around(
         |process| process.physical.lock().forget(handle),
-        || unsafe { real(handle) },
+        || call.forward(),
         |process, number, code| {
             let Some(number) = number else { return };
             let mut tables = process.physical.lock();
@@ -136,21 +128,17 @@ pub(crate) unsafe fn release(real: real::cuMemRelease, handle: CUmemGenericAlloc
 }
 
 /// `cuMemRetainAllocationHandle`: a further handle of the memory that is mapped at an address.
-pub(crate) unsafe fn retain(
-    real: real::cuMemRetainAllocationHandle,
-    output: *mut CUmemGenericAllocationHandle,
-    address: *mut c_void,
-) -> Status {
+pub(crate) fn retain(call: &HookedCall<real::cuMemRetainAllocationHandle>) -> Status {
+    let (output, address) = call.arguments();
     let pin = |process: &'static Process| {
         let mut tables = process.physical.lock();
         let number = tables.mapped_at(address.addr() as u64)?;
         tables.retain(number);
         Some(number)
     };
-    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
     around(
         pin,
-        || unsafe { real(output, address) },
+        || call.forward(),
         |process, number, code| {
             let Some(number) = number else { return };
             let mut tables = process.physical.lock();
@@ -165,18 +153,11 @@ pub(crate) unsafe fn retain(
 }
 
 /// `cuMemMap`.
-pub(crate) unsafe fn map(
-    real: real::cuMemMap,
-    address: CUdeviceptr,
-    bytes: usize,
-    offset: usize,
-    handle: CUmemGenericAllocationHandle,
-    flags: u64,
-) -> Status {
-    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
+pub(crate) fn map(call: &HookedCall<real::cuMemMap>) -> Status {
+    let (address, bytes, _, handle, _) = call.arguments();
     around(
         |process| pin(process, handle),
-        || unsafe { real(address, bytes, offset, handle, flags) },
+        || call.forward(),
         |process, number, code| {
             let Some(number) = number else { return };
             let mut tables = process.physical.lock();
@@ -190,11 +171,11 @@ pub(crate) unsafe fn map(
 }
 
 /// `cuMemUnmap`: all mappings within a range.
-pub(crate) unsafe fn unmap(real: real::cuMemUnmap, address: CUdeviceptr, bytes: usize) -> Status {
-    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
+pub(crate) fn unmap(call: &HookedCall<real::cuMemUnmap>) -> Status {
+    let (address, bytes) = call.arguments();
     around(
         |process| process.physical.lock().take_mappings(address, bytes as u64),
-        || unsafe { real(address, bytes) },
+        || call.forward(),
         |process, gone, code| {
             for (start, (bytes, number)) in gone {
                 let mut tables = process.physical.lock();

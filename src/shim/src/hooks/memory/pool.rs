@@ -2,6 +2,7 @@
 
 use super::linear::{ATTACH_GLOBAL, FreeEffects, freed, recorded, reserve_or_spill_here, spilled};
 use crate::driver_calls::{capture_mode, contexts, locations, memory, pools, streams};
+use crate::hooks::hooked_call::HookedCall;
 use crate::hooks::protocol::{Decision, Granted, around, charge_or_spill, noted, refuse, spill_or_refuse};
 use crate::memory::linear::GrantedAllocation;
 use crate::memory::pools::{Pool, PoolAllocation, Releasing};
@@ -13,7 +14,7 @@ use core::ffi::{c_uint, c_void};
 use gpuslice_driver::arguments::read_in;
 use gpuslice_driver::functions as real;
 use gpuslice_driver::types::{
-    CUdeviceptr, CUmemLocation, CUmemPoolProps, CUmemoryPool, CUstream, PoolProperties, Status, status,
+    CUdeviceptr, CUmemLocation, CUmemoryPool, CUstream, PoolProperties, Status, status,
 };
 use gpuslice_policy::pool::holes::FreeFor;
 use gpuslice_policy::pool::largest_growth;
@@ -34,76 +35,37 @@ enum DefaultStream {
 }
 
 /// `cuMemAllocAsync`.
-pub(crate) unsafe fn alloc(
-    real: real::cuMemAllocAsync,
-    output: *mut CUdeviceptr,
-    bytes: usize,
-    stream: CUstream,
-) -> Status {
-    // SAFETY: `alloc_in` has the driver's contract for these arguments, and the caller keeps it.
-    unsafe { alloc_in(real, output, bytes, stream, DefaultStream::Legacy) }
+pub(crate) fn alloc(call: &HookedCall<real::cuMemAllocAsync>) -> Status {
+    alloc_in(call, DefaultStream::Legacy)
 }
 
 /// `cuMemAllocAsync_ptsz`.
-pub(crate) unsafe fn alloc_ptsz(
-    real: real::cuMemAllocAsync_ptsz,
-    output: *mut CUdeviceptr,
-    bytes: usize,
-    stream: CUstream,
-) -> Status {
-    // SAFETY: `alloc_in` has the driver's contract for these arguments, and the caller keeps it.
-    unsafe { alloc_in(real, output, bytes, stream, DefaultStream::PerThread) }
+pub(crate) fn alloc_ptsz(call: &HookedCall<real::cuMemAllocAsync_ptsz>) -> Status {
+    alloc_in(call, DefaultStream::PerThread)
 }
 
-unsafe fn alloc_in(
-    real: real::cuMemAllocAsync,
-    output: *mut CUdeviceptr,
-    bytes: usize,
-    stream: CUstream,
-    default: DefaultStream,
-) -> Status {
-    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
-    let call = || unsafe { real(output, bytes, stream) };
+fn alloc_in(call: &HookedCall<real::cuMemAllocAsync>, default: DefaultStream) -> Status {
+    let (output, bytes, stream) = call.arguments();
     let pool = |process| pool_of_stream(process, stream);
     // SAFETY: `allocate` requires that `output` is null or valid, and so does the driver.
-    unsafe { allocate(output, bytes as u64, (stream, default), pool, call) }
+    unsafe { allocate(output, bytes as u64, (stream, default), pool, || call.forward()) }
 }
 
 /// `cuMemAllocFromPoolAsync`.
-pub(crate) unsafe fn alloc_from(
-    real: real::cuMemAllocFromPoolAsync,
-    output: *mut CUdeviceptr,
-    bytes: usize,
-    pool: CUmemoryPool,
-    stream: CUstream,
-) -> Status {
-    // SAFETY: `alloc_from_in` has the driver's contract for these arguments, and the caller keeps it.
-    unsafe { alloc_from_in(real, output, bytes, pool, (stream, DefaultStream::Legacy)) }
+pub(crate) fn alloc_from(call: &HookedCall<real::cuMemAllocFromPoolAsync>) -> Status {
+    alloc_from_in(call, DefaultStream::Legacy)
 }
 
 /// `cuMemAllocFromPoolAsync_ptsz`.
-pub(crate) unsafe fn alloc_from_ptsz(
-    real: real::cuMemAllocFromPoolAsync_ptsz,
-    output: *mut CUdeviceptr,
-    bytes: usize,
-    pool: CUmemoryPool,
-    stream: CUstream,
-) -> Status {
-    // SAFETY: `alloc_from_in` has the driver's contract for these arguments, and the caller keeps it.
-    unsafe { alloc_from_in(real, output, bytes, pool, (stream, DefaultStream::PerThread)) }
+pub(crate) fn alloc_from_ptsz(call: &HookedCall<real::cuMemAllocFromPoolAsync_ptsz>) -> Status {
+    alloc_from_in(call, DefaultStream::PerThread)
 }
 
-unsafe fn alloc_from_in(
-    real: real::cuMemAllocFromPoolAsync,
-    output: *mut CUdeviceptr,
-    bytes: usize,
-    pool: CUmemoryPool,
-    order: (CUstream, DefaultStream),
-) -> Status {
-    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
-    let call = || unsafe { real(output, bytes, pool, order.0) };
+fn alloc_from_in(call: &HookedCall<real::cuMemAllocFromPoolAsync>, default: DefaultStream) -> Status {
+    let (output, bytes, pool, stream) = call.arguments();
+    let pool = |process| pool_of_handle(process, pool);
     // SAFETY: `allocate` requires that `output` is null or valid, and so does the driver.
-    unsafe { allocate(output, bytes as u64, order, |process| pool_of_handle(process, pool), call) }
+    unsafe { allocate(output, bytes as u64, (stream, default), pool, || call.forward()) }
 }
 
 /// Returns a number for the stream that orders a call. Streams of one number are one stream.
@@ -250,19 +212,15 @@ fn pool_of_handle(process: &Process, pool: CUmemoryPool) -> AllocationSource {
 }
 
 /// `cuMemFreeAsync`.
-pub(crate) unsafe fn free(real: real::cuMemFreeAsync, address: CUdeviceptr, stream: CUstream) -> Status {
-    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
-    freed_in(address, (stream, DefaultStream::Legacy), || unsafe { real(address, stream) })
+pub(crate) fn free(call: &HookedCall<real::cuMemFreeAsync>) -> Status {
+    let (address, stream) = call.arguments();
+    freed_in(address, (stream, DefaultStream::Legacy), || call.forward())
 }
 
 /// `cuMemFreeAsync_ptsz`.
-pub(crate) unsafe fn free_ptsz(
-    real: real::cuMemFreeAsync_ptsz,
-    address: CUdeviceptr,
-    stream: CUstream,
-) -> Status {
-    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
-    freed_in(address, (stream, DefaultStream::PerThread), || unsafe { real(address, stream) })
+pub(crate) fn free_ptsz(call: &HookedCall<real::cuMemFreeAsync_ptsz>) -> Status {
+    let (address, stream) = call.arguments();
+    freed_in(address, (stream, DefaultStream::PerThread), || call.forward())
 }
 
 /// Makes a call that frees an address in the order of a stream. Memory of no pool stays charged until the stream
@@ -308,16 +266,11 @@ unsafe extern "C" fn free_is_reached(number: *mut c_void) {
 }
 
 /// `cuMemPoolCreate`: a new pool holds nothing yet.
-pub(crate) unsafe fn create(
-    real: real::cuMemPoolCreate,
-    output: *mut CUmemoryPool,
-    properties: *const CUmemPoolProps,
-) -> Status {
-    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
-    let call = || unsafe { real(output, properties) };
+pub(crate) fn create(call: &HookedCall<real::cuMemPoolCreate>) -> Status {
+    let (output, properties) = call.arguments();
     around(
         |_| (),
-        call,
+        || call.forward(),
         |process, (), code| {
             // SAFETY: `read_in` requires null or readable bytes, and so does the driver. `PoolProperties` has the same bytes,
             // with integers for enumerations.
@@ -334,14 +287,9 @@ pub(crate) unsafe fn create(
 }
 
 /// `cuMemGetDefaultMemPool` and `cuMemGetMemPool`: the pool that a place has for a kind of memory.
-pub(crate) unsafe fn of_place(
-    real: real::cuMemGetDefaultMemPool,
-    output: *mut CUmemoryPool,
-    location: *mut CUmemLocation,
-    kind: c_uint,
-) -> Status {
-    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
-    let code = unsafe { real(output, location, kind) };
+pub(crate) fn of_place(call: &HookedCall<real::cuMemGetDefaultMemPool>) -> Status {
+    let (output, location, kind) = call.arguments();
+    let code = call.forward();
     noted(code, |process| {
         // SAFETY: `read_in` requires that `output` is null or readable, and so does the driver.
         let pool = unsafe { read_in(output) };
@@ -369,12 +317,11 @@ fn payer(process: &Process, kind: c_uint, location: CUmemLocation) -> Option<Dev
 }
 
 /// `cuMemPoolDestroy`.
-pub(crate) unsafe fn destroy(real: real::cuMemPoolDestroy, pool: CUmemoryPool) -> Status {
-    // SAFETY: `real` requires a valid argument; this one is the caller's, for the same driver function.
-    let call = || unsafe { real(pool) };
+pub(crate) fn destroy(call: &HookedCall<real::cuMemPoolDestroy>) -> Status {
+    let (pool,) = call.arguments();
     around(
         |process| process.pools.begin_end(process, pool.addr()),
-        call,
+        || call.forward(),
         |process, ending, code| {
             if code == status::SUCCESS {
                 process.pools.end(process, ending);
@@ -386,10 +333,9 @@ pub(crate) unsafe fn destroy(real: real::cuMemPoolDestroy, pool: CUmemoryPool) -
 }
 
 /// `cuMemPoolTrimTo`.
-pub(crate) unsafe fn trim(real: real::cuMemPoolTrimTo, pool: CUmemoryPool, keep: usize) -> Status {
-    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
-    let call = || unsafe { real(pool, keep) };
-    releasing(|process| process.pools.find(pool.addr()).into_iter().collect(), call)
+pub(crate) fn trim(call: &HookedCall<real::cuMemPoolTrimTo>) -> Status {
+    let (pool, _) = call.arguments();
+    releasing(|process| process.pools.find(pool.addr()).into_iter().collect(), || call.forward())
 }
 
 /// Makes a call in which the driver may release memory of pools.

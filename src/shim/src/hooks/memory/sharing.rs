@@ -5,16 +5,14 @@
 
 use super::physical::Incoming;
 use crate::driver_calls::memory;
+use crate::hooks::hooked_call::HookedCall;
 use crate::hooks::protocol::around;
 use crate::memory::share_keys::{self, HANDLE_BYTES};
 use crate::process::Process;
-use core::ffi::{c_int, c_uint, c_ulonglong, c_void};
+use core::ffi::{c_int, c_uint};
 use gpuslice_driver::arguments::read_in;
 use gpuslice_driver::functions as real;
-use gpuslice_driver::types::{
-    CUDA_EXTERNAL_MEMORY_HANDLE_DESC, CUdeviceptr, CUexternalMemory, CUipcMemHandle,
-    CUmemGenericAllocationHandle, CUmemPoolPtrExportData, CUmemoryPool, Status, status,
-};
+use gpuslice_driver::types::{CUdeviceptr, CUipcMemHandle, CUmemPoolPtrExportData, Status, status};
 use gpuslice_region::SharedUse;
 
 /// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`, and `CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD`.
@@ -37,18 +35,11 @@ struct ExternalHandle {
 }
 
 /// `cuMemExportToShareableHandle`.
-pub(crate) unsafe fn export(
-    real: real::cuMemExportToShareableHandle,
-    output: *mut c_void,
-    handle: CUmemGenericAllocationHandle,
-    kind: c_uint,
-    flags: c_ulonglong,
-) -> Status {
-    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
-    let call = || unsafe { real(output, handle, kind, flags) };
+pub(crate) fn export(call: &HookedCall<real::cuMemExportToShareableHandle>) -> Status {
+    let (output, handle, kind, _) = call.arguments();
     around(
         |process| process.physical.lock().number_of(handle),
-        call,
+        || call.forward(),
         |process, number, code| {
             let Some(number) = number.filter(|_| code == status::SUCCESS) else { return };
             let mut tables = process.physical.lock();
@@ -78,12 +69,8 @@ pub(crate) unsafe fn export(
 }
 
 /// `cuMemImportFromShareableHandle`.
-pub(crate) unsafe fn import(
-    real: real::cuMemImportFromShareableHandle,
-    output: *mut CUmemGenericAllocationHandle,
-    from: *mut c_void,
-    kind: c_uint,
-) -> Status {
+pub(crate) fn import(call: &HookedCall<real::cuMemImportFromShareableHandle>) -> Status {
+    let (output, from, kind) = call.arguments();
     let key = || match kind {
         // A descriptor travels in the pointer itself.
         DESCRIPTOR => c_int::try_from(from.addr()).ok().and_then(share_keys::key_of_descriptor),
@@ -94,14 +81,12 @@ pub(crate) unsafe fn import(
         }
         _ => None,
     };
-    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
-    let call = || unsafe { real(output, from, kind) };
     around(
         |process| {
             process.shared.note_import();
             Incoming::expect(process, key())
         },
-        call,
+        || call.forward(),
         |process, incoming, code| {
             // SAFETY: `read_in` requires that `output` is null or readable, and so does the driver.
             let handle = unsafe { read_in(output) }.filter(|_| code == status::SUCCESS);
@@ -114,27 +99,17 @@ pub(crate) unsafe fn import(
 }
 
 /// `cuIpcGetMemHandle`.
-pub(crate) unsafe fn ipc_get(
-    real: real::cuIpcGetMemHandle,
-    output: *mut CUipcMemHandle,
-    address: CUdeviceptr,
-) -> Status {
-    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
-    let call = || unsafe { real(output, address) };
+pub(crate) fn ipc_get(call: &HookedCall<real::cuIpcGetMemHandle>) -> Status {
+    let (output, address) = call.arguments();
     // SAFETY: `read_in` requires that `output` is null or readable, and so does the driver.
-    lent(address, call, || unsafe { read_in(output.cast::<HandleBytes>()) })
+    lent(address, || call.forward(), || unsafe { read_in(output.cast::<HandleBytes>()) })
 }
 
 /// `cuMemPoolExportPointer`.
-pub(crate) unsafe fn pool_export_pointer(
-    real: real::cuMemPoolExportPointer,
-    output: *mut CUmemPoolPtrExportData,
-    address: CUdeviceptr,
-) -> Status {
-    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
-    let call = || unsafe { real(output, address) };
+pub(crate) fn pool_export_pointer(call: &HookedCall<real::cuMemPoolExportPointer>) -> Status {
+    let (output, address) = call.arguments();
     // SAFETY: `read_in` requires that `output` is null or readable, and so does the driver.
-    lent(address, call, || unsafe { read_in(output.cast::<HandleBytes>()) })
+    lent(address, || call.forward(), || unsafe { read_in(output.cast::<HandleBytes>()) })
 }
 
 /// Makes a call that lends memory at an address to other processes, by a handle of bytes.
@@ -156,33 +131,21 @@ fn lent(
 }
 
 /// `cuIpcOpenMemHandle` in both forms.
-pub(crate) unsafe fn ipc_open(
-    real: real::cuIpcOpenMemHandle_v2,
-    output: *mut CUdeviceptr,
-    handle: CUipcMemHandle,
-    flags: c_uint,
-) -> Status {
-    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
-    let call = || unsafe { real(output, handle, flags) };
+pub(crate) fn ipc_open(call: &HookedCall<real::cuIpcOpenMemHandle_v2>) -> Status {
+    let (output, handle, _) = call.arguments();
     // SAFETY: `read_in` requires readable bytes: `handle` is a local value of this size.
     let bytes = || unsafe { read_in((&raw const handle).cast::<HandleBytes>()) };
     // SAFETY: `read_in` requires that `output` is null or readable, and so does the driver.
-    opened(bytes, call, || unsafe { read_in(output) })
+    opened(bytes, || call.forward(), || unsafe { read_in(output) })
 }
 
 /// `cuMemPoolImportPointer`.
-pub(crate) unsafe fn pool_import_pointer(
-    real: real::cuMemPoolImportPointer,
-    output: *mut CUdeviceptr,
-    pool: CUmemoryPool,
-    data: *mut CUmemPoolPtrExportData,
-) -> Status {
-    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
-    let call = || unsafe { real(output, pool, data) };
+pub(crate) fn pool_import_pointer(call: &HookedCall<real::cuMemPoolImportPointer>) -> Status {
+    let (output, _, data) = call.arguments();
     // SAFETY: `read_in` requires null or readable bytes. The driver reads as many at `data`.
     let bytes = || unsafe { read_in(data.cast_const().cast::<HandleBytes>()) };
     // SAFETY: `read_in` requires that `output` is null or readable, and so does the driver.
-    opened(bytes, call, || unsafe { read_in(output) })
+    opened(bytes, || call.forward(), || unsafe { read_in(output) })
 }
 
 /// Makes a call that maps memory of another process to an address of this one.
@@ -215,11 +178,11 @@ fn fail(process: &Process, used: Option<SharedUse>) {
 }
 
 /// `cuIpcCloseMemHandle`.
-pub(crate) unsafe fn ipc_close(real: real::cuIpcCloseMemHandle, address: CUdeviceptr) -> Status {
+pub(crate) fn ipc_close(call: &HookedCall<real::cuIpcCloseMemHandle>) -> Status {
+    let (address,) = call.arguments();
     around(
         |process| process.take_shared(address),
-        // SAFETY: `real` requires a valid argument; this one is the caller's, for the same driver function.
-        || unsafe { real(address) },
+        || call.forward(),
         |process, ending, code| {
             if code == status::SUCCESS {
                 ending.end(process);
@@ -231,18 +194,11 @@ pub(crate) unsafe fn ipc_close(real: real::cuIpcCloseMemHandle, address: CUdevic
 }
 
 /// `cuMemPoolImportFromShareableHandle`: imports a pool of another process, so that nothing of it is charged here.
-pub(crate) unsafe fn pool_import(
-    real: real::cuMemPoolImportFromShareableHandle,
-    output: *mut CUmemoryPool,
-    from: *mut c_void,
-    kind: c_uint,
-    flags: c_ulonglong,
-) -> Status {
-    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
-    let call = || unsafe { real(output, from, kind, flags) };
+pub(crate) fn pool_import(call: &HookedCall<real::cuMemPoolImportFromShareableHandle>) -> Status {
+    let (output, ..) = call.arguments();
     around(
         |_| (),
-        call,
+        || call.forward(),
         |process, (), code| {
             // SAFETY: `read_in` requires that `output` is null or readable, and so does the driver.
             if let Some(pool) = unsafe { read_in(output) }.filter(|_| code == status::SUCCESS) {
@@ -253,11 +209,8 @@ pub(crate) unsafe fn pool_import(
 }
 
 /// `cuImportExternalMemory`: imports memory of another interface, which that interface pays for, or memory that CUDA exported.
-pub(crate) unsafe fn external_import(
-    real: real::cuImportExternalMemory,
-    output: *mut CUexternalMemory,
-    wanted: *const CUDA_EXTERNAL_MEMORY_HANDLE_DESC,
-) -> Status {
+pub(crate) fn external_import(call: &HookedCall<real::cuImportExternalMemory>) -> Status {
+    let (output, wanted) = call.arguments();
     let expect = |process: &'static Process| {
         process.shared.note_import();
         // SAFETY: `read_in` requires null or readable bytes. The driver reads `wanted`, which begins with them; an integer stands
@@ -266,9 +219,8 @@ pub(crate) unsafe fn external_import(
         let descriptor = given.filter(|given| given.kind == DESCRIPTOR)?.descriptor;
         process.borrow(share_keys::key_of_descriptor(descriptor)?)
     };
-    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
-    let call = || unsafe { real(output, wanted) };
-    around(expect, call, |process, used, code| {
+    let forward = || call.forward();
+    around(expect, forward, |process, used, code| {
         let Some(used) = used else { return };
         // SAFETY: `read_in` requires that `output` is null or readable, and so does the driver.
         match unsafe { read_in(output) }.filter(|_| code == status::SUCCESS) {
@@ -281,15 +233,12 @@ pub(crate) unsafe fn external_import(
     })
 }
 
-/// `cuDestroyExternalMemory`: buffers and arrays over it must not be used any more.
-pub(crate) unsafe fn external_destroy(
-    real: real::cuDestroyExternalMemory,
-    object: CUexternalMemory,
-) -> Status {
+/// `cuDestroyExternalMemory`: afterwards the program must not use buffers and arrays over that memory.
+pub(crate) fn external_destroy(call: &HookedCall<real::cuDestroyExternalMemory>) -> Status {
+    let (object,) = call.arguments();
     around(
         |process| process.shared.take_import(object.addr()),
-        // SAFETY: `real` requires a valid argument; this one is the caller's, for the same driver function.
-        || unsafe { real(object) },
+        || call.forward(),
         |process, used, code| {
             let Some(used) = used else { return };
             if code == status::SUCCESS {

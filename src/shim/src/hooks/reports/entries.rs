@@ -130,10 +130,10 @@ fn is_early_535() -> bool {
     driver_version().is_some_and(|(major, minor)| major == 535 && (43..=86).contains(&minor))
 }
 
-/// Gives the caller `list`, or tells how much room the list needs.
+/// Gives the program `list`, or tells how much room the list needs.
 ///
 /// # Safety
-/// `count` is null or the caller's, and says how many entries there is room for at `to`, which may be null.
+/// `count` is null or valid, and says how many entries there is room for at `to`, which may be null.
 pub(crate) unsafe fn deliver<T: Copy>(list: &[T], count: *mut c_uint, to: *mut T) -> Status {
     let needed = c_uint::try_from(list.len()).unwrap_or(c_uint::MAX);
     // SAFETY: by this function's contract `count` is null or valid.

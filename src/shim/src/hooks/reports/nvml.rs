@@ -4,6 +4,7 @@
 
 use super::report::quota_of;
 use crate::driver_calls::nvml::devices::{self, ComputeDevice};
+use crate::hooks::hooked_call::HookedCall;
 use crate::os::reentrancy::enter_or;
 use crate::process::{self, Enforcement};
 use crate::slice::handle::DeviceQuota;
@@ -14,26 +15,18 @@ use gpuslice_driver::types::{Status, nvmlDevice_t, nvmlMemory_t, nvmlMemory_v2_t
 use gpuslice_region::{Monitor, Region, Uuid};
 
 /// `nvmlDeviceGetMemoryInfo`, and `nvmlDeviceGetConfComputeProtectedMemoryUsage`, which has the same form.
-pub(crate) unsafe fn memory_info(
-    real: real::nvmlDeviceGetMemoryInfo,
-    device: nvmlDevice_t,
-    memory: *mut nvmlMemory_t,
-) -> Status {
-    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
-    let code = unsafe { real(device, memory) };
+pub(crate) fn memory_info(call: &HookedCall<real::nvmlDeviceGetMemoryInfo>) -> Status {
+    let (device, memory) = call.arguments();
+    let code = call.forward();
     // SAFETY: `show` requires after a success that `memory` is null or valid, and so does the driver.
     unsafe { show(code, device, memory) };
     code
 }
 
 /// `nvmlDeviceGetMemoryInfo_v2`.
-pub(crate) unsafe fn memory_info_v2(
-    real: real::nvmlDeviceGetMemoryInfo_v2,
-    device: nvmlDevice_t,
-    memory: *mut nvmlMemory_v2_t,
-) -> Status {
-    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
-    let code = unsafe { real(device, memory) };
+pub(crate) fn memory_info_v2(call: &HookedCall<real::nvmlDeviceGetMemoryInfo_v2>) -> Status {
+    let (device, memory) = call.arguments();
+    let code = call.forward();
     // SAFETY: `show` requires after a success that `memory` is null or valid, and so does the driver.
     unsafe { show(code, device, memory) };
     code

@@ -4,50 +4,38 @@ use super::entries::{Listed, deliver};
 use super::members::{Members, members, sharers};
 use super::versioned::{OpenedList, Versioned, ask_all, open};
 use crate::driver_calls::nvml::answers::ask;
+use crate::hooks::hooked_call::HookedCall;
 use crate::os::reentrancy::enter_or;
 use gpuslice_driver::arguments::{read_in, write_out};
 use gpuslice_driver::functions as real;
-use gpuslice_driver::types::{
-    Status, c_uint, c_ulonglong, nvmlAccountingStats_t, nvmlAccountingStats_v2_t, nvmlDevice_t,
-    nvmlProcessUtilizationSample_t, nvmlProcessesUtilizationInfo_t, status,
-};
+use gpuslice_driver::types::{Status, c_uint, status};
 
 /// `nvmlDeviceGetProcessUtilization`.
-pub(crate) unsafe fn utilization(
-    real: real::nvmlDeviceGetProcessUtilization,
-    device: nvmlDevice_t,
-    samples: *mut nvmlProcessUtilizationSample_t,
-    count: *mut c_uint,
-    last_seen: c_ulonglong,
-) -> Status {
+pub(crate) fn utilization(call: &HookedCall<real::nvmlDeviceGetProcessUtilization>) -> Status {
+    let (device, samples, count, last_seen) = call.arguments();
     // SAFETY: `read_in` requires that `count` is null or readable, and so does the driver.
     let is_question = samples.is_null() || unsafe { read_in(count) }.unwrap_or(0) == 0;
     let Some(members) = sharers(device).filter(|_| !is_question) else {
         // Room for the samples of all processes is enough for the slice's.
-        // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
-        return unsafe { real(device, samples, count, last_seen) };
+        return call.forward();
     };
-    // SAFETY: `real` requires room for as many entries as `count` says, and `ask` provides it.
-    let answer = ask(|count, samples| unsafe { real(device, samples, count, last_seen) });
+    // SAFETY: the function requires room for as many entries as `count` says, and `ask` provides it.
+    let answer = ask(|count, samples| unsafe { call.function()(device, samples, count, last_seen) });
     // SAFETY: `deliver_samples` requires room for `count` entries at `samples`, and so does the driver.
     unsafe { deliver_samples(&members, answer, count, samples) }
 }
 
 /// `nvmlDeviceGetProcessesUtilizationInfo`.
-pub(crate) unsafe fn utilization_list(
-    real: real::nvmlDeviceGetProcessesUtilizationInfo,
-    device: nvmlDevice_t,
-    list: *mut nvmlProcessesUtilizationInfo_t,
-) -> Status {
+pub(crate) fn utilization_list(call: &HookedCall<real::nvmlDeviceGetProcessesUtilizationInfo>) -> Status {
+    let (device, list) = call.arguments();
     // SAFETY: `open` requires null or a list of the version that it says, and so does the driver.
     let (members, asked) = match unsafe { open(sharers(device), list) } {
         OpenedList::Slice(members, asked) if !asked.room().is_null() && asked.count() > 0 => (members, asked),
         OpenedList::Refused(code) => return code,
         // Room for the samples of all processes is enough for the slice's.
-        // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
-        OpenedList::Slice(..) | OpenedList::Driver => return unsafe { real(device, list) },
+        OpenedList::Slice(..) | OpenedList::Driver => return call.forward(),
     };
-    let answer = ask_all(real, device, asked);
+    let answer = ask_all(call.function(), device, asked);
     // SAFETY: `place_of_count` requires a list with all of its fields. `open` has found the version that has them.
     let place = unsafe { Versioned::place_of_count(list) };
     // SAFETY: `deliver_samples` requires room for as many entries as the list says, and so does the driver.
@@ -55,18 +43,13 @@ pub(crate) unsafe fn utilization_list(
 }
 
 /// `nvmlDeviceGetAccountingPids`.
-pub(crate) unsafe fn accounting(
-    real: real::nvmlDeviceGetAccountingPids,
-    device: nvmlDevice_t,
-    count: *mut c_uint,
-    pids: *mut c_uint,
-) -> Status {
+pub(crate) fn accounting(call: &HookedCall<real::nvmlDeviceGetAccountingPids>) -> Status {
+    let (device, count, pids) = call.arguments();
     let Some(members) = members(device).filter(|_| !count.is_null()) else {
-        // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
-        return unsafe { real(device, count, pids) };
+        return call.forward();
     };
-    // SAFETY: `real` requires room for as many entries as `count` says, and `ask` provides it.
-    match ask(|count, pids| unsafe { real(device, count, pids) }) {
+    // SAFETY: the function requires room for as many entries as `count` says, and `ask` provides it.
+    match ask(|count, pids| unsafe { call.function()(device, count, pids) }) {
         Ok((found, length)) => {
             let shown = enter_or(|| members.own(found.into_iter().take(length)), Vec::new());
             // SAFETY: `deliver` requires room for `count` entries at `pids`, and so does the driver.
@@ -77,38 +60,29 @@ pub(crate) unsafe fn accounting(
 }
 
 /// `nvmlDeviceGetAccountingStats`.
-pub(crate) unsafe fn accounting_stats(
-    real: real::nvmlDeviceGetAccountingStats,
-    device: nvmlDevice_t,
-    pid: c_uint,
-    stats: *mut nvmlAccountingStats_t,
-) -> Status {
+pub(crate) fn accounting_stats(call: &HookedCall<real::nvmlDeviceGetAccountingStats>) -> Status {
+    let (device, pid, _) = call.arguments();
     if members(device).is_some_and(|members| !members.has(pid)) {
         return status::NVML_NOT_FOUND;
     }
-    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
-    unsafe { real(device, pid, stats) }
+    call.forward()
 }
 
 /// `nvmlDeviceGetAccountingStats_v2`.
-pub(crate) unsafe fn accounting_stats_v2(
-    real: real::nvmlDeviceGetAccountingStats_v2,
-    device: nvmlDevice_t,
-    stats: *mut nvmlAccountingStats_v2_t,
-) -> Status {
+pub(crate) fn accounting_stats_v2(call: &HookedCall<real::nvmlDeviceGetAccountingStats_v2>) -> Status {
+    let (device, stats) = call.arguments();
     // SAFETY: `read_in` requires null or a readable number. The driver reads `stats`, which begins with the process number.
     let pid = unsafe { read_in(stats.cast::<c_uint>()) };
     if members(device).zip(pid).is_some_and(|(members, pid)| !members.has(pid)) {
         return status::NVML_NOT_FOUND;
     }
-    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
-    unsafe { real(device, stats) }
+    call.forward()
 }
 
-/// Gives the caller samples. If none is about the slice, the answer is that nothing was sampled.
+/// Gives the program samples. If none is about the slice, the answer is that nothing was sampled.
 ///
 /// # Safety
-/// `count` is null or the caller's, and says how many entries there is room for at `to`, which may be null.
+/// `count` is null or valid, and says how many entries there is room for at `to`, which may be null.
 unsafe fn deliver_samples<T: Copy + Listed>(
     members: &Members,
     answer: Result<(Vec<T>, usize), Status>,

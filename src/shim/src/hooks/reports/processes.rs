@@ -1,6 +1,6 @@
 //! NVML's process lists: on a device with a quota, the processes of the slice and no others.
 //!
-//! The hook asks the driver with room of the library's own. It reduces the answer to the slice, and answers the caller by NVML's
+//! The hook asks the driver with room of the library's own. It reduces the answer to the slice, and answers the program by NVML's
 //! rules. For example, too little room is status 7 with the number that is needed. An entry is the slice's if its process number
 //! is that of a member in this process-number namespace. Members that the driver cannot name here are listed with their bytes in
 //! the region.
@@ -9,16 +9,16 @@ use super::entries::{self, Form, deliver};
 use super::members::{Members, members};
 use super::versioned::{OpenedList, Versioned, ask_all, open};
 use crate::driver_calls::nvml::answers::{LONG_ENTRY, SHORT_ENTRY, USUAL_ENTRY, UnknownEntry, ask};
+use crate::hooks::hooked_call::HookedCall;
 use crate::os::reentrancy::enter_or;
 use gpuslice_driver::functions as real;
 use gpuslice_driver::types::{
-    Status, c_uint, nvmlDevice_t, nvmlProcessDetail_v1_t, nvmlProcessDetailList_t, nvmlProcessInfo_t,
-    nvmlProcessInfo_v1_t, nvmlProcessInfo_v2_t,
+    Status, c_uint, nvmlDevice_t, nvmlProcessDetail_v1_t, nvmlProcessInfo_t, nvmlProcessInfo_v1_t,
 };
 
 /// Modes of a list with details in which compute processes are listed.
 const MODES_WITH_COMPUTE: [c_uint; 2] = [0, 3];
-/// The functions that list processes.
+/// Type of a function that lists processes.
 type List<T> = unsafe extern "C-unwind" fn(nvmlDevice_t, *mut c_uint, *mut T) -> Status;
 
 /// Members that are listed although the driver does not name them.
@@ -31,86 +31,46 @@ enum Unnamed {
 }
 
 /// `nvmlDeviceGetComputeRunningProcesses`.
-pub(crate) unsafe fn compute_v1(
-    real: real::nvmlDeviceGetComputeRunningProcesses,
-    device: nvmlDevice_t,
-    count: *mut c_uint,
-    infos: *mut nvmlProcessInfo_v1_t,
-) -> Status {
-    // SAFETY: `known` has the driver's contract for these arguments, and the caller keeps it.
-    unsafe { known(real, Unnamed::Shown, device, count, infos) }
+pub(crate) fn compute_v1(call: &HookedCall<real::nvmlDeviceGetComputeRunningProcesses>) -> Status {
+    known(call, Unnamed::Shown)
 }
 
 /// `nvmlDeviceGetComputeRunningProcesses_v2`.
-pub(crate) unsafe fn compute_v2(
-    real: real::nvmlDeviceGetComputeRunningProcesses_v2,
-    device: nvmlDevice_t,
-    count: *mut c_uint,
-    infos: *mut nvmlProcessInfo_v2_t,
-) -> Status {
-    // SAFETY: `known` has the driver's contract for these arguments, and the caller keeps it.
-    unsafe { known(real, Unnamed::Shown, device, count, infos) }
+pub(crate) fn compute_v2(call: &HookedCall<real::nvmlDeviceGetComputeRunningProcesses_v2>) -> Status {
+    known(call, Unnamed::Shown)
 }
 
 /// `nvmlDeviceGetComputeRunningProcesses_v3`.
-pub(crate) unsafe fn compute_v3(
-    real: real::nvmlDeviceGetComputeRunningProcesses_v3,
-    device: nvmlDevice_t,
-    count: *mut c_uint,
-    infos: *mut nvmlProcessInfo_t,
-) -> Status {
-    // SAFETY: `untold` has the driver's contract for these arguments, and the caller keeps it.
-    unsafe { untold(real, Unnamed::Shown, device, count, infos) }
+pub(crate) fn compute_v3(call: &HookedCall<real::nvmlDeviceGetComputeRunningProcesses_v3>) -> Status {
+    untold(call, Unnamed::Shown)
 }
 
 /// `nvmlDeviceGetGraphicsRunningProcesses`, `nvmlDeviceGetMPSComputeRunningProcesses`.
-pub(crate) unsafe fn others_v1(
-    real: real::nvmlDeviceGetGraphicsRunningProcesses,
-    device: nvmlDevice_t,
-    count: *mut c_uint,
-    infos: *mut nvmlProcessInfo_v1_t,
-) -> Status {
-    // SAFETY: `known` has the driver's contract for these arguments, and the caller keeps it.
-    unsafe { known(real, Unnamed::Left, device, count, infos) }
+pub(crate) fn others_v1(call: &HookedCall<real::nvmlDeviceGetGraphicsRunningProcesses>) -> Status {
+    known(call, Unnamed::Left)
 }
 
 /// `nvmlDeviceGetGraphicsRunningProcesses_v2`, `nvmlDeviceGetMPSComputeRunningProcesses_v2`.
-pub(crate) unsafe fn others_v2(
-    real: real::nvmlDeviceGetGraphicsRunningProcesses_v2,
-    device: nvmlDevice_t,
-    count: *mut c_uint,
-    infos: *mut nvmlProcessInfo_v2_t,
-) -> Status {
-    // SAFETY: `known` has the driver's contract for these arguments, and the caller keeps it.
-    unsafe { known(real, Unnamed::Left, device, count, infos) }
+pub(crate) fn others_v2(call: &HookedCall<real::nvmlDeviceGetGraphicsRunningProcesses_v2>) -> Status {
+    known(call, Unnamed::Left)
 }
 
 /// `nvmlDeviceGetGraphicsRunningProcesses_v3`, `nvmlDeviceGetMPSComputeRunningProcesses_v3`.
-pub(crate) unsafe fn others_v3(
-    real: real::nvmlDeviceGetGraphicsRunningProcesses_v3,
-    device: nvmlDevice_t,
-    count: *mut c_uint,
-    infos: *mut nvmlProcessInfo_t,
-) -> Status {
-    // SAFETY: `untold` has the driver's contract for these arguments, and the caller keeps it.
-    unsafe { untold(real, Unnamed::Left, device, count, infos) }
+pub(crate) fn others_v3(call: &HookedCall<real::nvmlDeviceGetGraphicsRunningProcesses_v3>) -> Status {
+    untold(call, Unnamed::Left)
 }
 
 /// `nvmlDeviceGetRunningProcessDetailList`.
-pub(crate) unsafe fn details(
-    real: real::nvmlDeviceGetRunningProcessDetailList,
-    device: nvmlDevice_t,
-    list: *mut nvmlProcessDetailList_t,
-) -> Status {
+pub(crate) fn details(call: &HookedCall<real::nvmlDeviceGetRunningProcessDetailList>) -> Status {
+    let (device, list) = call.arguments();
     // SAFETY: `open` requires null or a list of the version that it says, and so does the driver.
     let (members, asked) = match unsafe { open(members(device), list) } {
         OpenedList::Slice(members, asked) => (members, asked),
         OpenedList::Refused(code) => return code,
-        // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
-        OpenedList::Driver => return unsafe { real(device, list) },
+        OpenedList::Driver => return call.forward(),
     };
     let unnamed = if MODES_WITH_COMPUTE.contains(&asked.mode) { Unnamed::Shown } else { Unnamed::Left };
-    let (entries, count) = match ask_all(real, device, asked) {
+    let (entries, count) = match ask_all(call.function(), device, asked) {
         Ok(answer) => answer,
         Err(code) => return code,
     };
@@ -122,59 +82,37 @@ pub(crate) unsafe fn details(
 }
 
 /// Answers a question for a list whose form all drivers agree on.
-///
-/// # Safety
-/// The arguments after `unnamed` are the caller's own.
-unsafe fn known<T: Form>(
-    real: List<T>,
-    unnamed: Unnamed,
-    device: nvmlDevice_t,
-    count: *mut c_uint,
-    infos: *mut T,
-) -> Status {
-    let Some(members) = members(device).filter(|_| !count.is_null()) else {
-        // SAFETY: `real` requires valid arguments; by this function's contract these are the caller's.
-        return unsafe { real(device, count, infos) };
-    };
-    // SAFETY: `real` requires room for as many entries as `count` says, and `ask` provides it.
-    match ask(|count, entries| unsafe { real(device, count, entries) }) {
+fn known<T: Form>(call: &HookedCall<List<T>>, unnamed: Unnamed) -> Status {
+    let (device, count, infos) = call.arguments();
+    let Some(members) = members(device).filter(|_| !count.is_null()) else { return call.forward() };
+    // SAFETY: the function requires room for as many entries as `count` says, and `ask` provides it.
+    match ask(|count, entries| unsafe { call.function()(device, count, entries) }) {
         Ok((entries, length)) => {
             let shown = enter_or(|| show(&members, entries.into_iter().take(length), unnamed), Vec::new());
-            // SAFETY: `deliver` requires room for `count` entries at `infos`. By this function's contract the caller has it.
+            // SAFETY: `deliver` requires room for `count` entries at `infos`, and so does the driver.
             unsafe { deliver(&shown, count, infos) }
         }
         Err(code) => code,
     }
 }
 
-/// Answers a question for a list whose name does not tell how large its entries are. The caller has room for the entries that
+/// Answers a question for a list whose name does not tell how large its entries are. The program has room for the entries that
 /// this driver writes.
-///
-/// # Safety
-/// The arguments after `unnamed` are the caller's own.
-unsafe fn untold(
-    real: List<nvmlProcessInfo_t>,
-    unnamed: Unnamed,
-    device: nvmlDevice_t,
-    count: *mut c_uint,
-    infos: *mut nvmlProcessInfo_t,
-) -> Status {
-    let Some(members) = members(device).filter(|_| !count.is_null()) else {
-        // SAFETY: `real` requires valid arguments; by this function's contract these are the caller's.
-        return unsafe { real(device, count, infos) };
-    };
-    // SAFETY: `real` requires room for as many entries as `count` says. `ask` provides it, for entries of the largest form.
-    match ask(|count, entries: *mut UnknownEntry| unsafe { real(device, count, entries.cast()) }) {
+fn untold(call: &HookedCall<List<nvmlProcessInfo_t>>, unnamed: Unnamed) -> Status {
+    let (device, count, infos) = call.arguments();
+    let Some(members) = members(device).filter(|_| !count.is_null()) else { return call.forward() };
+    // SAFETY: the function requires room for as many entries as `count` says. `ask` provides it, for the largest form of entries.
+    match ask(|count, entries: *mut UnknownEntry| unsafe { call.function()(device, count, entries.cast()) }) {
         Ok((answer, length)) => {
             let show = UnknownForm { members: &members, answer: &answer, length, unnamed };
             match enter_or(|| entries::words(&answer, length), USUAL_ENTRY) {
-                // SAFETY: `deliver` requires room for `count` entries. The caller has it for the form that this driver writes:
+                // SAFETY: `deliver` requires room for `count` entries. The program has it for the form that this driver writes:
                 // the short one.
                 SHORT_ENTRY => unsafe { show.deliver::<nvmlProcessInfo_v1_t>(count, infos.cast()) },
-                // SAFETY: `deliver` requires room for `count` entries. The caller has it for the form that this driver writes:
+                // SAFETY: `deliver` requires room for `count` entries. The program has it for the form that this driver writes:
                 // the long one.
                 LONG_ENTRY => unsafe { show.deliver::<nvmlProcessDetail_v1_t>(count, infos.cast()) },
-                // SAFETY: `deliver` requires room for `count` entries. The caller has it for the form that this driver writes:
+                // SAFETY: `deliver` requires room for `count` entries. The program has it for the form that this driver writes:
                 // the usual one.
                 _ => unsafe { show.deliver(count, infos) },
             }
@@ -193,7 +131,7 @@ struct UnknownForm<'a> {
 
 impl UnknownForm<'_> {
     /// # Safety
-    /// `count` is null or the caller's, and says how many entries there is room for at `to`, which may be null.
+    /// `count` is null or valid, and says how many entries there is room for at `to`, which may be null.
     unsafe fn deliver<T: Form>(self, count: *mut c_uint, to: *mut T) -> Status {
         let entries = || entries::entries::<T>(self.answer, self.length);
         let shown = enter_or(|| show(self.members, entries(), self.unnamed), Vec::new());

@@ -1,6 +1,7 @@
 //! Total and free memory of a device: the slice's figures.
 
 use crate::driver_calls::{contexts, devices};
+use crate::hooks::hooked_call::HookedCall;
 use crate::memory::{leaving, measurement};
 use crate::os::reentrancy::enter_or;
 use crate::process::{self, Enforcement, Process};
@@ -10,12 +11,12 @@ use crate::slice::settings;
 use core::ffi::{c_int, c_uint};
 use gpuslice_driver::arguments::{read_in, write_out};
 use gpuslice_driver::functions as real;
-use gpuslice_driver::types::{CUdevice, Status, status};
+use gpuslice_driver::types::{Status, status};
 
 /// `cuMemGetInfo_v2`.
-pub(crate) unsafe fn mem_info(real: real::cuMemGetInfo_v2, free: *mut usize, total: *mut usize) -> Status {
-    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
-    let code = unsafe { real(free, total) };
+pub(crate) fn mem_info(call: &HookedCall<real::cuMemGetInfo_v2>) -> Status {
+    let (free, total) = call.arguments();
+    let code = call.forward();
     if let Some(quota) = enter_or(|| current(code), None) {
         // SAFETY: `lower` requires that `free` is null or valid, and so does the driver.
         unsafe { lower(free, quota.left) };
@@ -28,9 +29,9 @@ pub(crate) unsafe fn mem_info(real: real::cuMemGetInfo_v2, free: *mut usize, tot
 }
 
 /// `cuMemGetInfo`, whose outputs have 32 bits.
-pub(crate) unsafe fn mem_info_v1(real: real::cuMemGetInfo, free: *mut c_uint, total: *mut c_uint) -> Status {
-    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
-    let code = unsafe { real(free, total) };
+pub(crate) fn mem_info_v1(call: &HookedCall<real::cuMemGetInfo>) -> Status {
+    let (free, total) = call.arguments();
+    let code = call.forward();
     if let Some(quota) = enter_or(|| current(code), None) {
         let really_free = enter_or(devices::device_free, None).unwrap_or(quota.left);
         // SAFETY: `put_short` requires that `free` is null or valid, and so does the driver.
@@ -44,9 +45,9 @@ pub(crate) unsafe fn mem_info_v1(real: real::cuMemGetInfo, free: *mut c_uint, to
 }
 
 /// `cuDeviceTotalMem_v2`.
-pub(crate) unsafe fn total(real: real::cuDeviceTotalMem_v2, bytes: *mut usize, device: CUdevice) -> Status {
-    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
-    let code = unsafe { real(bytes, device) };
+pub(crate) fn total(call: &HookedCall<real::cuDeviceTotalMem_v2>) -> Status {
+    let (bytes, device) = call.arguments();
+    let code = call.forward();
     if let Some(total) = enter_or(|| total_of(code, device), None) {
         // SAFETY: `lower` requires that `bytes` is null or valid, and so does the driver.
         unsafe { lower(bytes, total) };
@@ -55,9 +56,9 @@ pub(crate) unsafe fn total(real: real::cuDeviceTotalMem_v2, bytes: *mut usize, d
 }
 
 /// `cuDeviceTotalMem`, whose output has 32 bits.
-pub(crate) unsafe fn total_v1(real: real::cuDeviceTotalMem, bytes: *mut c_uint, device: CUdevice) -> Status {
-    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
-    let code = unsafe { real(bytes, device) };
+pub(crate) fn total_v1(call: &HookedCall<real::cuDeviceTotalMem>) -> Status {
+    let (bytes, device) = call.arguments();
+    let code = call.forward();
     if let Some(total) = enter_or(|| total_of(code, device), None) {
         // SAFETY: `put_short` requires that `bytes` is null or valid, and so does the driver.
         unsafe { put_short(bytes, total) };

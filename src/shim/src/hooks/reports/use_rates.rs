@@ -3,21 +3,16 @@
 //! Otherwise NVML's own answer stands.
 
 use super::own_use::{self, OwnUse, own_use};
+use crate::hooks::hooked_call::HookedCall;
 use core::ffi::{c_uint, c_ulonglong};
 use gpuslice_driver::arguments::{read_in, write_out};
 use gpuslice_driver::functions as real;
-use gpuslice_driver::types::{
-    Status, nvmlDevice_t, nvmlGpuDynamicPstatesInfo_t, nvmlSample_t, nvmlUtilization_t, status,
-};
+use gpuslice_driver::types::{Status, nvmlDevice_t, nvmlUtilization_t, status};
 
 /// `nvmlDeviceGetUtilizationRates`.
-pub(crate) unsafe fn rates(
-    real: real::nvmlDeviceGetUtilizationRates,
-    device: nvmlDevice_t,
-    utilization: *mut nvmlUtilization_t,
-) -> Status {
-    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
-    let code = unsafe { real(device, utilization) };
+pub(crate) fn rates(call: &HookedCall<real::nvmlDeviceGetUtilizationRates>) -> Status {
+    let (device, utilization) = call.arguments();
+    let code = call.forward();
     // SAFETY: `read_in` requires that `utilization` is null or readable, and so does the driver.
     let whole = || unsafe { read_in(utilization) };
     if code == status::SUCCESS
@@ -53,13 +48,9 @@ impl Domain {
 }
 
 /// `nvmlDeviceGetDynamicPstatesInfo`.
-pub(crate) unsafe fn domains(
-    real: real::nvmlDeviceGetDynamicPstatesInfo,
-    device: nvmlDevice_t,
-    info: *mut nvmlGpuDynamicPstatesInfo_t,
-) -> Status {
-    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
-    let code = unsafe { real(device, info) };
+pub(crate) fn domains(call: &HookedCall<real::nvmlDeviceGetDynamicPstatesInfo>) -> Status {
+    let (device, info) = call.arguments();
+    let code = call.forward();
     let domains: *mut Domains = info.cast();
     // SAFETY: `read_in` requires null or a readable place. The driver requires a whole structure, which begins with `Domains`.
     let whole = || unsafe { read_in(domains) };
@@ -93,17 +84,9 @@ const UNSIGNED: c_uint = 1;
 
 /// `nvmlDeviceGetSamples`. NVML has no samples of processes, only their mean since an instant. So the hook reduces all of the
 /// device's samples by the same factor, such that their mean is the slice's.
-pub(crate) unsafe fn samples(
-    real: real::nvmlDeviceGetSamples,
-    device: nvmlDevice_t,
-    kind: c_uint,
-    last_seen: c_ulonglong,
-    value_type: *mut c_uint,
-    count: *mut c_uint,
-    samples: *mut nvmlSample_t,
-) -> Status {
-    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
-    let code = unsafe { real(device, kind, last_seen, value_type, count, samples) };
+pub(crate) fn samples(call: &HookedCall<real::nvmlDeviceGetSamples>) -> Status {
+    let (device, kind, last_seen, value_type, count, samples) = call.arguments();
+    let code = call.forward();
     if code != status::SUCCESS || samples.is_null() || ![OF_GPU, OF_MEMORY].contains(&kind) {
         return code;
     }
@@ -120,7 +103,7 @@ pub(crate) unsafe fn samples(
     for (at, sample) in (0..count).zip(whole) {
         let value = u64::from(sample.value).saturating_mul(part).checked_div(of);
         let value = value.and_then(|value| c_uint::try_from(value).ok()).unwrap_or(0).min(sample.value);
-        // SAFETY: `write_out` requires a writable entry. The caller has room for the `count` entries that the driver wrote.
+        // SAFETY: `write_out` requires a writable entry. The program has room for the `count` entries that the driver wrote.
         unsafe { write_out(place(at), NvmlSample { value, ..sample }) };
     }
     code
@@ -138,7 +121,7 @@ fn part_of(
         let count = u64::try_from(whole.len()).unwrap_or(u64::MAX);
         (u64::from(percent).saturating_mul(count), sum)
     };
-    // NVML keeps samples for some seconds only, even if the caller asks for older ones.
+    // NVML keeps samples for some seconds only, even if the program asks for older ones.
     let began = whole.first().map_or(last_seen, |first| first.timestamp.max(last_seen));
     match own_use(device, last_seen, began)? {
         OwnUse::Told(own) => Some(mean(if kind == OF_GPU { own.gpu } else { own.memory })),

@@ -14,7 +14,7 @@ use gpuslice_driver::types::{
 pub(crate) trait Versioned: Copy {
     /// Entry of the list.
     type Entry: Copy + Blank;
-    /// Returns where the caller has room for entries.
+    /// Returns where the program has room for entries.
     fn room(&self) -> *mut Self::Entry;
     /// Returns the list with room for `count` entries at `entries` instead.
     fn with_room(self, count: c_uint, entries: *mut Self::Entry) -> Self;
@@ -23,7 +23,7 @@ pub(crate) trait Versioned: Copy {
     /// Returns where the list has its number of entries.
     ///
     /// # Safety
-    /// `list` is the caller's, with all of its fields.
+    /// `list` is the program's, with all of its fields.
     unsafe fn place_of_count(list: *mut Self) -> *mut c_uint;
 }
 
@@ -69,10 +69,10 @@ pub(crate) enum OpenedList<L> {
     Slice(Members, L),
 }
 
-/// Reads a caller's list, if there is a slice.
+/// Reads the program's list, if there is a slice.
 ///
 /// # Safety
-/// `list` is the caller's own argument: null, or a list of the version that it says.
+/// `list` is the program's own argument: null, or a list of the version that it says.
 pub(crate) unsafe fn open<L: Versioned>(members: Option<Members>, list: *mut L) -> OpenedList<L> {
     // SAFETY: by this function's contract `list` is null or a list, and every version begins with its number.
     let Some((members, version)) = members.zip(unsafe { read_in(list.cast::<c_uint>()) }) else {
@@ -86,18 +86,18 @@ pub(crate) unsafe fn open<L: Versioned>(members: Option<Members>, list: *mut L) 
     asked.map_or(OpenedList::Driver, |asked| OpenedList::Slice(members, asked))
 }
 
-/// Asks the driver the caller's question with enough room. Returns the entries that the driver wrote and their number, or the
+/// Asks the driver the program's question with enough room. Returns the entries that the driver wrote and their number, or the
 /// driver's status.
 pub(crate) fn ask_all<L: Versioned>(
-    real: unsafe extern "C-unwind" fn(nvmlDevice_t, *mut L) -> Status,
+    function: unsafe extern "C-unwind" fn(nvmlDevice_t, *mut L) -> Status,
     device: nvmlDevice_t,
     asked: L,
 ) -> Result<(Vec<L::Entry>, usize), Status> {
     ask(|count, entries| {
         // SAFETY: `read_in` requires a readable number: `ask` passes its own.
         let mut ours = asked.with_room(unsafe { read_in(count) }.unwrap_or(0), entries);
-        // SAFETY: `real` requires a list of the version that it says, with room for as many entries as it says: `ours`.
-        let code = unsafe { real(device, &raw mut ours) };
+        // SAFETY: `function` requires a list of the version that it says, with room for as many entries as it says: `ours`.
+        let code = unsafe { function(device, &raw mut ours) };
         // SAFETY: `write_out` requires a writable number: `ask` passes its own.
         unsafe { write_out(count, ours.count()) };
         code

@@ -9,121 +9,88 @@ use super::launch::{legacy, per_thread};
 use crate::driver_calls::memory;
 use crate::driver_calls::streams::Stream;
 use crate::hooks::gpu_time::{gate, host_copy, is_paced};
+use crate::hooks::hooked_call::HookedCall;
 use crate::os::reentrancy::enter_or;
-use core::ffi::c_ulonglong;
 use gpuslice_driver::arguments::read_in;
 use gpuslice_driver::functions as real;
-use gpuslice_driver::types::{
-    BoxCopy, BoxEnd, CUDA_MEMCPY3D_BATCH_OP, CUdeviceptr, CUmemcpyAttributes, CUstream, Status,
-};
+use gpuslice_driver::types::{BoxCopy, BoxEnd, CUDA_MEMCPY3D_BATCH_OP, CUdeviceptr, Status};
 
 /// Most copies of a batch for which the hook asks the driver.
 const ASKED: usize = 16;
 
-/// Declares the hooks of batches of byte runs. They differ in whether the driver tells the caller which copy fails.
+/// Declares the hooks of batches of byte runs. In some forms the driver tells the program which copy fails.
 macro_rules! runs {
-    ($( $(#[$about:meta])* $on:ident $name:ident $real:ident($($failed:ident)?); )*) => { $(
+    ($( $(#[$about:meta])* $on:ident $name:ident: $real:ident; )*) => { $(
         $(#[$about])*
-        #[allow(clippy::too_many_arguments, reason = "the driver's")]
-        pub(crate) unsafe fn $name(
-            real: real::$real,
-            to: *mut CUdeviceptr,
-            from: *mut CUdeviceptr,
-            sizes: *mut usize,
-            count: usize,
-            attributes: *mut CUmemcpyAttributes,
-            indices: *mut usize,
-            attribute_count: usize,
-            $($failed: *mut usize,)?
-            stream: CUstream,
-        ) -> Status {
-            // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
-            let call = || unsafe { real(to, from, sizes, count, attributes, indices, attribute_count, $($failed,)? stream) };
+        pub(crate) fn $name(call: &HookedCall<real::$real>) -> Status {
+            let (to, from, sizes, count, .., stream) = call.arguments();
             if to.is_null() || from.is_null() || sizes.is_null() {
-                return call();
+                return call.forward();
             }
-            // SAFETY: `read_in` requires a readable entry. The caller's lists have `count` entries, and `batch` asks for no
+            // SAFETY: `read_in` requires a readable entry. The program's lists have `count` entries, and `batch` asks for no
             // others.
             let bytes = |at: usize| unsafe { read_in(sizes.wrapping_add(at)) }.unwrap_or(0) as u64;
             let is_on_device = |list: *mut CUdeviceptr, at: usize| {
-                // SAFETY: `read_in` requires a readable entry. The caller's lists have `count` entries, and `batch` asks for no
+                // SAFETY: `read_in` requires a readable entry. The program's lists have `count` entries, and `batch` asks for no
                 // others.
                 unsafe { read_in(list.wrapping_add(at)) }.is_some_and(memory::is_on_device)
             };
             let is_within = |at: usize| is_on_device(to, at) && is_on_device(from, at);
-            batch($on(stream), count, bytes, is_within, call)
+            batch($on(stream), count, bytes, is_within, || call.forward())
         }
     )* };
 }
 
 runs! {
     /// `cuMemcpyBatchAsync`.
-    legacy runs cuMemcpyBatchAsync(failed);
+    legacy runs: cuMemcpyBatchAsync;
     /// `cuMemcpyBatchAsync_ptsz`.
-    per_thread runs_per_thread cuMemcpyBatchAsync_ptsz(failed);
+    per_thread runs_per_thread: cuMemcpyBatchAsync_ptsz;
     /// `cuMemcpyBatchAsync_v2`.
-    legacy runs_v2 cuMemcpyBatchAsync_v2();
+    legacy runs_v2: cuMemcpyBatchAsync_v2;
     /// `cuMemcpyBatchAsync_v2_ptsz`.
-    per_thread runs_v2_per_thread cuMemcpyBatchAsync_v2_ptsz();
+    per_thread runs_v2_per_thread: cuMemcpyBatchAsync_v2_ptsz;
 }
 
-/// Declares the hooks of batches of boxes of bytes. They differ in whether the driver tells the caller which copy fails.
+/// Declares the hooks of batches of boxes of bytes. In some forms the driver tells the program which copy fails.
 macro_rules! boxes {
-    ($( $(#[$about:meta])* $on:ident $name:ident $real:ident($($failed:ident)?); )*) => { $(
+    ($( $(#[$about:meta])* $on:ident $name:ident: $real:ident; )*) => { $(
         $(#[$about])*
-        pub(crate) unsafe fn $name(
-            real: real::$real,
-            count: usize,
-            list: *mut CUDA_MEMCPY3D_BATCH_OP,
-            $($failed: *mut usize,)?
-            flags: c_ulonglong,
-            stream: CUstream,
-        ) -> Status {
-            // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
-            let call = || unsafe { real(count, list, $($failed,)? flags, stream) };
+        pub(crate) fn $name(call: &HookedCall<real::$real>) -> Status {
+            let (count, list, .., stream) = call.arguments();
             // SAFETY: `boxes_on` requires null or `count` entries at `list`, and so does the driver.
-            unsafe { boxes_on($on(stream), list, count, call) }
+            unsafe { boxes_on($on(stream), list, count, || call.forward()) }
         }
     )* };
 }
 
 boxes! {
     /// `cuMemcpy3DBatchAsync`.
-    legacy boxes cuMemcpy3DBatchAsync(failed);
+    legacy boxes: cuMemcpy3DBatchAsync;
     /// `cuMemcpy3DBatchAsync_ptsz`.
-    per_thread boxes_per_thread cuMemcpy3DBatchAsync_ptsz(failed);
+    per_thread boxes_per_thread: cuMemcpy3DBatchAsync_ptsz;
     /// `cuMemcpy3DBatchAsync_v2`.
-    legacy boxes_v2 cuMemcpy3DBatchAsync_v2();
+    legacy boxes_v2: cuMemcpy3DBatchAsync_v2;
     /// `cuMemcpy3DBatchAsync_v2_ptsz`.
-    per_thread boxes_v2_per_thread cuMemcpy3DBatchAsync_v2_ptsz();
+    per_thread boxes_v2_per_thread: cuMemcpy3DBatchAsync_v2_ptsz;
 }
 
 /// `cuMemcpy3DWithAttributesAsync`: one box.
-pub(crate) unsafe fn one_box(
-    real: real::cuMemcpy3DWithAttributesAsync,
-    copy: *mut CUDA_MEMCPY3D_BATCH_OP,
-    flags: c_ulonglong,
-    stream: CUstream,
-) -> Status {
-    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
-    let call = || unsafe { real(copy, flags, stream) };
+pub(crate) fn one_box(call: &HookedCall<real::cuMemcpy3DWithAttributesAsync>) -> Status {
+    let (copy, _, stream) = call.arguments();
     // SAFETY: `boxes_on` requires null or one entry at `copy`, and so does the driver.
-    unsafe { boxes_on(legacy(stream), copy, 1, call) }
+    unsafe { boxes_on(legacy(stream), copy, 1, || call.forward()) }
 }
 
 /// `cuMemcpy3DWithAttributesAsync_ptsz`.
-pub(crate) unsafe fn one_box_per_thread(
-    real: real::cuMemcpy3DWithAttributesAsync_ptsz,
-    copy: *mut CUDA_MEMCPY3D_BATCH_OP,
-    flags: c_ulonglong,
-    stream: CUstream,
-) -> Status {
-    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
-    let call = || unsafe { real(copy, flags, stream) };
+pub(crate) fn one_box_per_thread(call: &HookedCall<real::cuMemcpy3DWithAttributesAsync_ptsz>) -> Status {
+    let (copy, _, stream) = call.arguments();
     // SAFETY: `boxes_on` requires null or one entry at `copy`, and so does the driver.
-    unsafe { boxes_on(per_thread(stream), copy, 1, call) }
+    unsafe { boxes_on(per_thread(stream), copy, 1, || call.forward()) }
 }
 
+/// Makes a call that copies boxes of bytes.
+///
 /// # Safety
 /// `list` is null or has `count` entries.
 unsafe fn boxes_on(

@@ -7,71 +7,48 @@
 
 use crate::driver_calls::capture_mode;
 use crate::hooks::gpu_time;
+use crate::hooks::hooked_call::HookedCall;
 use gpuslice_driver::functions as real;
-use gpuslice_driver::types::{
-    CUgraph, CUgraphEdgeData, CUgraphNode, CUgraphRecaptureCallback, CUstream, CUstreamCigCaptureParams,
-    Status, c_uint, c_void, status,
-};
+use gpuslice_driver::types::{CUstream, Status, status};
 
 /// `cuStreamBeginCapture` and its per-thread form.
-pub(crate) unsafe fn begin(real: real::cuStreamBeginCapture, stream: CUstream) -> Status {
-    // SAFETY: `real` requires a valid argument; this one is the caller's, for the same driver function.
-    begin_counted(stream, || unsafe { real(stream) })
+pub(crate) fn begin(call: &HookedCall<real::cuStreamBeginCapture>) -> Status {
+    let (stream,) = call.arguments();
+    begin_counted(stream, || call.forward())
 }
 
 /// `cuStreamBeginCapture_v2` and its per-thread form.
-pub(crate) unsafe fn begin_v2(real: real::cuStreamBeginCapture_v2, stream: CUstream, mode: c_uint) -> Status {
-    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
-    begin_counted(stream, || unsafe { real(stream, mode) })
+pub(crate) fn begin_v2(call: &HookedCall<real::cuStreamBeginCapture_v2>) -> Status {
+    let (stream, _) = call.arguments();
+    begin_counted(stream, || call.forward())
 }
 
 /// `cuStreamBeginCaptureToGraph` and its per-thread form.
-pub(crate) unsafe fn begin_to_graph(
-    real: real::cuStreamBeginCaptureToGraph,
-    stream: CUstream,
-    graph: CUgraph,
-    dependencies: *const CUgraphNode,
-    edges: *const CUgraphEdgeData,
-    count: usize,
-    mode: c_uint,
-) -> Status {
-    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
-    begin_counted(stream, || unsafe { real(stream, graph, dependencies, edges, count, mode) })
+pub(crate) fn begin_to_graph(call: &HookedCall<real::cuStreamBeginCaptureToGraph>) -> Status {
+    let (stream, ..) = call.arguments();
+    begin_counted(stream, || call.forward())
 }
 
 /// `cuStreamBeginRecaptureToGraph` and its per-thread form.
-pub(crate) unsafe fn begin_again(
-    real: real::cuStreamBeginRecaptureToGraph,
-    stream: CUstream,
-    mode: c_uint,
-    graph: CUgraph,
-    callback: CUgraphRecaptureCallback,
-    data: *mut c_void,
-) -> Status {
-    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
-    begin_counted(stream, || unsafe { real(stream, mode, graph, callback, data) })
+pub(crate) fn begin_again(call: &HookedCall<real::cuStreamBeginRecaptureToGraph>) -> Status {
+    let (stream, ..) = call.arguments();
+    begin_counted(stream, || call.forward())
 }
 
 /// `cuStreamBeginCaptureToCig` and its per-thread form.
-pub(crate) unsafe fn begin_to_graphics(
-    real: real::cuStreamBeginCaptureToCig,
-    stream: CUstream,
-    parameters: *mut CUstreamCigCaptureParams,
-) -> Status {
-    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
-    begin_counted(stream, || unsafe { real(stream, parameters) })
+pub(crate) fn begin_to_graphics(call: &HookedCall<real::cuStreamBeginCaptureToCig>) -> Status {
+    let (stream, _) = call.arguments();
+    begin_counted(stream, || call.forward())
 }
 
 /// `cuStreamEndCapture` and its per-thread form.
-pub(crate) unsafe fn end(real: real::cuStreamEndCapture, stream: CUstream, graph: *mut CUgraph) -> Status {
-    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
-    ends(|| unsafe { real(stream, graph) })
+pub(crate) fn end(call: &HookedCall<real::cuStreamEndCapture>) -> Status {
+    ends(|| call.forward())
 }
 
 /// `cuStreamEndCaptureToCig` and its per-thread form.
-pub(crate) unsafe fn end_to_graphics(real: real::cuStreamEndCaptureToCig, stream: CUstream) -> Status {
-    // SAFETY: `real` requires a valid argument; this one is the caller's, for the same driver function.
-    ends(|| unsafe { real(stream) })
+pub(crate) fn end_to_graphics(call: &HookedCall<real::cuStreamEndCaptureToCig>) -> Status {
+    ends(|| call.forward())
 }
 
 fn begin_counted(stream: CUstream, call: impl FnOnce() -> Status) -> Status {

@@ -8,6 +8,7 @@ use super::launch::{legacy, per_thread};
 use crate::compute::{Launch, LaunchKind};
 use crate::driver_calls::streams::Stream;
 use crate::hooks::gpu_time::{gate, host_copy};
+use crate::hooks::hooked_call::HookedCall;
 use core::ptr;
 use gpuslice_driver::arguments::read_in;
 use gpuslice_driver::types::{
@@ -86,44 +87,43 @@ macro_rules! hooks {
     ($(#[$about:meta])* $on:ident $name:ident <$($type:ident $(: $bound:ident)?),*> ($($arg:ident: $ty:ty),*)
         $stream:expr, $operation:ident, $bytes:expr) => {
         $(#[$about])*
-        pub(crate) unsafe fn $name<$($type: Copy $(+ $bound)?),*>(
-            real: unsafe extern "C-unwind" fn($($ty),*) -> Status,
-            $($arg: $ty),*
+        pub(crate) fn $name<$($type: Copy $(+ $bound)?),*>(
+            call: &HookedCall<unsafe extern "C-unwind" fn($($ty),*) -> Status>,
         ) -> Status {
-            // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
-            gate(|| work(Operation::$operation, $bytes, $on($stream)), || unsafe { real($($arg),*) })
+            let ($($arg,)*) = call.arguments();
+            gate(|| work(Operation::$operation, $bytes, $on($stream)), || call.forward())
         }
     };
 }
 
 hooks! {
     /// `cuMemcpyDtoD`.
-    copy, copy_per_thread<A, N: Count>(to: A, from: A, bytes: N) on ptr::null_mut() => Copy, bytes.wide();
+    copy, copy_per_thread<A, N: Count>(_to: A, _from: A, bytes: N) on ptr::null_mut() => Copy, bytes.wide();
     /// `cuMemcpyDtoDAsync`.
-    copy_async, copy_async_per_thread<A, N: Count>(to: A, from: A, bytes: N, stream: CUstream) on stream
+    copy_async, copy_async_per_thread<A, N: Count>(_to: A, _from: A, bytes: N, stream: CUstream) on stream
         => Copy, bytes.wide();
     /// `cuMemcpyAtoA`.
     between_arrays, between_arrays_per_thread<N: Count>(
-        to: CUarray, to_offset: N, from: CUarray, from_offset: N, bytes: N
+        _to: CUarray, _to_offset: N, _from: CUarray, _from_offset: N, bytes: N
     ) on ptr::null_mut() => CopyOfArray, bytes.wide();
     /// `cuMemcpyAtoD`.
-    from_array, from_array_per_thread<A, N: Count>(to: A, from: CUarray, offset: N, bytes: N) on ptr::null_mut()
+    from_array, from_array_per_thread<A, N: Count>(_to: A, _from: CUarray, _offset: N, bytes: N) on ptr::null_mut()
         => CopyOfArray, bytes.wide();
     /// `cuMemcpyDtoA`.
-    to_array, to_array_per_thread<A, N: Count>(to: CUarray, offset: N, from: A, bytes: N) on ptr::null_mut()
+    to_array, to_array_per_thread<A, N: Count>(_to: CUarray, _offset: N, _from: A, bytes: N) on ptr::null_mut()
         => CopyOfArray, bytes.wide();
     /// `cuMemsetD8`, `cuMemsetD16`, `cuMemsetD32`.
-    fill, fill_per_thread<A, V, N: Count>(to: A, value: V, count: N) on ptr::null_mut()
+    fill, fill_per_thread<A, V, N: Count>(_to: A, _value: V, count: N) on ptr::null_mut()
         => Fill, rows::<V>(count, 1_usize);
     /// `cuMemsetD8Async` and the like.
-    fill_async, fill_async_per_thread<A, V, N: Count>(to: A, value: V, count: N, stream: CUstream) on stream
+    fill_async, fill_async_per_thread<A, V, N: Count>(_to: A, _value: V, count: N, stream: CUstream) on stream
         => Fill, rows::<V>(count, 1_usize);
     /// `cuMemsetD2D8` and the like.
-    fill_rows, fill_rows_per_thread<A, V, N: Count>(to: A, pitch: N, value: V, width: N, height: N)
+    fill_rows, fill_rows_per_thread<A, V, N: Count>(_to: A, _pitch: N, _value: V, width: N, height: N)
         on ptr::null_mut() => FillOfRows, rows::<V>(width, height);
     /// `cuMemsetD2D8Async` and the like.
     fill_rows_async, fill_rows_async_per_thread<A, V, N: Count>(
-        to: A, pitch: N, value: V, width: N, height: N, stream: CUstream
+        _to: A, _pitch: N, _value: V, width: N, height: N, stream: CUstream
     ) on stream => FillOfRows, rows::<V>(width, height);
 }
 
@@ -198,16 +198,13 @@ unsafe fn described_on<C: Description>(
 macro_rules! described {
     ($( $(#[$about:meta])* $on:ident $name:ident ($($stream:ident)?); )*) => { $(
         $(#[$about])*
-        pub(crate) unsafe fn $name<C: Description>(
-            real: unsafe extern "C-unwind" fn(*const C $(, described!(@type $stream))?) -> Status,
-            copy: *const C,
-            $($stream: CUstream,)?
+        pub(crate) fn $name<C: Description>(
+            call: &HookedCall<unsafe extern "C-unwind" fn(*const C $(, described!(@type $stream))?) -> Status>,
         ) -> Status {
+            let (copy, $($stream)?) = call.arguments();
             let on = $on(described!(@handle $($stream)?));
-            // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
-            let call = || unsafe { real(copy $(, $stream)?) };
             // SAFETY: `described_on` requires that `copy` is null or readable, and so does the driver.
-            unsafe { described_on(copy, on, described!(@sync $($stream)?), call) }
+            unsafe { described_on(copy, on, described!(@sync $($stream)?), || call.forward()) }
         }
     )* };
     (@type $stream:ident) => { CUstream };

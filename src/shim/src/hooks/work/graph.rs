@@ -1,68 +1,45 @@
 //! Graphs with memory: it is reserved at instantiation.
 //!
-//! So launches and uploads need no hook: their memory is reserved. Frees need none either: the memory of an allocation node stays
-//! its executable's, and the next launch takes it again.
+//! So launches and uploads reserve nothing. Frees need no hook: the memory of an allocation node stays with its executable, and
+//! the next launch takes it again.
 
 use super::graph_cost;
+use crate::hooks::hooked_call::HookedCall;
 use crate::hooks::protocol::{Decision, Granted, around, charge, refuse};
 use crate::memory::device_full;
 use crate::memory::graphs::{Executable, Obstacle};
 use crate::memory::refusals::RefusedKind;
 use crate::os::reentrancy::enter_or;
 use crate::process::{self, Process};
-use core::ffi::{c_char, c_ulonglong};
 use gpuslice_driver::arguments::read_in;
 use gpuslice_driver::functions as real;
-use gpuslice_driver::types::{
-    CUDA_GRAPH_INSTANTIATE_PARAMS, CUdevice, CUgraph, CUgraphExec, CUgraphExecUpdateResult,
-    CUgraphExecUpdateResultInfo, CUgraphNode, CUstream, Status, status,
-};
+use gpuslice_driver::types::{CUgraph, CUgraphExec, Status, status};
 use gpuslice_region::Device;
 
 /// `CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD`.
 const UPLOAD: u64 = 2;
 
 /// `cuGraphInstantiate` in its first two forms.
-pub(crate) unsafe fn instantiate(
-    real: real::cuGraphInstantiate_v2,
-    output: *mut CUgraphExec,
-    graph: CUgraph,
-    node: *mut CUgraphNode,
-    log: *mut c_char,
-    size: usize,
-) -> Status {
-    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
-    let call = || unsafe { real(output, graph, node, log, size) };
+pub(crate) fn instantiate(call: &HookedCall<real::cuGraphInstantiate_v2>) -> Status {
+    let (output, graph, ..) = call.arguments();
     // SAFETY: `instantiated` requires that `output` is null or valid, and so does the driver.
-    unsafe { instantiated(output, graph, 0, call) }
+    unsafe { instantiated(output, graph, 0, || call.forward()) }
 }
 
 /// `cuGraphInstantiateWithFlags`.
-pub(crate) unsafe fn instantiate_with_flags(
-    real: real::cuGraphInstantiateWithFlags,
-    output: *mut CUgraphExec,
-    graph: CUgraph,
-    flags: c_ulonglong,
-) -> Status {
-    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
-    let call = || unsafe { real(output, graph, flags) };
+pub(crate) fn instantiate_with_flags(call: &HookedCall<real::cuGraphInstantiateWithFlags>) -> Status {
+    let (output, graph, flags) = call.arguments();
     // SAFETY: `instantiated` requires that `output` is null or valid, and so does the driver.
-    unsafe { instantiated(output, graph, flags, call) }
+    unsafe { instantiated(output, graph, flags, || call.forward()) }
 }
 
 /// `cuGraphInstantiateWithParams` and its per-thread form.
-pub(crate) unsafe fn instantiate_with_params(
-    real: real::cuGraphInstantiateWithParams,
-    output: *mut CUgraphExec,
-    graph: CUgraph,
-    parameters: *mut CUDA_GRAPH_INSTANTIATE_PARAMS,
-) -> Status {
+pub(crate) fn instantiate_with_params(call: &HookedCall<real::cuGraphInstantiateWithParams>) -> Status {
+    let (output, graph, parameters) = call.arguments();
     // SAFETY: `read_in` requires null or eight readable bytes. The driver reads `parameters`, which begin with the flags.
     let flags = unsafe { read_in(parameters.cast::<u64>()) }.unwrap_or(0);
-    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
-    let call = || unsafe { real(output, graph, parameters) };
     // SAFETY: `instantiated` requires that `output` is null or valid, and so does the driver.
-    unsafe { instantiated(output, graph, flags, call) }
+    unsafe { instantiated(output, graph, flags, || call.forward()) }
 }
 
 impl Granted for (&'static Process, Executable) {
@@ -116,26 +93,15 @@ fn reserve(process: &'static Process, graph: CUgraph) -> Decision<(&'static Proc
 }
 
 /// `cuGraphExecUpdate`.
-pub(crate) unsafe fn update(
-    real: real::cuGraphExecUpdate,
-    executable: CUgraphExec,
-    graph: CUgraph,
-    node: *mut CUgraphNode,
-    result: *mut CUgraphExecUpdateResult,
-) -> Status {
-    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
-    updated(executable, graph, || unsafe { real(executable, graph, node, result) })
+pub(crate) fn update(call: &HookedCall<real::cuGraphExecUpdate>) -> Status {
+    let (executable, graph, ..) = call.arguments();
+    updated(executable, graph, || call.forward())
 }
 
 /// `cuGraphExecUpdate_v2`.
-pub(crate) unsafe fn update_v2(
-    real: real::cuGraphExecUpdate_v2,
-    executable: CUgraphExec,
-    graph: CUgraph,
-    result: *mut CUgraphExecUpdateResultInfo,
-) -> Status {
-    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
-    updated(executable, graph, || unsafe { real(executable, graph, result) })
+pub(crate) fn update_v2(call: &HookedCall<real::cuGraphExecUpdate_v2>) -> Status {
+    let (executable, graph, _) = call.arguments();
+    updated(executable, graph, || call.forward())
 }
 
 /// Makes a call that gives an executable the nodes of another graph. If the driver accepts the nodes, the old executable counts
@@ -158,14 +124,13 @@ fn updated(executable: CUgraphExec, graph: CUgraph, call: impl FnMut() -> Status
 }
 
 /// `cuGraphExecDestroy`.
-pub(crate) unsafe fn destroy(real: real::cuGraphExecDestroy, executable: CUgraphExec) -> Status {
+pub(crate) fn destroy(call: &HookedCall<real::cuGraphExecDestroy>) -> Status {
+    let (executable,) = call.arguments();
     // The library forgets before the driver can give the handle to another executable.
     graph_cost::forget(executable);
-    // SAFETY: `real` requires a valid argument; this one is the caller's, for the same driver function.
-    let call = || unsafe { real(executable) };
     around(
         |process| process.take_executable(executable.addr()),
-        call,
+        || call.forward(),
         |process, taken, code| {
             let Some(taken) = taken else { return };
             if code == status::SUCCESS {
@@ -195,18 +160,17 @@ fn note_device_full(executable: CUgraphExec) {
 }
 
 /// `cuGraphUpload` in both forms.
-pub(crate) unsafe fn upload(real: real::cuGraphUpload, executable: CUgraphExec, stream: CUstream) -> Status {
-    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
-    launched(executable, unsafe { real(executable, stream) })
+pub(crate) fn upload(call: &HookedCall<real::cuGraphUpload>) -> Status {
+    let (executable, _) = call.arguments();
+    launched(executable, call.forward())
 }
 
 /// `cuDeviceGraphMemTrim`.
-pub(crate) unsafe fn trim(real: real::cuDeviceGraphMemTrim, device: CUdevice) -> Status {
-    // SAFETY: `real` requires a valid argument; this one is the caller's, for the same driver function.
-    let call = || unsafe { real(device) };
+pub(crate) fn trim(call: &HookedCall<real::cuDeviceGraphMemTrim>) -> Status {
+    let (device,) = call.arguments();
     around(
         |process| process.place(device),
-        call,
+        || call.forward(),
         |process, place, _| {
             if let Some(place) = place {
                 process.graphs.trimmed(process, place.device);

@@ -4,32 +4,26 @@
 //! another graph, or end the executable (`graph`). Events and host functions in a graph do not matter to its GPU time.
 
 use crate::hooks::gpu_time;
+use crate::hooks::hooked_call::HookedCall;
 use gpuslice_driver::types::{CUcontext, CUgraphExec, CUgraphNode, Status};
 use gpuslice_policy::compute::cost::estimate::Key;
 
 /// Makes a call that changes a node of an executable.
-pub(crate) unsafe fn changed<T>(
-    real: unsafe extern "C-unwind" fn(CUgraphExec, CUgraphNode, T) -> Status,
-    executable: CUgraphExec,
-    node: CUgraphNode,
-    work: T,
+pub(crate) fn changed<T: Copy>(
+    call: &HookedCall<unsafe extern "C-unwind" fn(CUgraphExec, CUgraphNode, T) -> Status>,
 ) -> Status {
-    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
-    let code = unsafe { real(executable, node, work) };
+    let (executable, ..) = call.arguments();
+    let code = call.forward();
     forget(executable);
     code
 }
 
 /// Makes a call that changes a node of an executable, with the context of the node's work.
-pub(crate) unsafe fn changed_for<T>(
-    real: unsafe extern "C-unwind" fn(CUgraphExec, CUgraphNode, T, CUcontext) -> Status,
-    executable: CUgraphExec,
-    node: CUgraphNode,
-    work: T,
-    context: CUcontext,
+pub(crate) fn changed_for<T: Copy>(
+    call: &HookedCall<unsafe extern "C-unwind" fn(CUgraphExec, CUgraphNode, T, CUcontext) -> Status>,
 ) -> Status {
-    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
-    let code = unsafe { real(executable, node, work, context) };
+    let (executable, ..) = call.arguments();
+    let code = call.forward();
     forget(executable);
     code
 }

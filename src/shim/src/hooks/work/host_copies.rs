@@ -9,6 +9,7 @@ use super::launch::{legacy, per_thread};
 use crate::driver_calls::memory;
 use crate::driver_calls::streams::Stream;
 use crate::hooks::gpu_time::{gate, host_copy, is_paced};
+use crate::hooks::hooked_call::HookedCall;
 use crate::os::reentrancy::enter_or;
 use core::ptr;
 use gpuslice_driver::types::{CUdeviceptr, CUmemcpyAttributes, CUstream, Status};
@@ -24,40 +25,37 @@ macro_rules! hooks {
     ($(#[$about:meta])* $on:ident $name:ident <$($type:ident),*> ($($arg:ident: $ty:ty),*) $bytes:ident,
         $stream:expr, $is_sync:literal) => {
         $(#[$about])*
-        pub(crate) unsafe fn $name<$($type: Copy,)* N: Count>(
-            real: unsafe extern "C-unwind" fn($($ty),*) -> Status,
-            $($arg: $ty),*
+        pub(crate) fn $name<$($type: Copy,)* N: Count>(
+            call: &HookedCall<unsafe extern "C-unwind" fn($($ty),*) -> Status>,
         ) -> Status {
-            // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
-            host_copy($on($stream), $bytes.wide(), $is_sync, || unsafe { real($($arg),*) })
+            let ($($arg,)*) = call.arguments();
+            host_copy($on($stream), $bytes.wide(), $is_sync, || call.forward())
         }
     };
 }
 
 hooks! {
     /// `cuMemcpyHtoD` and `cuMemcpyDtoH`.
-    copy, copy_per_thread<A, B>(to: A, from: B, bytes: N) of bytes on ptr::null_mut(), true;
+    copy, copy_per_thread<A, B>(_to: A, _from: B, bytes: N) of bytes on ptr::null_mut(), true;
     /// `cuMemcpyHtoDAsync` and `cuMemcpyDtoHAsync`.
-    copy_async, copy_async_per_thread<A, B>(to: A, from: B, bytes: N, stream: CUstream) of bytes on stream, false;
+    copy_async, copy_async_per_thread<A, B>(_to: A, _from: B, bytes: N, stream: CUstream) of bytes on stream, false;
     /// `cuMemcpyHtoA` and `cuMemcpyAtoH`, which differ in where the offset stands.
-    array, array_per_thread<A, B, C>(to: A, second: B, third: C, bytes: N) of bytes on ptr::null_mut(), true;
+    array, array_per_thread<A, B, C>(_to: A, _second: B, _third: C, bytes: N) of bytes on ptr::null_mut(), true;
     /// `cuMemcpyHtoAAsync` and `cuMemcpyAtoHAsync`.
-    array_async, array_async_per_thread<A, B, C>(to: A, second: B, third: C, bytes: N, stream: CUstream) of bytes on stream, false;
+    array_async, array_async_per_thread<A, B, C>(
+        _to: A, _second: B, _third: C, bytes: N, stream: CUstream
+    ) of bytes on stream, false;
 }
 
 /// Declares the hooks of the calls whose addresses may be of any memory.
 macro_rules! between_any {
     ($( $(#[$about:meta])* $on:ident $name:ident($($last:ident: $ty:ty),*) $stream:expr; )*) => { $(
         $(#[$about])*
-        pub(crate) unsafe fn $name(
-            real: unsafe extern "C-unwind" fn(CUdeviceptr, CUdeviceptr, usize $(, $ty)*) -> Status,
-            to: CUdeviceptr,
-            from: CUdeviceptr,
-            bytes: usize,
-            $($last: $ty),*
+        pub(crate) fn $name(
+            call: &HookedCall<unsafe extern "C-unwind" fn(CUdeviceptr, CUdeviceptr, usize $(, $ty)*) -> Status>,
         ) -> Status {
-            // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
-            any($on($stream), (to, from), bytes, || unsafe { real(to, from, bytes $(, $last)*) })
+            let (to, from, bytes, $($last),*) = call.arguments();
+            any($on($stream), (to, from), bytes, || call.forward())
         }
     )* };
 }
@@ -72,9 +70,9 @@ between_any! {
     /// `cuMemcpyAsync_ptsz`.
     per_thread anywhere_async_per_thread(stream: CUstream) stream;
     /// `cuMemcpyWithAttributesAsync`.
-    legacy anywhere_with(attributes: *mut CUmemcpyAttributes, stream: CUstream) stream;
+    legacy anywhere_with(_attributes: *mut CUmemcpyAttributes, stream: CUstream) stream;
     /// `cuMemcpyWithAttributesAsync_ptsz`.
-    per_thread anywhere_with_per_thread(attributes: *mut CUmemcpyAttributes, stream: CUstream) stream;
+    per_thread anywhere_with_per_thread(_attributes: *mut CUmemcpyAttributes, stream: CUstream) stream;
 }
 
 fn any(

@@ -1,13 +1,13 @@
 //! Launches of kernels and graphs.
 //!
 //! Most launches come through here. A key consists of numbers that are at hand, so nothing is looked up.
-#![allow(clippy::too_many_arguments, reason = "the calls have as many")]
 
 use super::graph::launched;
 use crate::compute::{Launch, LaunchKind};
 use crate::driver_calls::streams::Stream;
 use crate::hooks::gpu_time::{gate, gate_all};
-use core::ffi::{c_int, c_uint, c_void};
+use crate::hooks::hooked_call::HookedCall;
+use core::ffi::c_uint;
 use core::ptr;
 use gpuslice_driver::arguments::read_in;
 use gpuslice_driver::functions as real;
@@ -47,70 +47,42 @@ fn kernel_of(
 
 /// Declares the hooks of the calls that name grid, block, shared memory and stream one by one.
 macro_rules! kernels {
-    ($( $(#[$about:meta])* $on:ident $name:ident: $real:ident($($last:ident),*); )*) => { $(
+    ($( $(#[$about:meta])* $on:ident $name:ident: $real:ident; )*) => { $(
         $(#[$about])*
         #[inline]
-        pub(crate) unsafe fn $name(
-            real: real::$real,
-            function: CUfunction,
-            x: c_uint,
-            y: c_uint,
-            z: c_uint,
-            block_x: c_uint,
-            block_y: c_uint,
-            block_z: c_uint,
-            shared: c_uint,
-            stream: CUstream,
-            $($last: *mut *mut c_void),*
-        ) -> Status {
+        pub(crate) fn $name(call: &HookedCall<real::$real>) -> Status {
+            let (function, x, y, z, block_x, block_y, block_z, shared, stream, ..) = call.arguments();
             let launch = || kernel_of(function, [x, y, z], [block_x, block_y, block_z], shared, $on(stream));
-            // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
-            gate(launch, || unsafe {
-                real(function, x, y, z, block_x, block_y, block_z, shared, stream, $($last),*)
-            })
+            gate(launch, || call.forward())
         }
     )* };
 }
 
 kernels! {
     /// `cuLaunchKernel`.
-    legacy kernel: cuLaunchKernel(parameters, extra);
+    legacy kernel: cuLaunchKernel;
     /// `cuLaunchKernel_ptsz`.
-    per_thread kernel_per_thread: cuLaunchKernel_ptsz(parameters, extra);
+    per_thread kernel_per_thread: cuLaunchKernel_ptsz;
     /// `cuLaunchCooperativeKernel`.
-    legacy cooperative: cuLaunchCooperativeKernel(parameters);
+    legacy cooperative: cuLaunchCooperativeKernel;
     /// `cuLaunchCooperativeKernel_ptsz`.
-    per_thread cooperative_per_thread: cuLaunchCooperativeKernel_ptsz(parameters);
+    per_thread cooperative_per_thread: cuLaunchCooperativeKernel_ptsz;
 }
 
 /// `cuLaunchKernelEx`.
 #[inline]
-pub(crate) unsafe fn configured(
-    real: real::cuLaunchKernelEx,
-    config: *const CUlaunchConfig,
-    function: CUfunction,
-    parameters: *mut *mut c_void,
-    extra: *mut *mut c_void,
-) -> Status {
-    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
-    let call = || unsafe { real(config, function, parameters, extra) };
+pub(crate) fn configured(call: &HookedCall<real::cuLaunchKernelEx>) -> Status {
+    let (config, function, ..) = call.arguments();
     // SAFETY: `configured_on` requires that `config` is null or readable with its attributes, and so does the driver.
-    unsafe { configured_on(legacy, config, function, call) }
+    unsafe { configured_on(legacy, config, function, || call.forward()) }
 }
 
 /// `cuLaunchKernelEx_ptsz`.
 #[inline]
-pub(crate) unsafe fn configured_per_thread(
-    real: real::cuLaunchKernelEx_ptsz,
-    config: *const CUlaunchConfig,
-    function: CUfunction,
-    parameters: *mut *mut c_void,
-    extra: *mut *mut c_void,
-) -> Status {
-    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
-    let call = || unsafe { real(config, function, parameters, extra) };
+pub(crate) fn configured_per_thread(call: &HookedCall<real::cuLaunchKernelEx_ptsz>) -> Status {
+    let (config, function, ..) = call.arguments();
     // SAFETY: `configured_on` requires that `config` is null or readable with its attributes, and so does the driver.
-    unsafe { configured_on(per_thread, config, function, call) }
+    unsafe { configured_on(per_thread, config, function, || call.forward()) }
 }
 
 /// Makes a launch that is described in memory. The hook reads only those of its attributes by which it overlaps others.
@@ -162,21 +134,15 @@ unsafe fn is_chained(config: &CUlaunchConfig) -> bool {
 }
 
 /// `cuLaunchCooperativeKernelMultiDevice`: a kernel on each of several streams.
-pub(crate) unsafe fn on_all_devices(
-    real: real::cuLaunchCooperativeKernelMultiDevice,
-    list: *mut CUDA_LAUNCH_PARAMS,
-    count: c_uint,
-    flags: c_uint,
-) -> Status {
-    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
-    let call = || unsafe { real(list, count, flags) };
-    // SAFETY: `read_in` requires a readable entry. The caller's list has `count` entries, and `index` is below that number.
+pub(crate) fn on_all_devices(call: &HookedCall<real::cuLaunchCooperativeKernelMultiDevice>) -> Status {
+    let (list, count, _) = call.arguments();
+    // SAFETY: `read_in` requires a readable entry. The program's list has `count` entries, and `index` is below that number.
     let one = |index: usize| unsafe { read_in(list.wrapping_add(index)) };
     let launches = || -> Vec<Launch> {
         let entries = (0..count.min(DEVICES) as usize).filter(|_| !list.is_null()).filter_map(one);
         entries.map(|one| on_one_device(&one)).collect()
     };
-    gate_all(launches, call)
+    gate_all(launches, || call.forward())
 }
 
 fn on_one_device(one: &CUDA_LAUNCH_PARAMS) -> Launch {
@@ -186,55 +152,40 @@ fn on_one_device(one: &CUDA_LAUNCH_PARAMS) -> Launch {
 }
 
 /// `cuLaunch`. Block and shared memory were set before and belong to the function; the driver does not tell them.
-pub(crate) unsafe fn single(real: real::cuLaunch, function: CUfunction) -> Status {
-    // SAFETY: `real` requires a valid argument; this one is the caller's, for the same driver function.
-    gate(|| kernel_of(function, [1; 3], [0; 3], 0, legacy(ptr::null_mut())), || unsafe { real(function) })
+pub(crate) fn single(call: &HookedCall<real::cuLaunch>) -> Status {
+    let (function,) = call.arguments();
+    gate(|| kernel_of(function, [1; 3], [0; 3], 0, legacy(ptr::null_mut())), || call.forward())
 }
 
 /// `cuLaunchGrid`.
-pub(crate) unsafe fn grid(
-    real: real::cuLaunchGrid,
-    function: CUfunction,
-    width: c_int,
-    height: c_int,
-) -> Status {
+pub(crate) fn grid(call: &HookedCall<real::cuLaunchGrid>) -> Status {
+    let (function, width, height) = call.arguments();
     let shape = [width.unsigned_abs(), height.unsigned_abs(), 1];
     let launch = || kernel_of(function, shape, [0; 3], 0, legacy(ptr::null_mut()));
-    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
-    gate(launch, || unsafe { real(function, width, height) })
+    gate(launch, || call.forward())
 }
 
 /// `cuLaunchGridAsync`.
-pub(crate) unsafe fn grid_async(
-    real: real::cuLaunchGridAsync,
-    function: CUfunction,
-    width: c_int,
-    height: c_int,
-    stream: CUstream,
-) -> Status {
+pub(crate) fn grid_async(call: &HookedCall<real::cuLaunchGridAsync>) -> Status {
+    let (function, width, height, stream) = call.arguments();
     let shape = [width.unsigned_abs(), height.unsigned_abs(), 1];
     let launch = || kernel_of(function, shape, [0; 3], 0, legacy(stream));
-    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
-    gate(launch, || unsafe { real(function, width, height, stream) })
+    gate(launch, || call.forward())
 }
 
 /// `cuGraphLaunch`. The memory of its allocations was reserved when the graph was instantiated.
 #[inline]
-pub(crate) unsafe fn graph(real: real::cuGraphLaunch, executable: CUgraphExec, stream: CUstream) -> Status {
-    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
-    let code = gate(|| graph_of(executable, legacy(stream)), || unsafe { real(executable, stream) });
+pub(crate) fn graph(call: &HookedCall<real::cuGraphLaunch>) -> Status {
+    let (executable, stream) = call.arguments();
+    let code = gate(|| graph_of(executable, legacy(stream)), || call.forward());
     launched(executable, code)
 }
 
 /// `cuGraphLaunch_ptsz`.
 #[inline]
-pub(crate) unsafe fn graph_per_thread(
-    real: real::cuGraphLaunch_ptsz,
-    executable: CUgraphExec,
-    stream: CUstream,
-) -> Status {
-    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
-    let code = gate(|| graph_of(executable, per_thread(stream)), || unsafe { real(executable, stream) });
+pub(crate) fn graph_per_thread(call: &HookedCall<real::cuGraphLaunch_ptsz>) -> Status {
+    let (executable, stream) = call.arguments();
+    let code = gate(|| graph_of(executable, per_thread(stream)), || call.forward());
     launched(executable, code)
 }
 

@@ -4,12 +4,13 @@
 //! library finds its records of such a stream to be stale at the next question about the stream.
 
 use crate::hooks::gpu_time;
+use crate::hooks::hooked_call::HookedCall;
 use gpuslice_driver::functions as real;
-use gpuslice_driver::types::{CUstream, Status};
+use gpuslice_driver::types::Status;
 
 /// `cuStreamDestroy` in both forms. The driver still runs the work that is queued, so the library marks its end before the call.
-pub(crate) unsafe fn destroy(real: real::cuStreamDestroy_v2, stream: CUstream) -> Status {
+pub(crate) fn destroy(call: &HookedCall<real::cuStreamDestroy_v2>) -> Status {
+    let (stream,) = call.arguments();
     gpu_time::stream_ends(stream);
-    // SAFETY: `real` requires a valid argument; this one is the caller's, for the same driver function.
-    unsafe { real(stream) }
+    call.forward()
 }

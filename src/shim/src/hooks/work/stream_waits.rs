@@ -5,6 +5,7 @@
 
 use super::launch::{legacy, per_thread};
 use crate::hooks::gpu_time::ends_run;
+use crate::hooks::hooked_call::HookedCall;
 use core::ptr;
 use gpuslice_driver::types::{CUstream, Status};
 
@@ -17,29 +18,30 @@ macro_rules! hooks {
     )* };
     ($(#[$about:meta])* $on:ident $name:ident <$($type:ident),*> ($($arg:ident: $ty:ty),*) $stream:expr) => {
         $(#[$about])*
-        pub(crate) unsafe fn $name<$($type: Copy),*>(
-            real: unsafe extern "C-unwind" fn($($ty),*) -> Status,
-            $($arg: $ty),*
+        pub(crate) fn $name<$($type: Copy),*>(
+            call: &HookedCall<unsafe extern "C-unwind" fn($($ty),*) -> Status>,
         ) -> Status {
-            // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
-            ends_run($on($stream), || unsafe { real($($arg),*) })
+            let ($($arg,)*) = call.arguments();
+            ends_run($on($stream), || call.forward())
         }
     };
 }
 
 hooks! {
     /// `cuStreamWaitEvent` and `cuLaunchHostFunc`.
-    first_of_three, first_of_three_per_thread<A, B>(stream: CUstream, second: A, third: B) on stream;
+    first_of_three, first_of_three_per_thread<A, B>(stream: CUstream, _second: A, _third: B) on stream;
     /// `cuStreamWaitValue32`, `cuStreamBatchMemOp`, `cuStreamAddCallback` and `cuLaunchHostFunc_v2`.
-    first_of_four, first_of_four_per_thread<A, B, C>(stream: CUstream, second: A, third: B, fourth: C) on stream;
+    first_of_four, first_of_four_per_thread<A, B, C>(stream: CUstream, _second: A, _third: B, _fourth: C) on stream;
     /// `cuMemcpy3DPeer`.
-    none_of_one, none_of_one_per_thread<A>(copy: A) on ptr::null_mut();
+    none_of_one, none_of_one_per_thread<A>(_copy: A) on ptr::null_mut();
     /// `cuMemcpyPeer`.
-    none_of_five, none_of_five_per_thread<A, B, C, D, E>(to: A, there: B, from: C, here: D, bytes: E) on ptr::null_mut();
+    none_of_five, none_of_five_per_thread<A, B, C, D, E>(_to: A, _there: B, _from: C, _here: D, _bytes: E) on ptr::null_mut();
     /// `cuMemcpy3DPeerAsync`.
-    last_of_two, last_of_two_per_thread<A>(copy: A, stream: CUstream) on stream;
+    last_of_two, last_of_two_per_thread<A>(_copy: A, stream: CUstream) on stream;
     /// `cuWaitExternalSemaphoresAsync` and `cuFabricCpyBatchAsync`.
-    last_of_four, last_of_four_per_thread<A, B, C>(first: A, second: B, third: C, stream: CUstream) on stream;
+    last_of_four, last_of_four_per_thread<A, B, C>(_first: A, _second: B, _third: C, stream: CUstream) on stream;
     /// `cuMemcpyPeerAsync`.
-    last_of_six, last_of_six_per_thread<A, B, C, D, E>(to: A, there: B, from: C, here: D, bytes: E, stream: CUstream) on stream;
+    last_of_six, last_of_six_per_thread<A, B, C, D, E>(
+        _to: A, _there: B, _from: C, _here: D, _bytes: E, stream: CUstream
+    ) on stream;
 }

@@ -5,41 +5,39 @@
 
 use super::launch::{legacy, per_thread};
 use crate::compute::{Waits, waits};
+use crate::hooks::hooked_call::HookedCall;
 use crate::hooks::memory::pool::releasing;
 use crate::memory::measurement;
 use crate::os::reentrancy::enter_or;
 use crate::process::{self, Enforcement};
 use gpuslice_driver::functions as real;
-use gpuslice_driver::types::{CUcontext, CUevent, CUstream, Status};
+use gpuslice_driver::types::Status;
 
 /// `cuCtxSynchronize`.
-pub(crate) unsafe fn context(real: real::cuCtxSynchronize) -> Status {
-    // SAFETY: `real` takes no arguments.
-    waiting(Waits::Context, || unsafe { real() })
+pub(crate) fn context(call: &HookedCall<real::cuCtxSynchronize>) -> Status {
+    waiting(Waits::Context, || call.forward())
 }
 
 /// `cuCtxSynchronize_v2`.
-pub(crate) unsafe fn context_v2(real: real::cuCtxSynchronize_v2, context: CUcontext) -> Status {
-    // SAFETY: `real` requires a valid argument; this one is the caller's, for the same driver function.
-    waiting(Waits::Other, || unsafe { real(context) })
+pub(crate) fn context_v2(call: &HookedCall<real::cuCtxSynchronize_v2>) -> Status {
+    waiting(Waits::Other, || call.forward())
 }
 
 /// `cuEventSynchronize`.
-pub(crate) unsafe fn event(real: real::cuEventSynchronize, event: CUevent) -> Status {
-    // SAFETY: `real` requires a valid argument; this one is the caller's, for the same driver function.
-    waiting(Waits::Other, || unsafe { real(event) })
+pub(crate) fn event(call: &HookedCall<real::cuEventSynchronize>) -> Status {
+    waiting(Waits::Other, || call.forward())
 }
 
 /// `cuStreamSynchronize`.
-pub(crate) unsafe fn stream(real: real::cuStreamSynchronize, stream: CUstream) -> Status {
-    // SAFETY: `real` requires a valid argument; this one is the caller's, for the same driver function.
-    waiting(Waits::Stream(legacy(stream)), || unsafe { real(stream) })
+pub(crate) fn stream(call: &HookedCall<real::cuStreamSynchronize>) -> Status {
+    let (stream,) = call.arguments();
+    waiting(Waits::Stream(legacy(stream)), || call.forward())
 }
 
 /// `cuStreamSynchronize_ptsz`.
-pub(crate) unsafe fn stream_per_thread(real: real::cuStreamSynchronize_ptsz, stream: CUstream) -> Status {
-    // SAFETY: `real` requires a valid argument; this one is the caller's, for the same driver function.
-    waiting(Waits::Stream(per_thread(stream)), || unsafe { real(stream) })
+pub(crate) fn stream_per_thread(call: &HookedCall<real::cuStreamSynchronize_ptsz>) -> Status {
+    let (stream,) = call.arguments();
+    waiting(Waits::Stream(per_thread(stream)), || call.forward())
 }
 
 /// Makes a call in which the program waits. At such points a pool gives back the memory that it holds above its threshold.
