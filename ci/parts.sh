@@ -27,10 +27,11 @@ part() { # its name; the command
 # Installs everything that a part uses, before the first part, so that a first run tests the same as a second one. Compilers for
 # the test programs come with the sanitizers. Further: the allocators that some test programs run under, and tools that count
 # system calls and instructions. A terminal, readers of manual pages and completions, a compiler for musl. Python for the
-# third-party clients and real drivers. Clients for the agent's metrics and page. Podman with pods, Compose and its networks.
+# third-party clients and real drivers. Clients for the agent's metrics and page. Buildah for the images of a release. Podman with
+# pods, Compose and its networks.
 tools() {
     local names=(gcc g++ libc6-dev binutils procps perl libjemalloc2 libtcmalloc-minimal4 strace valgrind tmux man-db zsh fish
-        prometheus chromium podman runc podman-compose catatonit containernetworking-plugins iptables musl-tools)
+        prometheus chromium buildah podman runc podman-compose catatonit containernetworking-plugins iptables musl-tools)
     find_python >/dev/null || names+=(python3 python3-venv)
     if have dpkg; then
         packages "${names[@]}" || true
