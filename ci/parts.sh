@@ -27,11 +27,12 @@ part() { # its name; the command
 # Installs everything that the parts use, before the first part. So a first run tests the same as a second one. Compilers for
 # the test programs come with the sanitizers. The other packages have: allocators under which some test programs run, and
 # tools that count system calls and instructions. A terminal, readers of manual pages and completions, and a compiler for
-# musl. Python for the clients of other authors and for real drivers. Clients for the agent's metrics and page. Podman with
+# musl. Python for the clients of other authors and for real drivers. Clients for the agent's metrics and page. Buildah
+# for the images of a release. Podman with
 # pods, Compose and its networks.
 tools() {
     local names=(gcc g++ libc6-dev binutils procps perl libjemalloc2 libtcmalloc-minimal4 strace valgrind tmux man-db zsh fish
-        prometheus chromium podman runc podman-compose catatonit containernetworking-plugins iptables musl-tools)
+        prometheus chromium buildah podman runc podman-compose catatonit containernetworking-plugins iptables musl-tools)
     find_python >/dev/null || names+=(python3 python3-venv)
     if have dpkg; then
         packages "${names[@]}" || true

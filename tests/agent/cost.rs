@@ -1,9 +1,10 @@
 //! Measures the cost of the agent. `ci/agent_cost.sh` prints its part of a processor.
 
+use crate::gpu_of;
 use crate::node::Node;
 use crate::support::bench::Bench;
 use crate::support::skip;
-use gpuslice_region::{DeviceRequest, Limits, Member, Trust, Uuid};
+use gpuslice_region::{DeviceRequest, Limits, Member, Trust};
 use std::collections::BTreeSet;
 use std::fs;
 use std::process::Command;
@@ -41,8 +42,9 @@ impl Loaded {
     /// Makes this process a member of each slice of a node.
     fn new(node: Node) -> Self {
         let limits = Limits { memory: Some(1 << 30), cores_permille: 10, ..Limits::NONE };
+        // The agent compares slices with the memory of GPUs that the node has.
+        let wanted = [DeviceRequest { uuid: gpu_of(&node), total: 1 << 30, limits }];
         let join = |number: u8| {
-            let wanted = [DeviceRequest { uuid: Uuid([number; 16]), total: 1 << 30, limits }];
             let (member, _) = Member::join(&node.region(&format!("s{number}")), Trust::AnyOwner, &wanted)
                 .expect("it can be joined");
             let device = member.devices()[0].device;

@@ -112,6 +112,31 @@ fn a_field_that_nvml_does_not_tell_costs_one_series() {
 }
 
 #[test]
+fn memory_beyond_the_ledger_has_a_series_while_nvml_tells_the_processes() {
+    const UNEXPLAINED: u64 = 3 * MIB;
+    let bench =
+        Bench::simulated_without_contexts().with("SIMGPU_UNEXPLAINED_BYTES", &UNEXPLAINED.to_string());
+    let mut node = Node::start_on(bench, TWO);
+    let told = |node: &Node, slot: &'static str| {
+        node.scrape().get("gpuslice_slice_memory_unaccounted_bytes", &[("slot", slot)])
+    };
+    assert_eq!(["a", "b"].map(|slot| told(&node, slot)), [None, None], "no process lives there");
+    let region = node.region("a").display().to_string();
+    let bytes = (64 * MIB).to_string();
+    let host = node.bench.host("witness", &[&bytes]).loaded();
+    let member = host.set("GPUSLICE_REGION", &region).set("GPU_MEM_LIMIT", "256MiB").start();
+    assert_eq!(member.hear().as_deref(), Some("ready"));
+    let found = node.until("it is compared", |node| told(node, "a"));
+    assert_eq!((found, told(&node, "b")), (UNEXPLAINED as f64, None));
+    let slice = node.slice(|slice| slice["name"] == "a").unwrap();
+    assert_eq!(slice["devices"][0]["memory_unaccounted"].as_u64(), Some(UNEXPLAINED), "{slice}");
+    node.bench.goes_wrong("nvmlDeviceGetComputeRunningProcesses_v2=3");
+    node.until("it is unknown", |node| told(node, "a").is_none().then_some(()));
+    let used = node.scrape().get("gpuslice_slice_memory_used_bytes", &[("slot", "a")]);
+    assert_eq!(used, Some((64 * MIB) as f64));
+}
+
+#[test]
 fn a_lost_gpu_stays_the_gpu_that_it_was_and_the_others_work_on() {
     let folder = tempfile::tempdir_in("/dev/shm").expect("a folder can be made");
     let lost = folder.path().join("lost");

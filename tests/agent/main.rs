@@ -61,8 +61,8 @@ fn dies(node: &mut Node, pid: u64) {
     });
 }
 
-/// Makes this process join a slice that the agent made.
-pub(crate) fn join(node: &Node, slice: &str) -> Member {
+/// Returns the UUID of the node's first GPU.
+pub(crate) fn gpu_of(node: &Node) -> Uuid {
     let uuid = node
         .scrape()
         .0
@@ -71,7 +71,12 @@ pub(crate) fn join(node: &Node, slice: &str) -> Member {
     let digits = uuid.expect("there is a GPU").trim_start_matches("GPU-").replace('-', "");
     let bytes: Vec<u8> =
         (0..16).map(|at| u8::from_str_radix(&digits[2 * at..2 * at + 2], 16).unwrap()).collect();
+    Uuid(bytes.try_into().unwrap())
+}
+
+/// Makes this process join a slice that the agent made.
+pub(crate) fn join(node: &Node, slice: &str) -> Member {
     let limits = Limits { memory: Some(256 * MIB), cores_permille: 300, ..Limits::NONE };
-    let wanted = [DeviceRequest { uuid: Uuid(bytes.try_into().unwrap()), total: 1 << 30, limits }];
+    let wanted = [DeviceRequest { uuid: gpu_of(node), total: 1 << 30, limits }];
     Member::join(&node.region(slice), Trust::AnyOwner, &wanted).expect("it can be joined").0
 }

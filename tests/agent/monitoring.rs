@@ -57,9 +57,12 @@ fn checked(program: &str, arguments: &[&str], package: &str) -> Option<Output> {
 
 #[test]
 fn queries_and_the_reference_name_the_metrics_that_the_agent_exports() {
-    let node = Node::start(TWO);
+    let mut node = Node::start(TWO);
     let member = join(&node, "a");
-    let exported: BTreeSet<String> = node.scrape().0.into_keys().map(|(name, _)| name).collect();
+    let names = |node: &Node| node.scrape().0.into_keys().map(|(name, _)| name).collect::<BTreeSet<String>>();
+    let exported = node.until("its memory is compared with NVML's figures", |node| {
+        Some(names(node)).filter(|names| names.contains("gpuslice_slice_memory_unaccounted_bytes"))
+    });
     member.leave();
 
     let dashboard: Value = serde_json::from_str(&read("dashboard.json")).unwrap();

@@ -24,6 +24,10 @@ END
 mount -t tmpfs tmpfs /dev/shm
 exec \"$@\"";
 
+/// Line of shell that lets files be written to `/etc`, in a mount namespace of its own.
+pub(crate) const OWN_ETC: &str = "mount -t tmpfs none /mnt && mkdir /mnt/u /mnt/w && \
+                                  mount -t overlay -o lowerdir=/etc,upperdir=/mnt/u,workdir=/mnt/w none /etc";
+
 /// Tells whether this process may make containers.
 pub(crate) fn may_have_containers() -> bool {
     let tried = Command::new("unshare")

@@ -3,6 +3,7 @@
 //! A separate thread asks NVML once a second. If the driver hangs, only that thread waits. Other threads get the last
 //! answer while it is fresh.
 
+use crate::process_lists::{ComparedSlices, ProcessLists};
 use gpuslice_policy::compute::attribution::nvml_windows::Use;
 use gpuslice_policy::config::parse_uuid_text;
 use gpuslice_region::Uuid;
@@ -11,6 +12,7 @@ use gpuslice_slices::nvml::{Nvml, NvmlDevice, NvmlMachine, NvmlTimeout, PROHIBIT
 use gpuslice_slices::nvml_retry::AGAIN;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -18,9 +20,7 @@ use tracing::warn;
 
 /// Time between two rounds of questions to NVML.
 const QUESTION_PERIOD: Duration = Duration::from_secs(1);
-/// Time between two questions for the processes of the GPUs.
-const LISTS: Duration = Duration::from_secs(5);
-/// Age from which the agent does not show an answer.
+/// Age from which an answer is too old to be shown.
 const FRESH: Duration = Duration::from_secs(10);
 
 /// A GPU of the node.
@@ -47,7 +47,10 @@ pub(crate) struct Gpu {
     /// Numbers of the compute processes on the GPU. None: NVML does not tell.
     #[serde(skip)]
     pub(crate) users: Option<BTreeSet<u32>>,
-    /// Use of the GPU by each process since the last answer, as NVML tells it. None: NVML does not tell.
+    /// Bytes that NVML attributes to slices beyond their ledgers, by the paths of the slices' regions.
+    #[serde(skip)]
+    pub(crate) unaccounted: BTreeMap<PathBuf, i64>,
+    /// Use of the processes that NVML has named since the answer before. None: NVML does not tell.
     #[serde(skip)]
     pub(crate) uses: Option<Vec<Use>>,
     /// UUIDs of the GPUs to which this GPU has NVLink.
@@ -70,7 +73,10 @@ struct GpuReading {
 
 /// The GPUs of the node, for all threads.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Gpus(Arc<Mutex<GpuReading>>);
+pub(crate) struct Gpus(Arc<Mutex<GpuReading>>, NewSlices);
+
+/// The newest list of slices whose memory is compared. None: the thread that asks NVML has taken it.
+type NewSlices = Arc<Mutex<Option<ComparedSlices>>>;
 
 impl Gpus {
     /// Returns the version of the driver, or `None` if NVML does not tell it.
@@ -108,6 +114,11 @@ impl Gpus {
         seen.wanted_at.is_some_and(|at| at.elapsed() < FRESH)
     }
 
+    /// Takes the slices whose memory is compared from the next list of processes on.
+    pub(crate) fn compare(&self, slices: ComparedSlices) {
+        *self.1.lock().unwrap_or_else(PoisonError::into_inner) = Some(slices);
+    }
+
     fn seen(&self) -> GpuReading {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -130,15 +141,20 @@ impl Gpus {
     /// only if the list of GPUs has changed, and the question for processes only every five seconds. Calls `asked` after each
     /// complete round.
     fn ask(&self, mut nvml: Nvml, stop: &Receiver<()>, mut asked: impl FnMut()) {
-        let (mut linked, mut users, mut uses) = (Linked::default(), Users::default(), Uses::default());
+        let (mut linked, mut lists, mut uses) = (Linked::default(), ProcessLists::default(), Uses::default());
         while let Some(machine) = nvml.machine() {
             nvml.refresh();
             let mut gpus = looked_at(&nvml, &machine);
             linked.look(&nvml, &machine);
-            users.look(&nvml, &machine);
+            if let Some(slices) = self.1.lock().unwrap_or_else(PoisonError::into_inner).take() {
+                lists.compare(slices);
+            }
+            lists.look(&nvml, &machine.gpus);
             for gpu in &mut gpus {
                 gpu.nvlink = linked.to(&gpu.uuid);
-                gpu.users = users.of(&gpu.uuid);
+                if let Some(list) = lists.of(&gpu.uuid) {
+                    (gpu.users, gpu.unaccounted) = (Some(list.users), list.unaccounted);
+                }
             }
             if self.wants_uses() {
                 gpus.iter_mut().for_each(|gpu| gpu.uses = uses.look(&nvml, &gpu.uuid));
@@ -227,35 +243,7 @@ impl Linked {
     }
 }
 
-/// The compute processes of the GPUs. The agent asks for them only every five seconds. NVML takes milliseconds for the answer,
-/// and other processes that ask NVML wait for that time.
-#[derive(Debug, Default)]
-struct Users {
-    asked: Option<Instant>,
-    by_gpu: BTreeMap<String, BTreeSet<u32>>,
-}
-
-impl Users {
-    fn look(&mut self, nvml: &Nvml, machine: &NvmlMachine) {
-        if self.asked.is_some_and(|asked| asked.elapsed() < LISTS) {
-            return;
-        }
-        self.asked = Some(Instant::now());
-        let of = |uuid: &String| {
-            let uses = nvml.processes(&nvml.device(bare(uuid))?)?;
-            Some((uuid.clone(), uses.iter().map(|one| one.pid).collect()))
-        };
-        self.by_gpu = machine.gpus.iter().filter_map(of).collect();
-    }
-
-    /// Returns the numbers of the processes that use a GPU, or none if NVML does not tell them. A process with several
-    /// instances counts once.
-    fn of(&self, uuid: &str) -> Option<BTreeSet<u32>> {
-        self.by_gpu.get(uuid).cloned()
-    }
-}
-
-/// For each GPU, the time of NVML's last sample of the use by process. It is a time of NVML's clock in microseconds.
+/// The use of the GPUs by process: for each GPU the time of NVML's last sample, by NVML's clock in microseconds.
 #[derive(Debug, Default)]
 struct Uses(BTreeMap<String, u64>);
 
@@ -300,6 +288,7 @@ fn looked_at(nvml: &Nvml, machine: &NvmlMachine) -> Vec<Gpu> {
             utilization_percent: device.utilization,
             temperature_celsius: device.temperature,
             users: None,
+            unaccounted: BTreeMap::new(),
             uses: None,
             nvlink: Vec::new(),
             obstacle: obstacle(&device),

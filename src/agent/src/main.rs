@@ -17,6 +17,7 @@ mod history;
 mod metrics;
 mod owned;
 mod page;
+mod process_lists;
 mod request;
 mod serve;
 mod snapshot;

@@ -220,6 +220,15 @@ fn slices(encoder: &mut DescriptorEncoder<'_>, now: &Snapshot) -> fmt::Result {
     )?;
     gauges(
         encoder,
+        &in_unit(
+            "gpuslice_slice_memory_unaccounted",
+            Unit::Bytes,
+            "Memory that NVML attributes to the slice's processes beyond their charges; no series where that is not known",
+        ),
+        on_gpus(now).filter_map(|(_, device, labels)| Some((labels, device.memory_unaccounted?))),
+    )?;
+    gauges(
+        encoder,
         &metric(
             "gpuslice_slice_core_limit_ratio",
             "The slice's share of the GPU's time, 0 to 1; 1 is no limit",
@@ -318,6 +327,7 @@ mod tests {
         let device = Device {
             uuid: "GPU-a".to_owned(),
             memory_used: 7,
+            memory_unaccounted: (name == "a").then_some(-5),
             denied: 3,
             used_ns: 1_500_000_000,
             used_permille_10s: Some(298),
@@ -372,6 +382,7 @@ mod tests {
             &format!("gpuslice_slice_memory_limit_bytes{{{a}}} 4294967296"),
             &format!("gpuslice_slice_memory_used_bytes{{{a}}} 7"),
             &format!("gpuslice_slice_memory_leaving_bytes{{{a}}} 0"),
+            &format!("gpuslice_slice_memory_unaccounted_bytes{{{a}}} -5"),
             &format!("gpuslice_slice_core_limit_ratio{{{a}}} 0.3"),
             &format!("gpuslice_slice_core_used_ratio{{{a}}} 0.298"),
             &format!("gpuslice_slice_processes{{{a}}} 2"),
@@ -389,6 +400,9 @@ mod tests {
         ] {
             assert!(text.lines().any(|found| found == line), "{line} is missing in\n{text}");
         }
+        let unaccounted =
+            text.lines().filter(|line| line.starts_with("gpuslice_slice_memory_unaccounted_bytes{"));
+        assert_eq!(unaccounted.count(), 1, "it is known of one slice\n{text}");
         assert!(text.ends_with("# EOF\n"));
     }
 

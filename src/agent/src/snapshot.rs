@@ -78,6 +78,8 @@ pub(crate) struct Device {
     pub(crate) memory_peak: u64,
     /// Bytes of dead processes that the GPU may not have back yet.
     pub(crate) memory_leaving: u64,
+    /// Bytes that NVML attributes to its processes beyond those that the ledger has for them. None: that is not known.
+    pub(crate) memory_unaccounted: Option<i64>,
     /// Allocations that were refused because of the limit.
     pub(crate) denied: u64,
     /// Allocations within the limit for which the GPU had no memory.

@@ -18,7 +18,7 @@ pub mod report;
 pub mod slot;
 mod system;
 pub mod time;
-mod unaccounted;
+pub mod unaccounted;
 pub mod unlimited;
 
 pub use system::user_name;

@@ -5,7 +5,7 @@ use crate::nvml::{self, Nvml};
 use crate::overcommit::Committed;
 use crate::process::command_here;
 use crate::time::{ProcessTime, Time, UsageBetween};
-use crate::unaccounted::unaccounted;
+use crate::unaccounted::{DeviceLedger, TRIES, unaccounted};
 use crate::{figures, system};
 use gpuslice_region::{DeviceFigures, Limits, ProcessView, Reader, RegionError};
 use serde::Serialize;
@@ -308,10 +308,10 @@ impl Device {
                 time: ProcessTime::of(process, number, look),
             })
             .collect();
-        let unaccounted = seen
-            .as_ref()
-            .filter(|_| beside.compares)
-            .and_then(|(nvml, device)| unaccounted(nvml, device, reader, number, beside.machine));
+        let unaccounted = seen.as_ref().filter(|_| beside.compares).and_then(|(nvml, device)| {
+            let ledger = [DeviceLedger { reader, number }];
+            unaccounted(nvml, device, &ledger, beside.machine, TRIES).pop().flatten()
+        });
         let seen = seen.map(|(_, device)| device);
         Ok(Self {
             number,

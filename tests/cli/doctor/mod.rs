@@ -206,7 +206,3 @@ fn people_are_told_the_same_in_lines_and_the_help_has_examples() {
     ask(&["doctor", "--timeout", "0"]).code(2).complains("a whole number from 1 to 600");
     assert!(!ask(&["--help"]).code(0).out.contains("doctor-probe"));
 }
-
-/// Line of shell that lets files be written to `/etc`.
-const OWN_ETC: &str = "mount -t tmpfs none /mnt && mkdir /mnt/u /mnt/w && \
-                       mount -t overlay -o lowerdir=/etc,upperdir=/mnt/u,workdir=/mnt/w none /etc";

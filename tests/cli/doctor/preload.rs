@@ -1,7 +1,8 @@
 //! Findings about the preloaded library, other interposers, and limits that programs would not have.
 
-use super::{Machine, OWN_ETC, Told, with_mounts};
+use super::{Machine, Told, with_mounts};
 use crate::support::command::{PROGRAM, end};
+use crate::support::container::OWN_ETC;
 use crate::support::{artefacts, compiler, executable};
 use gpuslice_region::layout::VERSION;
 use std::fs;

@@ -1,7 +1,8 @@
 //! Findings about the command after `--`: programs into which nothing can be preloaded.
 
-use super::{Machine, OWN_ETC, Told, with_mounts};
+use super::{Machine, Told, with_mounts};
 use crate::support::command::{PROGRAM, end};
+use crate::support::container::OWN_ETC;
 use crate::support::{artefacts, compiler, executable, skip};
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, chown};

@@ -1,4 +1,4 @@
-//! The container images: they are built without any registry, and the agent starts in its own.
+//! The container images: Buildah builds them without any registry, and the agent starts in its own by Podman.
 
 use super::release::{VERSION, file, files_below, release, run, said};
 use crate::support::{artefacts, skip};
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use tempfile::TempDir;
 
-/// Settings of a podman that runs in a container. It may lack the right to set the limits that are podman's default.
+/// Settings of both programs in a container, which may not have the limits that they set by themselves.
 const SETTINGS: &str =
     "[containers]\ndefault_ulimits=[\"nofile=1024:1024\",\"nproc=1024:1024\"]\n[engine]\nruntime=\"runc\"\n";
 /// Files of a C library that the agent needs.
@@ -18,7 +18,7 @@ const C_LIBRARY: [&str; 4] = [
     "lib/x86_64-linux-gnu/libpthread.so.0",
 ];
 
-/// A container engine with a storage of its own.
+/// Buildah and Podman, with a storage of their own.
 struct Engine(TempDir);
 
 impl Engine {
@@ -32,20 +32,33 @@ impl Engine {
         self.0.path().join(name)
     }
 
+    /// Prepares a program, on the storage.
+    fn program(&self, name: &str) -> Command {
+        let mut program = Command::new(name);
+        program.arg("--root").arg(self.at("storage")).arg("--runroot").arg(self.at("run"));
+        program.args(["--storage-driver", "vfs"]).env("CONTAINERS_CONF", self.at("containers.conf"));
+        program
+    }
+
     fn podman(&self, words: &[&str]) -> Command {
-        let mut podman = Command::new("podman");
-        podman.arg("--root").arg(self.at("storage")).arg("--runroot").arg(self.at("run"));
-        podman.args(["--storage-driver", "vfs", "--cgroup-manager", "cgroupfs"]).args(words);
-        podman.env("CONTAINERS_CONF", self.at("containers.conf"));
+        let mut podman = self.program("podman");
+        podman.args(["--cgroup-manager", "cgroupfs"]).args(words);
         podman
     }
 
-    fn build(&self, target: &str, context: &Path) -> Command {
-        let mut build =
-            self.podman(&["build", "--isolation", "chroot", "--build-arg", "BASE=localhost/base"]);
-        build.arg("-f").arg(artefacts::repository().join("ci/dist/Containerfile"));
-        build.args(["--target", target, "--tag", target]).arg(context);
+    /// Prepares the build of an image from a recipe and the files of a folder.
+    fn build(&self, tag: &str, recipe: &Path, context: &Path, more: &[&str]) -> Command {
+        let mut build = self.program("buildah");
+        build.args(["build", "--isolation", "chroot", "--tag", tag]).args(more);
+        build.arg("-f").arg(recipe).arg(context);
         build
+    }
+
+    /// Builds an image of a release.
+    fn build_target(&self, target: &str, context: &Path) {
+        let recipe = artefacts::repository().join("ci/dist/Containerfile");
+        let more = ["--target", target, "--build-arg", "BASE=localhost/base"];
+        run(&mut self.build(target, &recipe, context, &more));
     }
 
     /// Builds an image from the C library of this machine. If nothing can be built, skips with the reason and returns `None`.
@@ -62,14 +75,13 @@ impl Engine {
         }
         let recipe = self.at("Containerfile");
         fs::write(&recipe, "FROM scratch\nCOPY . /\n").unwrap();
-        let mut build = self.podman(&["build", "--isolation", "chroot", "--tag", "base", "-f"]);
-        let Ok(built) = build.arg(recipe).arg(base).output() else {
-            skip(&format!("{what}: there is no podman; to mend it: apt-get install podman runc"));
+        let Ok(built) = self.build("base", &recipe, &base, &[]).output() else {
+            skip(&format!("{what}: there is no buildah; to mend it: apt-get install buildah"));
             return None;
         };
         if !built.status.success() {
             let said = said(&built).replace('\n', " ");
-            skip(&format!("{what}: podman builds none: {said}; elsewhere: as root"));
+            skip(&format!("{what}: buildah builds none: {said}; elsewhere: as root"));
             return None;
         }
         Some(())
@@ -87,9 +99,13 @@ fn images_are_built_from_a_release_and_the_agent_starts() {
     let archive = file(&release, ".tar.gz");
     fs::copy(&archive, context.path().join(archive.file_name().unwrap())).unwrap();
     for target in ["library", "agent"] {
-        run(&mut engine.build(target, context.path()));
+        engine.build_target(target, context.path());
     }
-    let mounted = run(&mut engine.podman(&["image", "mount", "library"]));
+    let Ok(mounted) = engine.podman(&["image", "mount", "library"]).output() else {
+        return skip("the files of the images: there is no podman; to mend it: apt-get install podman runc");
+    };
+    assert!(mounted.status.success(), "{}", said(&mounted));
+    let mounted = String::from_utf8_lossy(&mounted.stdout).into_owned();
     let mut files = files_below(Path::new(mounted.trim()));
     files.retain(|name| !name.starts_with("usr/local/share/doc/"));
     let library = format!("usr/local/lib/gpuslice/{VERSION}/libgpuslice.so");

@@ -32,7 +32,7 @@ struct CandidateFile {
 /// A slice that this agent has not made.
 #[derive(Debug)]
 struct Open {
-    reader: Reader,
+    reader: Arc<Reader>,
     there: CandidateFile,
 }
 
@@ -120,7 +120,7 @@ impl FoundSlices {
         match Reader::open(&there.region.path, Trust::AnyOwner) {
             Ok(reader) => {
                 self.complaints.remove(&file);
-                Some(Open { reader: reader?, there })
+                Some(Open { reader: Arc::new(reader?), there })
             }
             Err(error) => {
                 // The text lacks the path. The path of a file in a container contains the number of a descriptor, which
@@ -133,6 +133,11 @@ impl FoundSlices {
                 None
             }
         }
+    }
+
+    /// Returns the open regions.
+    pub(super) fn readers(&self) -> impl Iterator<Item = Arc<Reader>> {
+        self.open.values().map(|open| Arc::clone(&open.reader))
     }
 
     /// Returns the regions, with their folders.
@@ -336,7 +341,7 @@ mod tests {
             let mut region = FoundRegion::here(path.clone());
             region.container = mounts.map(|mounts| Arc::new(container(mounts)));
             let there = CandidateFile { region, name: "a".to_owned(), pod: None };
-            (FileId::of(&path).unwrap(), Open { reader, there })
+            (FileId::of(&path).unwrap(), Open { reader: Arc::new(reader), there })
         });
         let [on_the_host, living, _ended] = files.each_ref().map(|(file, _)| *file);
         let mut found = FoundSlices { open: files.into_iter().collect(), ..FoundSlices::default() };

@@ -9,12 +9,13 @@ use gpuslice_slices::discovery::{Container, ContainerIdentity, FileId};
 use gpuslice_slices::figures::printable;
 use gpuslice_slices::slot::{Name, Places};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// The regions of the configuration's slices, and the containers that use them.
 #[derive(Debug, Default)]
 pub(super) struct ConfiguredSlices {
     /// The open regions.
-    readers: BTreeMap<Name, Reader>,
+    readers: BTreeMap<Name, Arc<Reader>>,
     /// The containers that have the folder of a region mounted, by that folder.
     holders: BTreeMap<FileId, Vec<Container>>,
 }
@@ -23,6 +24,11 @@ impl ConfiguredSlices {
     /// Closes all regions.
     pub(super) fn forget(&mut self) {
         self.readers.clear();
+    }
+
+    /// Returns the open regions.
+    pub(super) fn readers(&self) -> impl Iterator<Item = Arc<Reader>> {
+        self.readers.values().cloned()
     }
 
     /// Records which containers have slices of the configuration.
@@ -107,7 +113,7 @@ impl ConfiguredSlices {
         }
         if !self.readers.contains_key(name) {
             let Some(reader) = Reader::open(&places.region(name), Trust::AnyOwner)? else { return Ok(()) };
-            self.readers.insert(name.clone(), reader);
+            self.readers.insert(name.clone(), Arc::new(reader));
         }
         let Some(reader) = self.readers.get(name) else { return Ok(()) };
         let count = reader.process_count()?;

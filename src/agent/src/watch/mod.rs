@@ -14,6 +14,7 @@ use crate::cotenants::RegionPlace;
 use crate::gpus::Gpus;
 use crate::history::History;
 use crate::owned::{Owned, left_behind};
+use crate::process_lists::ComparedSlices;
 use crate::request::Change;
 use crate::snapshot::{SliceSnapshot, Snapshot};
 use found::FoundSlices;
@@ -204,6 +205,8 @@ impl Watch {
         self.unlimited.search(&gpus, &self.containers);
         self.clear_away();
         self.find();
+        let readers = self.made.readers().chain(self.found.readers()).collect();
+        self.gpus.compare(ComparedSlices { machine: self.machine.clone(), readers });
         let _thread_has_ended = self.cotenants.send(self.places_of_regions());
     }
 

@@ -2,7 +2,7 @@
 
 use crate::gpus::{Gpu, bare};
 use crate::snapshot::{Device, Process};
-use gpuslice_region::{ProcessView, Reader, RegionError};
+use gpuslice_region::{DeviceFigures, ProcessView, Reader, RegionError};
 use gpuslice_slices::discovery::Machine;
 use gpuslice_slices::process::{command_here, short_command};
 
@@ -19,11 +19,14 @@ pub(super) struct LookUp<'a> {
 
 /// Returns the devices of a region.
 pub(super) fn devices(reader: &Reader, gpus: &[Gpu]) -> Result<Vec<Device>, RegionError> {
-    let uuid = |text: String| {
+    let device = |read: &DeviceFigures| {
+        let text = read.uuid.to_string();
         let known = gpus.iter().find(|gpu| bare(&gpu.uuid) == text);
-        known.map_or_else(|| format!("GPU-{text}"), |gpu| gpu.uuid.clone())
+        let uuid = known.map_or_else(|| format!("GPU-{text}"), |gpu| gpu.uuid.clone());
+        let memory_unaccounted = known.and_then(|gpu| gpu.unaccounted.get(reader.path()).copied());
+        Ok(Device { memory_unaccounted, ..Device::of(reader, read, uuid)? })
     };
-    reader.devices()?.iter().map(|read| Device::of(reader, read, uuid(read.uuid.to_string()))).collect()
+    reader.devices()?.iter().map(device).collect()
 }
 
 /// Returns the processes of a region, if `look_up` is given.

@@ -139,6 +139,9 @@ extern "C" fn close_files() {
             // child never drops the parent's value of type `File`.
             unsafe { libc::close(descriptor) };
         }
+        // The parent's value that holds the place is never dropped in a child. Otherwise the children of children would run out
+        // of places.
+        place.is_taken.store(false, Ordering::Relaxed);
     }
     // SAFETY: `errno` points to this thread's own variable, which lives as long as the thread.
     unsafe { *errno = saved };

@@ -249,21 +249,37 @@ fn a_descriptor_that_is_another_files_by_now_is_left_alone() {
     assert_eq!(unsafe { libc::close(descriptor) }, 0);
 }
 
-/// Forks a child that ends at once. Returns whether the child has the descriptor.
-fn a_child_has(descriptor: std::os::fd::RawFd) -> bool {
-    // SAFETY: a child of a process with threads may only make system calls, and this child only makes the two below.
+/// Forks a child that asks `question` and ends at once. Returns its answer. The question may only do what a child of a process
+/// with threads may do.
+fn in_a_child(question: impl FnOnce() -> bool) -> bool {
+    // SAFETY: the child only asks the question and ends by a system call, which a child of a process with threads may do.
     let child = unsafe { libc::fork() };
     if child == 0 {
-        // SAFETY: `fcntl` with `F_GETFD` changes nothing, whatever the descriptor is.
-        let has = unsafe { libc::fcntl(descriptor, libc::F_GETFD) } != -1;
+        let answer = question();
         // SAFETY: `_exit` takes a number and does not return.
-        unsafe { libc::_exit(i32::from(has)) };
+        unsafe { libc::_exit(i32::from(answer)) };
     }
     let mut status = 0;
     // SAFETY: `waitpid` needs room for a status, which `status` is.
     assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
     assert!(libc::WIFEXITED(status));
     libc::WEXITSTATUS(status) == 1
+}
+
+/// Returns whether a forked child has the descriptor.
+fn a_child_has(descriptor: std::os::fd::RawFd) -> bool {
+    // SAFETY: `fcntl` with `F_GETFD` changes nothing, whatever the descriptor is.
+    in_a_child(|| unsafe { libc::fcntl(descriptor, libc::F_GETFD) } != -1)
+}
+
+#[test]
+fn a_forked_child_has_all_places_for_its_own_files() {
+    let node = Node::new();
+    let _locks = node.slice(1);
+    let file = tempfile::tempfile().unwrap();
+    let id = FileId { device: 0, inode: 0 };
+    let takes = |_| ClosedInChildren::begin(&file, id).map(mem::forget).is_ok();
+    assert!(in_a_child(|| (0..crate::layout::constants::MAX_DEVICES).all(takes)));
 }
 
 #[test]
