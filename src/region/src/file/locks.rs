@@ -18,6 +18,9 @@ use crate::{
 /// The kernel's word for the length of a lock of all bytes from its start on, also behind the end of the file.
 const TO_THE_END: libc::off_t = 0;
 
+/// All bytes of a file.
+const WHOLE: Range<u64> = 0..u64::MAX;
+
 /// Bytes of the mapping that keeps a description open. The kernel rounds them up to a page.
 const MAPPED_BYTES: usize = 1;
 
@@ -156,6 +159,12 @@ fn keep(file: &File) -> io::Result<usize> {
 /// The lock conflicts with the life lock of each member and with the join lock, wherever a version of the layout has them.
 pub(crate) fn try_whole(file: &File) -> io::Result<bool> {
     request(file, &libc::flock { l_len: TO_THE_END, ..byte(libc::F_WRLCK, 0) })
+}
+
+/// Tells whether a process has a lock in a file, as a member of a region has its life lock. This is true for each version of the
+/// layout. A process that removes the file locks all of it ([`try_whole`]); no process lives there then.
+pub(crate) fn has_life(file: &File) -> io::Result<bool> {
+    Ok(find(file, &WHOLE)?.is_some_and(|found| found != WHOLE))
 }
 
 /// Takes a read lock of a range of bytes.

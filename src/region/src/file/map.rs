@@ -25,6 +25,7 @@ use std::{
 use crate::{
     file::{
         error::{OPENING_TO_READ, RegionError},
+        folders,
         locks::LockFile,
         regular::{self, Opened, Rights},
         sigbus_guard,
@@ -54,6 +55,13 @@ pub enum Trust {
     AnyOwner,
     /// Any user, and all users may join: an operator's file makes all programs of a container one slice.
     AllUsers,
+}
+
+impl Trust {
+    /// Tells whether `owner` may own the region.
+    pub(crate) fn allows(self, owner: u32) -> bool {
+        self != Self::OwnerOnly || owner == 0 || owner == folders::user()
+    }
 }
 
 /// Identifies a file, whatever its name.
@@ -248,10 +256,8 @@ pub(crate) fn open_to_read(path: &Path, trust: Trust) -> Result<Option<(Mapped, 
 fn open_with(path: &Path, trust: Trust, rights: Rights) -> Result<Option<(Mapped, File)>, RegionError> {
     let Some(file) = open_file(path, rights)? else { return Ok(None) };
     let found = file.metadata().map_err(system(path, "look at it"))?;
-    // SAFETY: `geteuid` has no arguments and cannot fail.
-    let ours = unsafe { libc::geteuid() };
-    if trust == Trust::OwnerOnly && found.uid() != ours && found.uid() != 0 {
-        return Err(RegionError::Owner { path: path.into(), found: found.uid(), ours });
+    if !trust.allows(found.uid()) {
+        return Err(RegionError::Owner { path: path.into(), found: found.uid(), ours: folders::user() });
     }
     check_prefix(path, &file, found.len())?;
     let (memory, is_protected) = Mapping::new(&file, rights).map_err(system(path, "map it"))?;
