@@ -4,6 +4,8 @@ use std::{
     fs::{self, Permissions},
     os::unix::fs::{PermissionsExt as _, chown, symlink},
     path::{Path, PathBuf},
+    thread,
+    time::{Duration, Instant},
 };
 
 use gpuslice_region::{
@@ -281,6 +283,31 @@ fn another_region_under_a_name_takes_no_program_from_its_slice() {
         place.has(TENANT, 2);
         drop((first, second));
     }
+}
+
+#[test]
+fn a_program_that_has_chosen_a_second_file_gives_it_back() {
+    if !has_users() {
+        return;
+    }
+    let place = Place::new(Trust::AllUsers);
+    place.plant(1, PLANTER, 0o644);
+    let _first = place.has(TENANT, 2);
+    fs::remove_file(place.at(1)).unwrap();
+    Member::join(&place.at(1), Trust::AllUsers, &[]).unwrap().0.leave();
+    // The program sees a lock at the first name and waits for it.
+    let mut joining = Puppet::start();
+    assert_eq!(joining.ask(&format!("lock {}", place.at(1).display())), "locked");
+    let mut second = Puppet::start();
+    second.tell(&place.order());
+    let maps = || fs::read_to_string(format!("/proc/{}/maps", second.pid())).unwrap();
+    let begun = Instant::now();
+    while !maps().contains(&format!("{}\n", place.at(1).display())) {
+        assert!(begun.elapsed() < Duration::from_secs(20), "it does not look at the first name");
+        thread::yield_now();
+    }
+    joining.kill();
+    assert_eq!(second.hear(), place.at(2).display().to_string());
 }
 
 #[test]
