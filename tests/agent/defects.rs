@@ -5,7 +5,6 @@
 use crate::MIB;
 use crate::places::{CONF, LIBRARY, PRELOAD, Place, QUOTA, REGION, base, has, has_left, keep, places};
 use crate::support::command::ask;
-use crate::support::living::Living;
 use crate::support::{artefacts, freshness, skip};
 use serde_json::Value;
 use std::fs::{self, Permissions};
@@ -200,7 +199,7 @@ fn all_users_have_one_region(place: &mut Place) {
     at("1001", "echo x >$name-2");
     let said = place.refused("two", &["-u", "1002"]);
     assert!(said.contains(&format!("{second_name}: ")) && said.contains("begins with"), "{said}");
-    [first, second, third].map(Living::end);
+    [first, second, third].into_iter().for_each(|program| drop(program.end()));
     has_left(&mut place.witness("two", &["-u", "1002"], &[]), QUOTA - 2 * MIB);
     at("0", "rm $name*");
     at("100000", "echo x >$name; for number in $(seq 2 16); do echo x >$name-$number; done");

@@ -16,6 +16,7 @@
 //!   lock of the other.
 
 use std::{
+    io::ErrorKind,
     os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
 };
@@ -25,6 +26,7 @@ use crate::file::{
     folders::names_of,
     locks,
     map::{self, FileId, Mapped, Trust, id_of},
+    regular::Rights,
     stale,
 };
 
@@ -55,25 +57,29 @@ pub(crate) enum Purpose {
 pub(crate) fn choose(first: &Path, trust: Trust, purpose: Purpose) -> Result<Choice, RegionError> {
     let (mut unused, mut vacant) = (None, Vec::new());
     for path in names_of(first) {
-        let Ok(found) = path.symlink_metadata() else {
-            vacant.push((path, None));
-            continue;
+        let error = match map::open_with(&path, trust, Rights::Write) {
+            Ok(None) => {
+                vacant.push((path, None));
+                continue;
+            }
+            Ok(Some((mapped, _file))) if trust != Trust::AllUsers => return Ok(Choice::Region(mapped)),
+            Ok(Some((mapped, file))) => {
+                if locks::has_life(&file).map_err(|source| mapped.failed("look for its processes", source))? {
+                    return Ok(Choice::Region(mapped));
+                }
+                unused = unused.or(Some(mapped));
+                continue;
+            }
+            Err(error) => error,
         };
-        if !trust.allows(found.uid()) {
-            continue;
-        }
-        match map::open(&path, trust) {
-            Ok(None) => vacant.push((path, None)),
-            Ok(Some(mapped)) if trust != Trust::AllUsers => return Ok(Choice::Region(mapped)),
-            Ok(Some(mapped)) => match has_life(&mapped) {
-                Ok(true) => return Ok(Choice::Region(mapped)),
-                Ok(false) => unused = unused.or(Some(mapped)),
-                Err(error) => return Ok(Choice::Changing(error)),
-            },
-            Err(error) if !error.is_of_contents() || stale::is_used(&path, id_of(&found)) => {
+        match path.symlink_metadata() {
+            Ok(found) if !trust.allows(found.uid()) => {}
+            Ok(found) if !error.is_of_contents() || stale::is_used(&path, id_of(&found)) => {
                 return Err(error);
             }
-            Err(error) => vacant.push((path, Some((found, error)))),
+            Ok(found) => vacant.push((path, Some((found, error)))),
+            Err(gone) if gone.kind() == ErrorKind::NotFound => return Ok(Choice::Changing(error)),
+            Err(_) => return Err(error),
         }
     }
     if let Some(mapped) = unused {

@@ -253,7 +253,11 @@ pub(crate) fn open_to_read(path: &Path, trust: Trust) -> Result<Option<(Mapped, 
 
 /// Opens, checks and maps a region. Also returns the opened file. Fails if `sigbus_guard` has no room to protect the mapping:
 /// a process that may write the file could end this one by a truncation.
-fn open_with(path: &Path, trust: Trust, rights: Rights) -> Result<Option<(Mapped, File)>, RegionError> {
+pub(crate) fn open_with(
+    path: &Path,
+    trust: Trust,
+    rights: Rights,
+) -> Result<Option<(Mapped, File)>, RegionError> {
     let Some(file) = open_file(path, rights)? else { return Ok(None) };
     let found = file.metadata().map_err(system(path, "look at it"))?;
     if !trust.allows(found.uid()) {
