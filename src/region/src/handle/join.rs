@@ -1,6 +1,9 @@
 //! Joins a process to a region, and makes the region if there is none.
 
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    slice,
+};
 
 use crate::{
     file::{
@@ -66,7 +69,7 @@ impl Member {
         let path = &map::absolute(path)?;
         for _ in 0..REGION_OPENINGS {
             let Some(mapped) = map::open(path, trust)? else {
-                check_no_detached(path, &[path.clone()])?;
+                check_no_detached(path, slice::from_ref(path))?;
                 map::create(path, trust)?;
                 continue;
             };

@@ -222,7 +222,7 @@ fn a_program_that_damages_its_region_gives_the_slice_no_second_one() {
         ("a region begins with", |_, path| fs::write(path, TEXT).unwrap()),
         ("a region begins with", |_, path| fs::write(path, "").unwrap()),
         ("size 77, a region of", |_, path| {
-            fs::OpenOptions::new().write(true).open(path).unwrap().set_len(77).unwrap()
+            fs::OpenOptions::new().write(true).open(path).unwrap().set_len(77).unwrap();
         }),
         ("the right to read and write it", |_, path| {
             fs::set_permissions(path, Permissions::from_mode(0o600)).unwrap();
