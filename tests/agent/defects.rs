@@ -177,8 +177,8 @@ fn all_users_have_one_region(place: &mut Place) {
         assert_eq!(ran.ended, "exit 0", "{ran}");
         ran.out
     };
-    at("100000", "echo x >$name");
-    // The user may not remove that file. Root may, but the slice is under the second name by then.
+    at("100000", "umask 077; echo x >$name");
+    // The user may neither read nor remove that file. Root may, but the slice is under the second name by then.
     let mut first = place.witness("two", &["-u", "1001"], &[]);
     keep(&mut first, 100 * MIB);
     at("0", "rm $name");
