@@ -3,7 +3,7 @@
 //! Each test runs with each engine that runs here.
 
 use crate::MIB;
-use crate::places::{CONF, LIBRARY, PRELOAD, QUOTA, REGION, base, has, has_left, keep, places};
+use crate::places::{CONF, LIBRARY, PRELOAD, Place, QUOTA, REGION, base, has, has_left, keep, places};
 use crate::support::command::ask;
 use crate::support::{artefacts, freshness, skip};
 use serde_json::Value;
@@ -163,18 +163,54 @@ fn files_of_other_users_and_of_ended_programs_deny_no_program() {
         let said = place.refused("one", &[]);
         assert!(said.contains("belongs to user 100000, but must belong to user 0"), "{said}");
         assert!(said.contains("let user 100000 or root remove it"), "{said}");
-        // No program can choose another name for the region of all users, so a foreign file under this name stops them all.
-        let parts = place.whole().without(REGION);
-        place.keep("two", &parts);
-        let script = format!("echo x >/dev/shm/gpuslice-all-$(stat -c %d-%i {CONF})");
-        let planted = place.run("two", &["-u", "100000"], &["sh", "-ec", &script]);
-        assert_eq!(planted.ended, "exit 0", "{planted}");
-        let said = place.refused("two", &[]);
-        assert!(said.contains("a region begins with \"gpuslice\""), "{said}");
-        assert!(said.contains("remove it if it is not needed, which user 100000 or root can"), "{said}");
-        let said = place.refused("two", &["-u", "1001"]);
-        assert!(said.contains("the right to read and write it, which user 100000 or root can, or"), "{said}");
+        all_users_have_one_region(&mut place);
     }
+}
+
+/// The same in a container with an operator's file, in which all users have one region.
+fn all_users_have_one_region(place: &mut Place) {
+    let parts = place.whole().without(REGION);
+    place.keep("two", &parts);
+    let at = |user: &str, script: &str| {
+        let script = format!("name=/dev/shm/gpuslice-all-$(stat -c %d-%i {CONF}); {script}");
+        let ran = place.run("two", &["-u", user], &["sh", "-ec", &script]);
+        assert_eq!(ran.ended, "exit 0", "{ran}");
+        ran.out
+    };
+    at("100000", "umask 077; echo x >$name");
+    // The user may neither read nor remove that file. Root may, but the slice is under the second name by then.
+    let mut first = place.witness("two", &["-u", "1001"], &[]);
+    keep(&mut first, 100 * MIB);
+    at("0", "rm $name");
+    let mut second = place.witness("two", &["-u", "1002"], &[]);
+    has_left(&mut second, QUOTA - 102 * MIB);
+    at("100000", "echo x >$name");
+    let mut third = place.witness("two", &[], &[]);
+    has_left(&mut third, QUOTA - 104 * MIB);
+    let second_name = at("0", "echo -n $name-2");
+    for command in ["status", "list"] {
+        let told = place.run("two", &[], &["gpuslice", command]);
+        assert!(told.out.contains(names_slice(&second_name)), "{second_name}: {told}");
+    }
+    has(&place.doctor("two", &[]), "region.own", "note", &format!("3 processes live in {second_name}"));
+    at("0", "gpuslice set $name-2 --mem 200MiB");
+    has_left(&mut third, (200 - 104) * MIB);
+    // A program that overwrites the region gives the slice no second one.
+    at("1001", "echo x >$name-2");
+    let said = place.refused("two", &["-u", "1002"]);
+    assert!(said.contains(&format!("{second_name}: ")) && said.contains("begins with"), "{said}");
+    [first, second, third].into_iter().for_each(|program| drop(program.end()));
+    has_left(&mut place.witness("two", &["-u", "1002"], &[]), QUOTA - 2 * MIB);
+    at("0", "rm $name*");
+    at("100000", "echo x >$name; for number in $(seq 2 16); do echo x >$name-$number; done");
+    let said = place.refused("two", &["-u", "1001"]);
+    assert!(said.contains("the right to read and write it, which user 100000 or root can, or"), "{said}");
+    has_left(&mut place.witness("two", &[], &[]), QUOTA - 2 * MIB);
+}
+
+/// Returns the name of the slice with a region of all users.
+fn names_slice(region: &str) -> &str {
+    region.strip_prefix("/dev/shm/gpuslice-all-").unwrap()
 }
 
 #[test]

@@ -166,7 +166,7 @@ fn join_now() -> Enforcement {
         return Enforcement::Failed;
     }
     let asked = devices::limits(&found, &settings.config);
-    let (member, differences) = match Member::join(&settings.region, settings.trust, &asked) {
+    let (member, differences) = match Member::join_program(&settings.region, &asked) {
         Ok(joined) => joined,
         Err(error) => {
             refuse(&format_args!("gpuslice: {error}. GPU work is refused."));

@@ -22,7 +22,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::{file::error::listed, file::folders, layout::SIZE};
+use crate::{
+    file::{error::listed, folders, map::FileId},
+    layout::SIZE,
+};
 
 /// The kernel appends this to the path of a removed file.
 const REMOVED: &str = " (deleted)";
@@ -77,10 +80,15 @@ fn search() -> Vec<Detached> {
     found
 }
 
-/// Returns the members of removed regions with the former path `path`, except this process.
-pub(crate) fn members_of(path: &Path) -> Vec<u32> {
+/// Tells whether some process has a lock in a file that this process cannot open. `true` if the kernel does not list locks.
+pub(crate) fn is_locked(file: FileId) -> bool {
+    locked().is_none_or(|locked| locked.contains(&(device_name(file.device), file.inode)))
+}
+
+/// Returns the members of removed regions whose former path is one of `paths`, except this process. All paths have one folder.
+pub(crate) fn members_of(paths: &[PathBuf]) -> Vec<u32> {
     // Containers may have the same path for different files, so the file system must match too.
-    let folder = path.parent();
+    let folder = paths.first().and_then(|path| path.parent());
     let file_system =
         folder.and_then(|folder| folder.metadata().ok()).map(|folder| device_name(folder.dev()));
     let here = locked().map(|mut locked| {
@@ -90,10 +98,15 @@ pub(crate) fn members_of(path: &Path) -> Vec<u32> {
     if here.is_some_and(|here| here.is_empty()) {
         return Vec::new();
     }
-    // `/proc/PID/maps` shows paths with all symbolic links resolved.
-    let shown = folder.and_then(|folder| folder.canonicalize().ok()).zip(path.file_name());
-    let shown = shown.map_or_else(|| path.to_owned(), |(folder, name)| folder.join(name));
-    let is_here = |region: &Detached| region.path == shown && Some(&region.file.0) == file_system.as_ref();
+    // The kernel shows a path without links.
+    let shown = folder.and_then(|folder| folder.canonicalize().ok());
+    let as_shown = |path: &PathBuf| {
+        let shown = shown.as_ref().zip(path.file_name());
+        shown.map_or_else(|| path.clone(), |(folder, name)| folder.join(name))
+    };
+    let shown: Vec<PathBuf> = paths.iter().map(as_shown).collect();
+    let is_here =
+        |region: &Detached| shown.contains(&region.path) && Some(&region.file.0) == file_system.as_ref();
     let regions = search().into_iter().filter(is_here);
     let mut members: Vec<u32> = regions.flat_map(|region| region.members).collect();
     members.retain(|member| *member != std::process::id());
@@ -109,7 +122,8 @@ fn locked() -> Option<HashSet<ProcFileId>> {
 /// Returns the file of a line of `/proc/locks`, `1: OFDLCK ADVISORY  WRITE -1 00:1a:77 128 128`.
 fn locked_by(line: &str) -> Option<ProcFileId> {
     let mut fields = line.split_ascii_whitespace().skip(1);
-    if fields.next()? != "OFDLCK" {
+    // A process that removes a file locks the whole file.
+    if fields.next()? != "OFDLCK" || line.ends_with(" 0 EOF") {
         return None;
     }
     let (device, inode) = fields.nth(3)?.rsplit_once(':')?;
@@ -213,7 +227,9 @@ mod tests {
         let id = (device_name(file.metadata().unwrap().dev()), file.metadata().unwrap().ino());
         let line = |kind: &str| format!("7: {kind} ADVISORY  WRITE -1 {}:{} 128 128", id.0, id.1);
         assert_eq!(locked_by(&line("OFDLCK")), Some(id.clone()));
-        for other in [&line("POSIX"), "7: -> OFDLCK ADVISORY WRITE -1 00:1a:77 0 0", "7: OFDLCK", ""] {
+        let whole = line("OFDLCK").replace("128 128", "0 EOF");
+        for other in [&whole, &line("POSIX"), "7: -> OFDLCK ADVISORY WRITE -1 00:1a:77 0 0", "7: OFDLCK", ""]
+        {
             assert_eq!(locked_by(other), None, "{other}");
         }
         let files = HashSet::from([id]);

@@ -125,6 +125,13 @@ pub enum RegionError {
         /// The members that this process can see, by process number.
         members: Vec<u32>,
     },
+    /// Processes use a file under another name of the region too.
+    SecondFile {
+        /// The region's path.
+        path: PathBuf,
+        /// The other file.
+        other: PathBuf,
+    },
     /// The region was initialised again: the slice that was opened has ended.
     Reinitialised {
         /// The region's path.
@@ -135,6 +142,17 @@ pub enum RegionError {
         /// The region's path.
         path: PathBuf,
     },
+}
+
+impl RegionError {
+    /// Tells whether the file is no region of this version, or is not accessible to this user.
+    pub(crate) fn is_of_contents(&self) -> bool {
+        match self {
+            Self::NotAFile { .. } | Self::Magic { .. } | Self::Version { .. } | Self::Size { .. } => true,
+            Self::System { source, .. } => source.kind() == io::ErrorKind::PermissionDenied,
+            _ => false,
+        }
+    }
 }
 
 impl fmt::Display for RegionError {
@@ -255,6 +273,13 @@ impl fmt::Display for RegionError {
                  another region",
                 path.display(),
                 listed(members)
+            ),
+            Self::SecondFile { path, other } => write!(
+                out,
+                "{}: cannot be the slice's region while processes use {} too, and two regions would give the slice its limits \
+                 twice; end the processes of one of them",
+                path.display(),
+                other.display()
             ),
             Self::Reinitialised { path } => write!(
                 out,

@@ -116,19 +116,25 @@ fn file_system(file: &File) -> Option<u64> {
     u64::try_from(kind).ok().filter(|_| is_known)
 }
 
-/// Tries `path`, `path-2`, `path-3` and so on. Returns the first that a trusted user owns, else the first that does not
-/// exist. If other users own all of them, returns `path`.
+/// Returns `path`, `path-2`, `path-3` and so on.
+pub(crate) fn names_of(path: &Path) -> impl Iterator<Item = PathBuf> {
+    (1..=REGION_NUMBERS).map(move |number| {
+        let mut name = path.as_os_str().to_owned();
+        if number > 1 {
+            name.push(format!("-{number}"));
+        }
+        PathBuf::from(name)
+    })
+}
+
+/// Returns the first of `path`, `path-2`, `path-3` and so on that a trusted user owns; else the first that does not exist. If
+/// other users own all of them, `path`.
 ///
 /// So a file that another user creates at the path keeps no process from its region. Trusted files come first, so that all
 /// processes use the same file even when an earlier name becomes free.
 pub(crate) fn numbered(path: &Path, is_trusted: impl Fn(u32) -> bool) -> PathBuf {
     let mut free = None;
-    for number in 1..=REGION_NUMBERS {
-        let mut name = path.as_os_str().to_owned();
-        if number > 1 {
-            name.push(format!("-{number}"));
-        }
-        let candidate = PathBuf::from(name);
+    for candidate in names_of(path) {
         match candidate.symlink_metadata().map(|found| found.uid()) {
             Ok(owner) if is_trusted(owner) => return candidate,
             Ok(_) => {}

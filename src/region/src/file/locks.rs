@@ -18,6 +18,9 @@ use crate::{
 /// The length with which a lock request covers all bytes from its start on, also those behind the end of the file.
 const TO_THE_END: libc::off_t = 0;
 
+/// All bytes of a file.
+const WHOLE: Range<u64> = 0..u64::MAX;
+
 /// Bytes of the mapping that keeps a description open. The kernel rounds them up to a page.
 const MAPPED_BYTES: usize = 1;
 
@@ -157,6 +160,12 @@ fn keep(file: &File) -> io::Result<usize> {
 /// layout.
 pub(crate) fn try_whole(file: &File) -> io::Result<bool> {
     request(file, &libc::flock { l_len: TO_THE_END, ..byte(libc::F_WRLCK, 0) })
+}
+
+/// Tells whether a process has a lock in a file, as a member of a region has its life lock. This is true for each version of the
+/// layout. A process that removes the file locks all of it ([`try_whole`]); no process lives there then.
+pub(crate) fn has_life(file: &File) -> io::Result<bool> {
+    Ok(find(file, &WHOLE)?.is_some_and(|found| found != WHOLE))
 }
 
 /// Takes a read lock of a range of bytes.

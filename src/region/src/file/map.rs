@@ -25,6 +25,7 @@ use std::{
 use crate::{
     file::{
         error::{OPENING_TO_READ, RegionError},
+        folders,
         locks::LockFile,
         regular::{self, Opened, Rights},
         sigbus_guard,
@@ -54,6 +55,13 @@ pub enum Trust {
     AnyOwner,
     /// Any user, and all users may join: an operator's file makes all programs of a container one slice.
     AllUsers,
+}
+
+impl Trust {
+    /// Tells whether `owner` may own the region.
+    pub(crate) fn allows(self, owner: u32) -> bool {
+        self != Self::OwnerOnly || owner == 0 || owner == folders::user()
+    }
 }
 
 /// Identifies a file, whatever its name.
@@ -244,15 +252,17 @@ pub(crate) fn open_to_read(path: &Path, trust: Trust) -> Result<Option<(Mapped, 
     open_with(path, trust, Rights::Read)
 }
 
-/// Opens, checks and maps a region. Also returns the opened file. Fails if `sigbus_guard` has no room to protect the
-/// mapping. Otherwise a process with the right to write the file could end this process by a truncation.
-fn open_with(path: &Path, trust: Trust, rights: Rights) -> Result<Option<(Mapped, File)>, RegionError> {
+/// Opens, checks and maps a region. Also returns the opened file. Fails if `sigbus_guard` has no room to protect the mapping:
+/// a process that may write the file could end this one by a truncation.
+pub(crate) fn open_with(
+    path: &Path,
+    trust: Trust,
+    rights: Rights,
+) -> Result<Option<(Mapped, File)>, RegionError> {
     let Some(file) = open_file(path, rights)? else { return Ok(None) };
     let found = file.metadata().map_err(system(path, "look at it"))?;
-    // SAFETY: `geteuid` has no arguments and cannot fail.
-    let ours = unsafe { libc::geteuid() };
-    if trust == Trust::OwnerOnly && found.uid() != ours && found.uid() != 0 {
-        return Err(RegionError::Owner { path: path.into(), found: found.uid(), ours });
+    if !trust.allows(found.uid()) {
+        return Err(RegionError::Owner { path: path.into(), found: found.uid(), ours: folders::user() });
     }
     check_prefix(path, &file, found.len())?;
     let (memory, is_protected) = Mapping::new(&file, rights).map_err(system(path, "map it"))?;

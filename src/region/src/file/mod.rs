@@ -1,5 +1,6 @@
 //! The region file: its path, its opening, mapping and locks, and the guard of a process against its truncation.
 
+pub(crate) mod choice;
 pub(crate) mod detached;
 pub(crate) mod error;
 pub(crate) mod folders;
@@ -12,3 +13,4 @@ pub(crate) mod regular;
 pub mod sigbus_forwarding;
 pub(crate) mod sigbus_guard;
 pub(crate) mod space;
+pub(crate) mod stale;

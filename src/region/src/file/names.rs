@@ -11,8 +11,9 @@ use std::{
 use gpuslice_policy::config::{Config, FIXED_FILE, keys};
 
 use crate::file::{
+    choice::{self, Choice, Purpose},
     folders::{self, user},
-    map::Trust,
+    map::{self, Trust},
     operator::{Contents, Operator},
 };
 
@@ -42,6 +43,34 @@ pub enum NameMatch {
     Several(Vec<PathBuf>),
 }
 
+/// The region of a program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProgramRegion {
+    /// Its path. If [`has_more_names`](Self::has_more_names), the first one.
+    pub path: PathBuf,
+    /// The owners that it may have.
+    pub trust: Trust,
+    /// No setting names the region, and no folder is mounted for it. It may then have one of sixteen names (`file::choice`).
+    pub has_more_names: bool,
+}
+
+impl ProgramRegion {
+    /// Returns the path of the region's file: of the region that there is, or else the one that a process makes.
+    #[must_use]
+    pub fn path_now(&self) -> PathBuf {
+        if !self.has_more_names {
+            return self.path.clone();
+        }
+        let chosen =
+            map::absolute(&self.path).and_then(|path| choice::choose(&path, self.trust, Purpose::Looking));
+        match chosen {
+            Ok(Choice::Region(region)) => region.path().to_owned(),
+            Ok(Choice::Name(path)) => path,
+            Ok(Choice::Changing(_)) | Err(_) => self.path.clone(),
+        }
+    }
+}
+
 /// Returns the user's number in a region's name, or [`ALL_USERS`], and the rest of the name after it.
 fn parts(region: &Path) -> Option<(&str, &str)> {
     let (user, rest) = region.file_name()?.to_str()?.strip_prefix(FILE_PREFIX)?.split_once('-')?;
@@ -67,7 +96,7 @@ fn user_of_run(region: &Path) -> Option<&str> {
     parts(region).filter(|(_, rest)| rest.starts_with(RUN)).map(|(user, _)| user)
 }
 
-/// Returns the region of a program and the owners that it may have. `named` is the region that the configuration names.
+/// Returns the region of a program. `named` is the region that the configuration names.
 /// `has_operator_file` is true if there is an operator's file at [`FIXED_FILE`].
 ///
 /// `gpuslice run` names the region of its user's program, so only that user and root may have made it. Otherwise another user
@@ -76,25 +105,24 @@ fn user_of_run(region: &Path) -> Option<&str> {
 /// Without a named region, the process uses the folder that a node agent has mounted. Without such a folder, an operator's
 /// file makes all users of the container one slice. Without an operator's file, each user of a container has a slice.
 #[must_use]
-pub fn of_program(named: Option<PathBuf>, has_operator_file: bool) -> (PathBuf, Trust) {
+pub fn of_program(named: Option<PathBuf>, has_operator_file: bool) -> ProgramRegion {
     let mounted = || Path::new(MOUNTED).is_dir().then(|| Path::new(MOUNTED).join(REGION_FILE));
     let chosen = named.or_else(mounted);
-    if has_operator_file {
-        return (chosen.unwrap_or_else(of_all_users), Trust::AllUsers);
-    }
-    match chosen {
-        Some(chosen) => {
-            let is_own_run = user_of_run(&chosen).is_some_and(|named| named == user().to_string());
-            (chosen, if is_own_run { Trust::OwnerOnly } else { Trust::AnyOwner })
-        }
-        None => (usual(user(), numbers(Path::new("/proc/self/ns/mnt")).1), Trust::OwnerOnly),
-    }
+    let has_more_names = chosen.is_none();
+    let usual = || if has_operator_file { of_all_users() } else { of_user() };
+    let path = chosen.unwrap_or_else(usual);
+    let is_own_run = || user_of_run(&path).is_some_and(|named| named == user().to_string());
+    let trust = match has_operator_file {
+        true => Trust::AllUsers,
+        false if has_more_names || is_own_run() => Trust::OwnerOnly,
+        false => Trust::AnyOwner,
+    };
+    ProgramRegion { path, trust, has_more_names }
 }
 
 /// Returns the region of all users of a container. Its name has the numbers of the operator's folder.
 ///
-/// The folder stays the same when the operator writes a new file, and in a mount namespace that a program makes. The region
-/// has no second name: a program that damaged the file to get the next name would have the quota once more.
+/// The folder stays the same when the operator writes a new file, and in a mount namespace that a program makes.
 fn of_all_users() -> PathBuf {
     let folder = Path::new(FIXED_FILE).parent().unwrap_or_else(|| Path::new("/"));
     let (device, inode) = numbers(folder);
@@ -106,12 +134,10 @@ fn numbers(path: &Path) -> (u64, u64) {
     fs::metadata(path).map_or((0, 0), |found| (found.dev(), found.ino()))
 }
 
-/// Returns the region that a user's processes in a container use without a setting. `container` is the number of the mount
-/// namespace. If another user has created a file with the region's name, the next numbered name is used.
-#[must_use]
-pub fn usual(user: u32, container: u64) -> PathBuf {
-    let path = folder().join(format!("{FILE_PREFIX}{user}-{container}"));
-    folders::numbered(&path, |owner| owner == user || owner == 0)
+/// Returns the region of a user's processes in a container: by user and number of the mount namespace.
+fn of_user() -> PathBuf {
+    let container = numbers(Path::new("/proc/self/ns/mnt")).1;
+    folder().join(format!("{FILE_PREFIX}{}-{container}", user()))
 }
 
 /// Returns the name of a slice. It is the name of its folder in [`SLOTS`], or the part of its region's file name after user
@@ -208,7 +234,7 @@ pub fn of_operator() -> Option<PathBuf> {
     let files_alone = |name: &str| env(name).filter(|_| name == "GPUSLICE_CONFIG");
     let operator = Operator::look(&env);
     let named = Config::from_sources(&files_alone, &operator.files()).ok()?.region;
-    if operator.fixed == Contents::Absent { named } else { Some(of_program(named, true).0) }
+    if operator.fixed == Contents::Absent { named } else { Some(of_program(named, true).path_now()) }
 }
 
 /// Returns the regions that a slice's name or path matches. A text with a slash is a path. A name matches regions of this
@@ -269,25 +295,28 @@ mod tests {
 
     #[test]
     fn an_operators_file_makes_all_users_of_a_container_one_slice() {
-        let (of_all, trust) = of_program(None, true);
-        assert!(is_usual(&of_all) && !is_of_run(&of_all) && trust == Trust::AllUsers, "{}", of_all.display());
+        let of_all = of_program(None, true);
+        assert!(is_usual(&of_all.path) && !is_of_run(&of_all.path), "{of_all:?}");
+        assert!(of_all.trust == Trust::AllUsers && of_all.has_more_names, "{of_all:?}");
         assert!(
-            !of_all.display().to_string().contains(&format!("{FILE_PREFIX}{}-", user())),
-            "{}",
-            of_all.display()
+            !of_all.path.display().to_string().contains(&format!("{FILE_PREFIX}{}-", user())),
+            "{of_all:?}"
         );
-        let (of_user, trust) = of_program(None, false);
-        assert!(of_user != of_all && trust == Trust::OwnerOnly, "{}", of_user.display());
-        let named = |has_file| of_program(Some("/srv/region".into()), has_file);
-        assert_eq!(named(false), ("/srv/region".into(), Trust::AnyOwner));
-        assert_eq!(named(true), ("/srv/region".into(), Trust::AllUsers));
+        let of_user = of_program(None, false);
+        assert!(of_user.path != of_all.path && of_user.trust == Trust::OwnerOnly, "{of_user:?}");
+        assert!(of_user.has_more_names, "{of_user:?}");
+        for (has_file, trust) in [(false, Trust::AnyOwner), (true, Trust::AllUsers)] {
+            let named = of_program(Some("/srv/region".into()), has_file);
+            assert_eq!(named, ProgramRegion { path: "/srv/region".into(), trust, has_more_names: false });
+        }
     }
 
     #[test]
     fn the_region_of_a_users_run_belongs_to_that_user() {
         for (number, trust) in [(user(), Trust::OwnerOnly), (user() + 1, Trust::AnyOwner)] {
             let region = PathBuf::from(format!("{FOLDER}/{FILE_PREFIX}{number}-{RUN}train"));
-            assert_eq!(of_program(Some(region.clone()), false), (region, trust));
+            let expected = ProgramRegion { path: region.clone(), trust, has_more_names: false };
+            assert_eq!(of_program(Some(region), false), expected);
         }
     }
 

@@ -1,19 +1,25 @@
 //! Joins a process to a region. Makes the region if there is none.
 
-use std::path::Path;
+use std::{
+    path::{Path, PathBuf},
+    slice,
+};
 
 use crate::{
     file::{
+        choice::{self, Choice, Purpose},
         detached,
         error::RegionError,
+        folders,
         locks::{LifeLock, LockFile, LockGuard},
         map::{self, Mapped, Trust},
+        names::ProgramRegion,
     },
     handle::{device::Uuid, limits::Limits, member::Member, region::Region},
     layout::constants::MAX_SLOTS,
     slots::{identity, roster::Liveness as _},
     sync::{
-        backoff::{self, JOINING},
+        backoff::{self, Backoff, JOINING},
         clock,
     },
 };
@@ -63,14 +69,11 @@ impl Member {
         let path = &map::absolute(path)?;
         for _ in 0..REGION_OPENINGS {
             let Some(mapped) = map::open(path, trust)? else {
-                let members = detached::members_of(path);
-                if !members.is_empty() {
-                    return Err(RegionError::Detached { path: path.into(), members });
-                }
+                check_no_detached(path, slice::from_ref(path))?;
                 map::create(path, trust)?;
                 continue;
             };
-            match Self::enter(mapped, wanted) {
+            match Self::enter(mapped, wanted, |_| Ok(())) {
                 Err(RegionError::Replaced { .. }) => {}
                 entered => return entered,
             }
@@ -78,12 +81,66 @@ impl Member {
         Err(RegionError::Replaced { path: path.into() })
     }
 
-    /// Takes a slot of a mapped region for this process.
+    /// Joins the slice of a program, as [`join`](Self::join) does.
+    ///
+    /// If the region has several names, the file may become another one until this process has its life lock. The function then
+    /// starts over, for a second at most.
+    ///
+    /// # Errors
+    /// Those of [`join`](Self::join).
+    pub fn join_program(
+        region: &ProgramRegion,
+        wanted: &[DeviceRequest],
+    ) -> Result<(Self, Vec<Difference>), RegionError> {
+        let trust = region.trust;
+        if !region.has_more_names {
+            return Self::join(&region.path, trust, wanted);
+        }
+        let first = &map::absolute(&region.path)?;
+        let names: Vec<PathBuf> = folders::names_of(first).collect();
+        let check = |chosen: &Mapped| {
+            let other =
+                (trust == Trust::AllUsers).then(|| choice::other_in_use(first, chosen.id())).flatten();
+            other.map_or(Ok(()), |other| Err(RegionError::SecondFile { path: chosen.path().into(), other }))
+        };
+        let mut is_alone = false;
+        let (mut backoff, mut makings) = (Backoff::new(JOINING), 0..REGION_OPENINGS);
+        loop {
+            let error = match choice::choose(first, trust, Purpose::Joining)? {
+                Choice::Region(mapped) => {
+                    // The slice may have left this file behind before it used another one, which was then removed.
+                    if !is_alone && mapped.path() != first && !choice::has_life(&mapped)? {
+                        check_no_detached(mapped.path(), &names)?;
+                        is_alone = true;
+                    }
+                    match Self::enter(mapped, wanted, check) {
+                        Err(error @ (RegionError::Replaced { .. } | RegionError::SecondFile { .. })) => error,
+                        entered => return entered,
+                    }
+                }
+                Choice::Name(path) => {
+                    check_no_detached(&path, &names)?;
+                    is_alone = true;
+                    map::create(&path, trust)?;
+                    if makings.next().is_some() {
+                        continue;
+                    }
+                    RegionError::Replaced { path }
+                }
+                Choice::Changing(error) => error,
+            };
+            if !backoff.wait() {
+                return Err(error);
+            }
+        }
+    }
+
+    /// Takes a slot of a mapped region for this process. `check` fails if members of the slice use another file.
     ///
     /// The process holds the join lock and does these steps:
     ///
     /// - Check that the path still leads to this file, and reap dead processes.
-    /// - Lock a free slot. This is the life lock of the process.
+    /// - Lock a free slot. This is the life lock of the process. Check that no member has another file.
     /// - Initialise the region if no process is alive.
     /// - Add devices, and publish the slot.
     ///
@@ -91,9 +148,13 @@ impl Member {
     /// joins repairs both.
     ///
     /// The process opens the file a second time for the life lock, which must outlive the descriptor (`slots::roster`).
-    /// Some file systems drop the lock with the descriptor. So the process asks through the first descriptor whether the
-    /// lock still exists, and fails if it does not.
-    fn enter(mapped: Mapped, wanted: &[DeviceRequest]) -> Result<(Self, Vec<Difference>), RegionError> {
+    /// Some file systems drop the lock with the descriptor. So the process asks through the first descriptor whether
+    /// the lock is still there, and fails if it is not.
+    fn enter(
+        mapped: Mapped,
+        wanted: &[DeviceRequest],
+        check: impl FnOnce(&Mapped) -> Result<(), RegionError>,
+    ) -> Result<(Self, Vec<Difference>), RegionError> {
         let identity = identity::own_identity();
         let locks = mapped.locks()?;
         let failed = |source| mapped.failed("lock a slot", source);
@@ -115,6 +176,10 @@ impl Member {
             life.end();
             return Err(RegionError::LockNotKept { path: mapped.path().into() });
         }
+        if let Err(error) = check(&mapped) {
+            life.end();
+            return Err(error);
+        }
         if !any_alive {
             mapped.reinitialise(identity::boot(), clock::now());
         }
@@ -131,6 +196,12 @@ impl Member {
         drop(lock);
         Ok((Self { region, life }, differences))
     }
+}
+
+/// Fails if members use a removed file with one of the region's names.
+fn check_no_detached(path: &Path, names: &[PathBuf]) -> Result<(), RegionError> {
+    let members = detached::members_of(names);
+    if members.is_empty() { Ok(()) } else { Err(RegionError::Detached { path: path.into(), members }) }
 }
 
 /// Waits for the join lock, for a bounded time: its holder may be suspended.

@@ -5,8 +5,10 @@ use std::path::Path;
 
 use crate::{
     file::{
+        choice::{self, Choice, Purpose},
         error::RegionError,
         map::{self, Trust},
+        names::ProgramRegion,
     },
     handle::region::Region,
 };
@@ -37,6 +39,19 @@ impl Monitor {
         let path = &map::absolute(path)?;
         let region = map::open(path, trust)?.map(Region::new);
         Ok(region.filter(Region::is_ready).map(|region| Self { region }))
+    }
+
+    /// Opens the region of a program, as [`open`](Self::open) does.
+    ///
+    /// # Errors
+    /// Those of [`open`](Self::open).
+    pub fn open_program(region: &ProgramRegion) -> Result<Option<Self>, RegionError> {
+        if !region.has_more_names {
+            return Self::open(&region.path, region.trust);
+        }
+        let chosen = choice::choose(&map::absolute(&region.path)?, region.trust, Purpose::Looking)?;
+        let Choice::Region(mapped) = chosen else { return Ok(None) };
+        Ok(Some(Region::new(mapped)).filter(Region::is_ready).map(|region| Self { region }))
     }
 
     /// Returns the region.

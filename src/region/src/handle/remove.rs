@@ -15,9 +15,8 @@ use std::{fs, path::Path};
 use crate::{
     file::{
         error::RegionError,
-        locks,
         map::{self, Trust},
-        regular::Rights,
+        stale,
     },
     handle::region::Region,
     slots::identity,
@@ -72,7 +71,7 @@ fn remove(path: &Path, trust: Trust, debts: DebtPolicy) -> Result<Removal, Regio
     loop {
         // The result may be a region that no process has finished initialising.
         let region = match map::open(path, trust) {
-            Err(RegionError::Version { .. }) if remove_unlocked(path)? => return Ok(Removal::Gone),
+            Err(RegionError::Version { .. }) if is_removed_unlocked(path)? => return Ok(Removal::Gone),
             opened => opened?.map(Region::new),
         };
         let Some(region) = region else { return Ok(Removal::Gone) };
@@ -87,22 +86,11 @@ fn remove(path: &Path, trust: Trust, debts: DebtPolicy) -> Result<Removal, Regio
     }
 }
 
-/// Removes a region of another version if no process has a lock in it. `false`: a process has one, or the path now leads to
-/// another file.
-fn remove_unlocked(path: &Path) -> Result<bool, RegionError> {
-    let failed = map::system(path, "remove it");
-    let Some(file) = map::open_file(path, Rights::Write)? else { return Ok(true) };
-    if !locks::try_whole(&file).map_err(&failed)? {
-        return Ok(false);
-    }
-    // From here on no process can join this region. Processes that wait for the join lock then find that the path leads
-    // elsewhere.
-    let opened = map::id_of(&file.metadata().map_err(&failed)?);
-    let is_it = path.symlink_metadata().is_ok_and(|found| map::id_of(&found) == opened);
-    if is_it {
-        fs::remove_file(path).map_err(&failed)?;
-    }
-    Ok(is_it)
+/// Removes a region of another version if no process has a lock in it. `false`: a process has one, or the path leads elsewhere
+/// by now.
+fn is_removed_unlocked(path: &Path) -> Result<bool, RegionError> {
+    let found = path.symlink_metadata();
+    found.map_or(Ok(true), |found| stale::remove_unlocked(path, map::id_of(&found)))
 }
 
 /// Tries once to remove the region. `None`: another process holds the join lock.

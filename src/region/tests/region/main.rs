@@ -10,6 +10,7 @@
 #![allow(clippy::print_stderr, reason = "a skipped test says so")]
 
 mod abi;
+mod choice;
 mod coupling;
 mod debts;
 mod figures;

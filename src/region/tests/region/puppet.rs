@@ -16,6 +16,7 @@ use std::{
 
 use gpuslice_policy::compute::limiter::{lease, queue_bound};
 use gpuslice_policy::time::{GpuTime, Monotonic};
+use gpuslice_region::names::ProgramRegion;
 use gpuslice_region::{ArbiterLeases, Device, DeviceRequest, IntervalLocks, Limits, Member, Trust, Uuid};
 
 use crate::{limits, quota, reader, time};
@@ -195,6 +196,19 @@ fn obey() {
                 }
                 Err(error) => answer(&error.to_string()),
             },
+            "program" => {
+                let trust = if words[2] == "all" { Trust::AllUsers } else { Trust::OwnerOnly };
+                let region = ProgramRegion { path: words[1].into(), trust, has_more_names: true };
+                match Member::join_program(&region, &[request(1000)]) {
+                    Ok((member, _)) => {
+                        let device = member.device(&UUID).unwrap();
+                        let (member, _) = place.insert((member, device));
+                        answer(&member.path().display().to_string());
+                    }
+                    Err(error) => answer(&format!("refused: {error}")),
+                }
+            }
+            "user" => answer(if become_user(number(1)) { "changed" } else { "not allowed" }),
             "check" => answer(&format!("{:?}", at().0.check())),
             "chroot" => answer(if change_root(words[1]) { "there" } else { "not allowed" }),
             "files" => answer(if limit_files(number(1)) { "limited" } else { "not allowed" }),
@@ -313,6 +327,16 @@ fn change_root(path: &str) -> bool {
     std::fs::create_dir(path).unwrap();
     // SAFETY: `chroot` needs a string that ends with a zero, which a `CString` is.
     unsafe { libc::chroot(name.as_ptr()) == 0 }
+}
+
+/// Becomes another user for good.
+fn become_user(user: u64) -> bool {
+    let user = u32::try_from(user).unwrap();
+    // SAFETY: `setresuid` takes numbers.
+    let is_other = unsafe { libc::setresuid(user, user, user) } == 0;
+    // The kernel gives the files in `/proc` of a process that changes its user to root.
+    // SAFETY: `prctl` takes numbers here.
+    is_other && unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 1) } == 0
 }
 
 /// Forks a child that only waits. Returns its number.

@@ -57,7 +57,7 @@ fn is_unenforceable() -> bool {
         return true;
     }
     let Some(settings) = settings::settings() else { return false };
-    match Monitor::open(&settings.region, settings.trust) {
+    match Monitor::open_program(&settings.region) {
         Ok(_) => false,
         Err(error) => {
             crate::os::messages::say(LogLevel::Error, &format_args!("gpuslice: {error}. NVML is refused."));

@@ -39,7 +39,7 @@ pub(crate) enum OpenedFile {
 /// Opens a file if it is a region. Regions of other slices must belong to this user or root; the settings name the
 /// users that may own this slice's region.
 pub(crate) fn open(path: &PathBuf, own: &Path) -> OpenedFile {
-    let trust = settings::settings().map_or(Trust::OwnerOnly, |settings| settings.trust);
+    let trust = settings::settings().map_or(Trust::OwnerOnly, |settings| settings.region.trust);
     let trust = if path == own { trust } else { Trust::OwnerOnly };
     // The function does not open a file that cannot be a region, because to open some files has effects. Example: a pipe.
     let size = u64::try_from(SIZE).unwrap_or(0);

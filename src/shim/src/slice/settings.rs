@@ -9,11 +9,10 @@ use crate::os::copies::{self, CopyOrder};
 use crate::os::reentrancy::catch_panic;
 use crate::os::{allocator, messages};
 use gpuslice_policy::config::{Ceilings, Config, LogLevel, ReportTotal, misspelt};
+use gpuslice_region::names::{self, ProgramRegion};
 use gpuslice_region::operator::Operator;
-use gpuslice_region::{Trust, names};
 use once_cell::race::OnceBox;
 use std::os::unix::ffi::OsStringExt;
-use std::path::PathBuf;
 
 /// The settings, if a limit is set.
 static SETTINGS: OnceBox<Settings> = OnceBox::new();
@@ -23,11 +22,9 @@ static SETTINGS: OnceBox<Settings> = OnceBox::new();
 pub(crate) struct Settings {
     /// Configuration from the environment and the operator's files.
     pub(crate) config: Config,
-    /// Path of the region.
-    pub(crate) region: PathBuf,
-    /// Owners that the region may have.
-    pub(crate) trust: Trust,
-    /// Ceilings in the operator's fixed file when the settings were read; `None` without that file.
+    /// The region.
+    pub(crate) region: ProgramRegion,
+    /// Most that the operator's fixed file allowed when the settings were read; none without that file.
     pub(crate) ceilings: Option<Ceilings>,
 }
 
@@ -116,9 +113,9 @@ fn apply(config: Config, ceilings: Option<Ceilings>) {
         Some(CopyOrder::First(other)) => messages::say(LogLevel::Warn, &other),
         Some(_) => {}
     }
-    let (region, trust) = names::of_program(config.region.clone(), ceilings.is_some());
+    let region = names::of_program(config.region.clone(), ceilings.is_some());
     enforcement::note_share(config.has_share());
-    let _already = SETTINGS.set(Box::new(Settings { config, region, trust, ceilings }));
+    let _already = SETTINGS.set(Box::new(Settings { config, region, ceilings }));
     if !allocator::take(&(enforcement::run_out as fn())) {
         refuse(
             &"gpuslice: the process has no address space for 4MiB (RLIMIT_AS); raise that limit. GPU work is refused.",

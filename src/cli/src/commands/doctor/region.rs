@@ -70,16 +70,19 @@ impl Regions {
     pub(super) fn look(config: Option<&Config>, has_operator_file: bool) -> Self {
         let named = config.and_then(|config| config.region.clone());
         let is_named = named.is_some();
-        let (path, trust) = names::of_program(named, has_operator_file);
+        let mut region = names::of_program(named, has_operator_file);
+        let path = region.path_now();
         let folder = path.parent().unwrap_or_else(|| Path::new("/")).to_owned();
         let mode = folder.metadata().map_or(0, |found| found.permissions().mode());
-        let trust = if system::user() == 0 { Trust::AnyOwner } else { trust };
+        if system::user() == 0 && !region.has_more_names {
+            region.trust = Trust::AnyOwner;
+        }
         let mut living = Living::default();
-        let own = look_at(&path, trust, &mut living);
+        let own = look_at(Monitor::open_program(&region), &mut living);
         let all = slices::all().unwrap_or_default().into_iter().filter(|other| *other != path);
         let trust = if system::user() == 0 { Trust::AnyOwner } else { Trust::OwnerOnly };
-        let states = all.map(|path| (path.clone(), look_at(&path, trust, &mut living)));
-        // A region that containers need is kept, with or without processes, so it needs no remedy.
+        let states = all.map(|path| (path.clone(), look_at(Monitor::open(&path, trust), &mut living)));
+        // No remedy is due for a region that containers need, with processes or without.
         let is_kept = |path: &Path| bounds::kept(&FoundRegion::here(path.to_owned())).is_some();
         let others = states.filter(|(path, state)| *state != RegionState::Stale || !is_kept(path)).collect();
         let mut removed = detached();
@@ -105,8 +108,8 @@ fn is_lingering() -> bool {
     name.is_some_and(|name| Path::new("/var/lib/systemd/linger").join(name).exists())
 }
 
-fn look_at(path: &Path, trust: Trust, living: &mut Living) -> RegionState {
-    let monitor = match Monitor::open(path, trust) {
+fn look_at(opened: Result<Option<Monitor>, RegionError>, living: &mut Living) -> RegionState {
+    let monitor = match opened {
         Ok(Some(monitor)) => monitor,
         Ok(None) => return RegionState::Absent,
         Err(error) if is_of_others(&error) => return RegionState::Foreign,

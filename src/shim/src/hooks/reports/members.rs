@@ -125,6 +125,6 @@ pub(crate) fn in_region<T>(look: impl FnOnce(&Region) -> T) -> Option<T> {
         return Some(look(process.region()));
     }
     let settings = settings::settings()?;
-    let monitor = Monitor::open(&settings.region, settings.trust).ok().flatten()?;
+    let monitor = Monitor::open_program(&settings.region).ok().flatten()?;
     Some(look(monitor.region()))
 }

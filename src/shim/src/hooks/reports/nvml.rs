@@ -112,7 +112,7 @@ fn of_part(settings: &Settings, part: ComputeDevice) -> Option<DeviceQuota> {
 
 /// Returns the quota by the region, if the slice lives and has used the device. `Some(None)`: the slice has no quota of it.
 fn watched(settings: &Settings, uuid: &[u8; 16]) -> Option<Option<DeviceQuota>> {
-    let monitor = Monitor::open(&settings.region, settings.trust).ok()??;
+    let monitor = Monitor::open_program(&settings.region).ok()??;
     let region = monitor.region();
     // Memory of dead members is free. An error means that they cannot be told now, and the figure stays low.
     let _reaped = region.reap();
@@ -149,7 +149,7 @@ fn is_paced(settings: &Settings, part: ComputeDevice) -> Option<bool> {
         Enforcement::Active(process) => return in_region(process.region()),
         Enforcement::Off | Enforcement::Failed => devices::ordinal(&part.uuid, &settings.config),
     };
-    let monitor = Monitor::open(&settings.region, settings.trust).ok().flatten();
+    let monitor = Monitor::open_program(&settings.region).ok().flatten();
     let region = monitor.as_ref().map(Monitor::region).filter(|region| !region.processes().is_empty());
     region.and_then(in_region).or_else(|| {
         let device = devices::identity(part, &settings.config, ordinal)?;
