@@ -5,7 +5,7 @@ use crate::gpus::Gpu;
 use crate::owned::Owned;
 use crate::snapshot::{Device, SliceSnapshot};
 use gpuslice_region::{Limits, Reader, RegionError, Trust};
-use gpuslice_slices::discovery::{Container, ContainerIdentity, FileId};
+use gpuslice_slices::discovery::{Container, ContainerIdentity, FileId, MountedFolder};
 use gpuslice_slices::figures::printable;
 use gpuslice_slices::slot::{Name, Places};
 use std::collections::BTreeMap;
@@ -17,6 +17,8 @@ pub(super) struct ConfiguredSlices {
     readers: BTreeMap<Name, Reader>,
     /// The containers that have the folder of a region mounted, by that folder.
     holders: BTreeMap<FileId, Vec<Container>>,
+    /// True if the agent could not look at all containers. One of them may have any slice.
+    is_incomplete: bool,
 }
 
 impl ConfiguredSlices {
@@ -25,19 +27,41 @@ impl ConfiguredSlices {
         self.readers.clear();
     }
 
-    /// Records which containers have slices of the configuration.
-    pub(super) fn hold(&mut self, containers: &[Container]) {
+    /// Records which containers have slices of the configuration. `is_complete` is false if there may be other containers.
+    pub(super) fn hold(&mut self, containers: &[Container], places: &Places, is_complete: bool) {
+        self.hold_these(containers.iter().map(|container| (container, container.mounted())), places);
+        self.is_incomplete |= !is_complete;
+    }
+
+    fn hold_these<'a>(
+        &mut self,
+        mounted: impl Iterator<Item = (&'a Container, MountedFolder)>,
+        places: &Places,
+    ) {
         self.holders.clear();
-        for container in containers {
-            if let Some(folder) = container.mounted() {
+        self.is_incomplete = false;
+        for (container, mounted) in mounted {
+            let folder = match mounted {
+                MountedFolder::Nothing => None,
+                MountedFolder::Folder(folder) => Some(folder),
+                MountedFolder::Named(name) => {
+                    let region = name.parse().ok().map(|name: Name| places.region(&name));
+                    region.and_then(|region| FileId::of(region.parent()?).ok())
+                }
+                MountedFolder::Unknown => {
+                    self.is_incomplete = true;
+                    None
+                }
+            };
+            if let Some(folder) = folder {
                 self.holders.entry(folder).or_default().push(container.clone());
             }
         }
     }
 
-    /// Returns true if a container has the folder of a region mounted.
+    /// Returns true if a container has, or may have, the folder of a region mounted.
     pub(super) fn is_held(&self, folder: Option<FileId>) -> bool {
-        folder.is_some_and(|folder| self.holders.contains_key(&folder))
+        folder.is_some_and(|folder| self.is_incomplete || self.holders.contains_key(&folder))
     }
 
     /// Returns a slice at this moment. The slice also has the GPU of its terms if no process has used the GPU yet.
@@ -159,5 +183,30 @@ mod tests {
         let told = owned.each_ref().map(|slice| made.look(slice, &places, &[], None));
         assert_eq!(told.each_ref().map(|told| told.container.is_some()), [false; 4]);
         assert_eq!(made.free(owned.iter().zip(&told), &places), 1);
+    }
+
+    #[test]
+    fn a_slice_is_held_if_the_agent_cannot_look_into_its_container() {
+        let root = tempfile::tempdir_in("/dev/shm").unwrap();
+        let places = Places::usual(root.path());
+        let folder = |name: &str| {
+            let folder = places.regions.join(name);
+            fs::create_dir_all(&folder).unwrap();
+            FileId::of(&folder).ok()
+        };
+        let (one, two) = (folder("one"), folder("two"));
+        let identity = ContainerIdentity { mounts: 7, id: None, name: None };
+        let container = Container { identity, witnesses: Vec::new() };
+        let mut made = ConfiguredSlices::default();
+        let mut held = |mounted| {
+            made.hold_these([(&container, mounted)].into_iter(), &places);
+            [one, two].map(|folder| made.is_held(folder))
+        };
+        assert_eq!(held(MountedFolder::Named("one".to_owned())), [true, false]);
+        assert_eq!(held(MountedFolder::Named("../one".to_owned())), [false; 2]);
+        assert_eq!(held(MountedFolder::Unknown), [true; 2]);
+        assert_eq!(held(MountedFolder::Nothing), [false; 2]);
+        made.hold(&[], &places, false);
+        assert!(made.is_held(one), "there may be a container that the agent does not know");
     }
 }

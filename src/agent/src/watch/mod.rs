@@ -193,9 +193,17 @@ impl Watch {
     fn scan(&mut self) {
         self.scanned = Some(Instant::now());
         self.has_one_ended = false;
-        self.machine = Machine::look().unwrap_or_default();
-        self.containers = self.machine.containers();
-        self.made.hold(&self.containers);
+        let looked = Machine::look();
+        let is_complete = looked.is_ok();
+        // If the agent cannot list the processes, the containers that it knows may still live.
+        match looked {
+            Ok(machine) => {
+                self.containers = machine.containers();
+                self.machine = machine;
+            }
+            Err(error) => warn!("/proc cannot be read, so no slice is repaired or removed: {error}"),
+        }
+        self.made.hold(&self.containers, &self.config.places, is_complete);
         let gpus = self.gpus.all();
         for slice in &mut self.owned {
             let is_used = self.made.is_held(slice.folder(&self.config.places));

@@ -1,7 +1,7 @@
 //! Containers of this machine, and the files in them that may be regions.
 
 use super::engine;
-use crate::mounts::is_local;
+use crate::mounts::{is_local, source_of};
 use crate::process::read;
 use gpuslice_policy::config::{Config, FIXED_FILE, FileRead, OperatorFiles};
 use gpuslice_region::names::{FILE_PREFIX, FOLDER, MOUNTED};
@@ -111,6 +111,19 @@ impl ContainerIdentity {
     }
 }
 
+/// The folder that a node agent has mounted for a container's region.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MountedFolder {
+    /// No folder is mounted.
+    Nothing,
+    /// The folder has this identity.
+    Folder(FileId),
+    /// This process cannot look at the folder without waiting. The folder has this name on the host.
+    Named(String),
+    /// This process cannot look at the container's mounts.
+    Unknown,
+}
+
 /// A container: processes that have a mount namespace of their own.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Container {
@@ -138,13 +151,25 @@ impl Container {
             .any(|pid| namespace(*pid, "mnt").is_ok_and(|mounts| mounts == self.identity.mounts))
     }
 
-    /// Returns the folder that a node agent has mounted for the container's region, or none if it has mounted no folder.
+    /// Returns the folder that a node agent has mounted for the container's region.
     #[must_use]
-    pub fn mounted(&self) -> Option<FileId> {
-        let root = self.root_with(&[MOUNTED])?.0;
-        let (flags, mode) = (OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
-        let folder = kernel::openat2(&root, below(MOUNTED), flags, mode, WITHIN).ok()?;
-        Some(FileId::from(&kernel::fstat(folder).ok()?))
+    pub fn mounted(&self) -> MountedFolder {
+        let mounts = |pid: &u32| Some((read(&format!("/proc/{pid}/mountinfo"))?, self.root(*pid)?));
+        let Some((mounts, root)) = self.witnesses.iter().find_map(mounts) else {
+            // A shorter list has all processes of the container.
+            let has_ended = self.witnesses.len() < WITNESSES && !self.lives();
+            return if has_ended { MountedFolder::Nothing } else { MountedFolder::Unknown };
+        };
+        let look = || {
+            let folder = open_within(&root, MOUNTED, OFlags::PATH | OFlags::DIRECTORY).ok()?;
+            Some(FileId::from(&kernel::fstat(folder).ok()?))
+        };
+        if let Some(folder) = is_local(&mounts, MOUNTED).then(look).flatten() {
+            return MountedFolder::Folder(folder);
+        }
+        let name = |source: &str| source.rsplit('/').next().unwrap_or_default().to_owned();
+        source_of(&mounts, MOUNTED)
+            .map_or(MountedFolder::Nothing, |source| MountedFolder::Named(name(source)))
     }
 
     /// Returns the files that may be regions, judged by name and kind alone.
@@ -209,14 +234,34 @@ impl Container {
 const WITHIN: ResolveFlags =
     ResolveFlags::IN_ROOT.union(ResolveFlags::NO_SYMLINKS).union(ResolveFlags::NO_MAGICLINKS);
 
+/// Opens a path of a container below its root. Follows no link.
+fn open_within(root: &OwnedFd, path: &str, flags: OFlags) -> Result<OwnedFd, Errno> {
+    let flags = flags | OFlags::CLOEXEC;
+    match kernel::openat2(root, below(path), flags, Mode::empty(), WITHIN) {
+        // Linux before 5.6 lacks `openat2`. An old filter of system calls refuses it.
+        Err(Errno::NOSYS | Errno::PERM) => open_by_parts(root, path, flags),
+        opened => opened,
+    }
+}
+
+/// Opens a path below a root, one part after the other. So no part can be a link.
+fn open_by_parts(root: &OwnedFd, path: &str, flags: OFlags) -> Result<OwnedFd, Errno> {
+    let (folders, last) = below(path).rsplit_once('/').unwrap_or(("", below(path)));
+    let mut folder = kernel::openat(root, ".", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+    let step = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    for part in folders.split('/').filter(|part| !part.is_empty()) {
+        folder = kernel::openat(&folder, part, step, Mode::empty())?;
+    }
+    kernel::openat(&folder, last, flags | OFlags::NOFOLLOW, Mode::empty())
+}
+
 fn below(path: &str) -> &str {
     path.trim_start_matches('/')
 }
 
 /// Reads a short regular file below a root.
 fn file_below(root: &OwnedFd, path: &str) -> Contents {
-    let flags = OFlags::PATH | OFlags::CLOEXEC;
-    let opened = match kernel::openat2(root, below(path), flags, Mode::empty(), WITHIN) {
+    let opened = match open_within(root, path, OFlags::PATH) {
         Ok(found) => open_found(&File::from(found)),
         Err(Errno::NOENT) => return Contents::Absent,
         Err(error) => return Contents::Unreadable(error.to_string()),
@@ -255,10 +300,8 @@ fn usual_regions_in(root: &OwnedFd, folder: &str) -> Vec<Candidate> {
 
 /// Returns the regular files of a folder below a root whose names `is_name` accepts.
 fn regions_in(root: &OwnedFd, folder: &str, is_name: impl Fn(&[u8]) -> bool) -> Vec<Candidate> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NONBLOCK;
-    let Ok(opened) = kernel::openat2(root, below(folder), flags, Mode::empty(), WITHIN) else {
-        return Vec::new();
-    };
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NONBLOCK;
+    let Ok(opened) = open_within(root, folder, flags) else { return Vec::new() };
     let Ok(entries) = Dir::read_from(&opened) else { return Vec::new() };
     let entries = entries.take(MOST_FILES).filter_map(Result::ok);
     let names: Vec<PathBuf> = entries
@@ -373,6 +416,38 @@ mod tests {
             assert_eq!(found_below(root.path()), Vec::<PathBuf>::new());
             fs::remove_file(link).unwrap();
         }
+    }
+
+    #[test]
+    fn a_kernel_without_openat2_finds_the_same_files_and_follows_no_link() {
+        let root = tempfile::tempdir().unwrap();
+        fs::create_dir_all(root.path().join("run/gpuslice/region")).unwrap();
+        fs::write(root.path().join("run/gpuslice/region/region"), "this one").unwrap();
+        symlink("gpuslice", root.path().join("run/link")).unwrap();
+        symlink("region", root.path().join("run/gpuslice/link")).unwrap();
+        let opened = kernel::open(root.path(), OFlags::PATH | OFlags::DIRECTORY, Mode::empty()).unwrap();
+        let folder = OFlags::PATH | OFlags::DIRECTORY;
+        for open in [open_within, open_by_parts] {
+            let found = kernel::fstat(open(&opened, MOUNTED, folder).unwrap()).unwrap();
+            assert_eq!(FileId::from(&found), FileId::of(&root.path().join(below(MOUNTED))).unwrap());
+            assert!(open(&opened, "/run/gpuslice/region/region", OFlags::RDONLY).is_ok());
+            for link in ["/run/link/region", "/run/gpuslice/link"] {
+                assert!(open(&opened, link, folder).is_err(), "{link}");
+            }
+            assert_eq!(open(&opened, "/run/missing/region", folder).unwrap_err(), Errno::NOENT);
+        }
+    }
+
+    #[test]
+    fn a_container_whose_mounts_cannot_be_read_is_not_one_without_a_mounted_folder() {
+        let own = |witnesses| {
+            let identity =
+                ContainerIdentity { mounts: namespace_of_self("mnt").unwrap(), id: None, name: None };
+            Container { identity, witnesses }.mounted()
+        };
+        assert_eq!(own(vec![std::process::id()]), MountedFolder::Nothing);
+        assert_eq!(own(vec![u32::MAX]), MountedFolder::Nothing, "its only process has ended");
+        assert_eq!(own(vec![u32::MAX; WITNESSES]), MountedFolder::Unknown, "it may have other processes");
     }
 
     #[test]

@@ -9,6 +9,6 @@ mod engine;
 mod machine;
 mod region;
 
-pub use container::{Container, ContainerIdentity, FileId, mounts_of};
+pub use container::{Container, ContainerIdentity, FileId, MountedFolder, mounts_of};
 pub use machine::Machine;
 pub use region::{FoundRegion, find};
