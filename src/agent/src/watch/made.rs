@@ -1,7 +1,7 @@
 //! Reads the slices that this agent made.
 
 use super::regions::{LookUp, devices, processes};
-use crate::gpus::Gpu;
+use crate::gpus::{Gpu, bare};
 use crate::owned::Owned;
 use crate::snapshot::{Device, SliceSnapshot};
 use gpuslice_region::{Limits, Reader, RegionError, Trust};
@@ -29,19 +29,19 @@ impl ConfiguredSlices {
 
     /// Records which containers have slices of the configuration. `is_complete` is false if there may be other containers.
     pub(super) fn hold(&mut self, containers: &[Container], places: &Places, is_complete: bool) {
-        self.hold_these(containers.iter().map(|container| (container, container.mounted())), places);
-        self.is_incomplete |= !is_complete;
+        self.is_incomplete = !is_complete;
+        self.hold_by(Container::mounted, containers, places);
     }
 
-    fn hold_these<'a>(
+    fn hold_by(
         &mut self,
-        mounted: impl Iterator<Item = (&'a Container, MountedFolder)>,
+        mounted: impl Fn(&Container) -> MountedFolder,
+        containers: &[Container],
         places: &Places,
     ) {
         self.holders.clear();
-        self.is_incomplete = false;
-        for (container, mounted) in mounted {
-            let folder = match mounted {
+        for container in containers {
+            let folder = match mounted(container) {
                 MountedFolder::Nothing => None,
                 MountedFolder::Folder(folder) => Some(folder),
                 MountedFolder::Named(name) => {
@@ -89,12 +89,16 @@ impl ConfiguredSlices {
         if let Err(error) = self.read(slice.name(), places, gpus, look_up, &mut told) {
             told.problem = told.problem.or_else(|| Some(printable(&error.to_string())));
         }
-        // The limits of a slice are shown even before its first process.
-        if let Some(terms) = slice.terms()
-            && !told.devices.iter().any(|device| device.uuid == terms.gpu)
-        {
-            let limits = terms.limits(Limits::NONE);
-            told.devices.insert(0, Device { uuid: terms.gpu.clone(), ..Device::limited(limits) });
+        if let Some(terms) = slice.terms() {
+            match told.devices.iter_mut().find(|device| bare(&device.uuid) == bare(&terms.gpu)) {
+                // The region does not tell a GPU from an instance (MIG), so the terms name the device.
+                Some(device) => device.uuid.clone_from(&terms.gpu),
+                // The limits of a slice are shown even before its first process.
+                None => {
+                    let limits = terms.limits(Limits::NONE);
+                    told.devices.insert(0, Device { uuid: terms.gpu.clone(), ..Device::limited(limits) });
+                }
+            }
         }
         told
     }
@@ -149,7 +153,7 @@ mod tests {
     use crate::config::SliceConfig;
     use gpuslice_policy::config::{CorePolicy, Priority, Weight};
     use gpuslice_policy::units::Permille;
-    use gpuslice_region::Member;
+    use gpuslice_region::{DeviceRequest, Member, Uuid};
     use std::fs;
 
     #[test]
@@ -186,6 +190,38 @@ mod tests {
     }
 
     #[test]
+    fn a_slice_on_an_instance_is_shown_once_and_its_raised_limits_are_noticed() {
+        let root = tempfile::tempdir_in("/dev/shm").unwrap();
+        let places = Places::usual(root.path());
+        let library = root.path().join("built.so");
+        fs::write(&library, "library").unwrap();
+        let mig = "MIG-11111111-1111-1111-1111-111111111111";
+        let mut owned = Owned::new(SliceConfig {
+            name: "a".parse().unwrap(),
+            gpu: mig.parse().unwrap(),
+            memory: Some("4GiB".parse().unwrap()),
+            cores: Permille::FULL,
+            policy: CorePolicy::Fixed,
+            weight: Weight::default(),
+            priority: Priority::Normal,
+            line: 1,
+        });
+        owned.make(&places, &places.install(&library), &[], false);
+        let limits = Limits { memory: Some(4 << 30), ..Limits::NONE };
+        let wanted = [DeviceRequest { uuid: Uuid([0x11; 16]), total: 16 << 30, limits }];
+        let (member, _) = Member::join(&places.region(owned.name()), Trust::AnyOwner, &wanted).unwrap();
+        let mut made = ConfiguredSlices::default();
+        let mut look = || made.look(&owned, &places, &[], None);
+        let told = look();
+        assert_eq!(told.devices.iter().map(|device| device.uuid.as_str()).collect::<Vec<_>>(), [mig]);
+        assert!(!owned.is_exceeded_by(&told));
+        member.set_limits(member.devices()[0].device, Limits { memory: None, ..limits });
+        assert!(owned.is_exceeded_by(&look()));
+        assert_eq!(owned.hold(&places), Ok(true));
+        assert!(!owned.is_exceeded_by(&look()));
+    }
+
+    #[test]
     fn a_slice_is_held_if_the_agent_cannot_look_into_its_container() {
         let root = tempfile::tempdir_in("/dev/shm").unwrap();
         let places = Places::usual(root.path());
@@ -197,15 +233,16 @@ mod tests {
         let (one, two) = (folder("one"), folder("two"));
         let identity = ContainerIdentity { mounts: 7, id: None, name: None };
         let container = Container { identity, witnesses: Vec::new() };
-        let mut made = ConfiguredSlices::default();
-        let mut held = |mounted| {
-            made.hold_these([(&container, mounted)].into_iter(), &places);
+        let held = |mounted: MountedFolder| {
+            let mut made = ConfiguredSlices::default();
+            made.hold_by(|_| mounted.clone(), std::slice::from_ref(&container), &places);
             [one, two].map(|folder| made.is_held(folder))
         };
         assert_eq!(held(MountedFolder::Named("one".to_owned())), [true, false]);
         assert_eq!(held(MountedFolder::Named("../one".to_owned())), [false; 2]);
         assert_eq!(held(MountedFolder::Unknown), [true; 2]);
         assert_eq!(held(MountedFolder::Nothing), [false; 2]);
+        let mut made = ConfiguredSlices::default();
         made.hold(&[], &places, false);
         assert!(made.is_held(one), "there may be a container that the agent does not know");
     }
