@@ -21,7 +21,7 @@ use std::sync::Arc;
 /// Most files of one folder at which the search looks.
 const MOST_FILES: usize = 4096;
 /// Most regions of one container at which the search looks. A container has one region, or one for each of its users.
-const MOST_REGIONS: usize = 32;
+pub(super) const MOST_REGIONS: usize = 32;
 /// Most processes whose root directories the search tries for one container. It skips processes that have ended.
 const WITNESSES: usize = 4;
 /// Folders of a container in which regions may be. In the mounted folder, the region has the name `region`.
@@ -223,11 +223,14 @@ impl Container {
 
     /// Returns the root directory of one of its processes.
     fn root(&self, pid: u32) -> Option<OwnedFd> {
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let root = kernel::open(format!("/proc/{pid}/root"), flags, Mode::empty()).ok()?;
+        let root = open_root(Path::new(&format!("/proc/{pid}/root"))).ok()?;
         // The check follows the opening: the kernel may have given the number to another process before it.
         namespace(pid, "mnt").is_ok_and(|mounts| mounts == self.identity.mounts).then_some(root)
     }
+}
+
+pub(super) fn open_root(path: &Path) -> Result<OwnedFd, Errno> {
+    kernel::open(path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
 }
 
 /// Resolves a path in a container below its root, and without links.
@@ -291,7 +294,7 @@ fn parts_of(path: &Path) -> Option<(&str, &str)> {
 }
 
 /// Returns the files in one of [`FOLDERS`] below a root that may be regions.
-fn usual_regions_in(root: &OwnedFd, folder: &str) -> Vec<Candidate> {
+pub(super) fn usual_regions_in(root: &OwnedFd, folder: &str) -> Vec<Candidate> {
     regions_in(root, folder, |name| match folder {
         MOUNTED => name == b"region",
         _ => name.starts_with(FILE_PREFIX.as_bytes()),
