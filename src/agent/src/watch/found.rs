@@ -240,7 +240,7 @@ impl Open {
             generation: None,
             process_count,
             processes: processes(&self.reader, look_up)?,
-            devices: devices(&self.reader, gpus)?,
+            devices: devices(&self.reader, gpus, None)?,
         }))
     }
 }

@@ -86,7 +86,7 @@ impl ConfiguredSlices {
             processes: Vec::new(),
             devices: Vec::new(),
         };
-        if let Err(error) = self.read(slice.name(), places, gpus, look_up, &mut told) {
+        if let Err(error) = self.read(slice, places, gpus, look_up, &mut told) {
             told.problem = told.problem.or_else(|| Some(printable(&error.to_string())));
         }
         if let Some(terms) = slice.terms() {
@@ -123,12 +123,13 @@ impl ConfiguredSlices {
     /// Reads the region into `told`, if the region has a living process.
     fn read(
         &mut self,
-        name: &Name,
+        slice: &Owned,
         places: &Places,
         gpus: &[Gpu],
         look_up: Option<LookUp<'_>>,
         told: &mut SliceSnapshot,
     ) -> Result<(), RegionError> {
+        let (name, terms) = (slice.name(), slice.terms().map(|terms| terms.gpu.as_str()));
         // The file that the reader has open is not the slice's region any more: another file may be in its place.
         if self.readers.get(name).is_some_and(|reader| reader.check().is_err()) {
             self.readers.remove(name);
@@ -140,7 +141,7 @@ impl ConfiguredSlices {
         let Some(reader) = self.readers.get(name) else { return Ok(()) };
         let count = reader.process_count()?;
         if count > 0 {
-            let (processes, devices) = (processes(reader, look_up)?, devices(reader, gpus)?);
+            let (processes, devices) = (processes(reader, look_up)?, devices(reader, gpus, terms)?);
             (told.process_count, told.processes, told.devices) = (count, processes, devices);
         }
         Ok(())
