@@ -182,9 +182,7 @@ impl Container {
         let usual = FOLDERS.into_iter().filter(|folder| local.contains(folder));
         let named = named.iter().filter(|(folder, _)| local.contains(folder));
         let mut found: Vec<Candidate> = usual.flat_map(|folder| usual_regions_in(&root, folder)).collect();
-        found.extend(
-            named.flat_map(|(folder, file)| regions_in(&root, folder, |name| name == file.as_bytes())),
-        );
+        found.extend(named.flat_map(|(folder, file)| region_at(&root, folder, file)));
         let mut seen = BTreeSet::new();
         found.retain(|candidate| seen.insert(candidate.file));
         found.truncate(MOST_REGIONS);
@@ -295,31 +293,35 @@ fn parts_of(path: &Path) -> Option<(&str, &str)> {
 
 /// Returns the files in one of [`FOLDERS`] below a root that may be regions.
 pub(super) fn usual_regions_in(root: &OwnedFd, folder: &str) -> Vec<Candidate> {
-    regions_in(root, folder, |name| match folder {
-        MOUNTED => name == b"region",
-        _ => name.starts_with(FILE_PREFIX.as_bytes()),
-    })
-}
-
-/// Returns the regular files of a folder below a root whose names `is_name` accepts.
-fn regions_in(root: &OwnedFd, folder: &str, is_name: impl Fn(&[u8]) -> bool) -> Vec<Candidate> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NONBLOCK;
-    let Ok(opened) = open_within(root, folder, flags) else { return Vec::new() };
-    let Ok(entries) = Dir::read_from(&opened) else { return Vec::new() };
+    if folder == MOUNTED {
+        return region_at(root, folder, "region");
+    }
+    let Some(opened) = open_folder(root, folder) else { return Vec::new() };
+    let Ok(entries) = Dir::read_from(&*opened) else { return Vec::new() };
     let entries = entries.take(MOST_FILES).filter_map(Result::ok);
     let names: Vec<PathBuf> = entries
-        .filter(|entry| is_name(entry.file_name().to_bytes()))
+        .filter(|entry| entry.file_name().to_bytes().starts_with(FILE_PREFIX.as_bytes()))
         .map(|entry| PathBuf::from(OsStr::from_bytes(entry.file_name().to_bytes())))
         .take(MOST_REGIONS)
         .collect();
-    let opened = Arc::new(opened);
-    let candidate = |name: PathBuf| {
-        let found = kernel::statat(&*opened, &name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
-        let is_file = FileType::from_raw_mode(found.st_mode).is_file();
-        let (file, inside) = (FileId::from(&found), Path::new(folder).join(&name));
-        is_file.then(|| Candidate { file, inside, name, folder: Arc::clone(&opened) })
-    };
-    names.into_iter().filter_map(candidate).collect()
+    names.into_iter().filter_map(|name| candidate(&opened, folder, name)).collect()
+}
+
+/// Returns the file of this name in a folder below a root, if it is a regular file.
+fn region_at(root: &OwnedFd, folder: &str, name: &str) -> Vec<Candidate> {
+    let opened = open_folder(root, folder);
+    opened.and_then(|opened| candidate(&opened, folder, name.into())).into_iter().collect()
+}
+
+fn open_folder(root: &OwnedFd, folder: &str) -> Option<Arc<OwnedFd>> {
+    open_within(root, folder, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NONBLOCK).ok().map(Arc::new)
+}
+
+fn candidate(opened: &Arc<OwnedFd>, folder: &str, name: PathBuf) -> Option<Candidate> {
+    let found = kernel::statat(&**opened, &name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+    let is_file = FileType::from_raw_mode(found.st_mode).is_file();
+    let (file, inside) = (FileId::from(&found), Path::new(folder).join(&name));
+    is_file.then(|| Candidate { file, inside, name, folder: Arc::clone(opened) })
 }
 
 /// Returns the inode of a namespace of a process.
@@ -488,6 +490,23 @@ mod tests {
             fs::write(root.path().join(format!("dev/shm/gpuslice-0-{number}")), "").unwrap();
         }
         assert_eq!(found_below(root.path()).len(), MOST_REGIONS);
+    }
+
+    #[test]
+    fn a_region_of_a_known_name_is_found_among_any_number_of_files() {
+        let root = tempfile::tempdir_in("/dev/shm").unwrap();
+        let folder = root.path().join(below(MOUNTED));
+        fs::create_dir_all(&folder).unwrap();
+        let others = |first: usize| {
+            for number in first..first + MOST_FILES {
+                fs::write(folder.join(number.to_string()), "").unwrap();
+            }
+        };
+        // Some file systems list the oldest file first, others the newest.
+        others(0);
+        fs::write(folder.join("region"), "").unwrap();
+        others(MOST_FILES);
+        assert_eq!(found_below(root.path()), [Path::new(MOUNTED).join("region")]);
     }
 
     #[test]
