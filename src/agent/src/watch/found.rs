@@ -10,11 +10,12 @@ use gpuslice_slices::discovery::{Container, FileId, FoundRegion, find};
 use gpuslice_slices::figures::printable;
 use gpuslice_slices::slot::{Name, Places, Problem};
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tracing::warn;
 
-/// Most files of the host at which one search looks. Any user can make files with the names of regions.
+/// Most files of one user of the host at which one search looks. Any user can make files with the names of regions.
 const MOST_FILES: usize = 4096;
 /// Most unknown files that one search opens. The next search continues after them.
 const MOST_OPENED: usize = 256;
@@ -188,7 +189,20 @@ impl FoundSlices {
 /// Returns paths on the host: the regions in the usual folders, and those of `gpuslice cdi` beside the configuration's slices.
 fn on_the_host(places: &Places) -> impl Iterator<Item = PathBuf> {
     let of_cdi = Name::all_in(&places.regions).map(|name| places.region(&name));
-    of_cdi.chain(names::all().unwrap_or_default()).take(MOST_FILES)
+    of_cdi.chain(some_of_each(names::all().unwrap_or_default(), |path| {
+        Some(path.symlink_metadata().ok()?.uid())
+    }))
+}
+
+/// Returns the paths without those of which their owner has too many. So the files of one user hide no file of another one.
+fn some_of_each(paths: Vec<PathBuf>, owner: impl Fn(&Path) -> Option<u32>) -> impl Iterator<Item = PathBuf> {
+    let mut counts = BTreeMap::<u32, usize>::new();
+    paths.into_iter().filter(move |path| {
+        let Some(owner) = owner(path) else { return false };
+        let count = counts.entry(owner).or_default();
+        *count = count.saturating_add(1);
+        *count <= MOST_FILES
+    })
 }
 
 impl CandidateFile {
@@ -258,7 +272,6 @@ mod tests {
     use gpuslice_region::Member;
     use gpuslice_slices::discovery::ContainerIdentity;
     use std::fs;
-    use std::path::Path;
 
     fn places(root: &Path) -> Places {
         Places { state: root.join("state"), regions: root.join("regions"), cdi: root.join("cdi") }
@@ -296,6 +309,18 @@ mod tests {
             found.open.contains_key(&file)
         });
         assert!(is_found);
+    }
+
+    #[test]
+    fn the_files_of_one_user_hide_no_file_of_another_one() {
+        let path = |user: u32, number: usize| PathBuf::from(format!("/dev/shm/gpuslice-{user}-{number}"));
+        let mut paths: Vec<PathBuf> = (0..MOST_FILES + 9).map(|number| path(0, number)).collect();
+        paths.push(path(1, 0));
+        // The first user writes the number of another one into the names.
+        let owner = |found: &Path| Some(u32::from(found == path(1, 0)));
+        let looked_at: Vec<PathBuf> = some_of_each(paths, owner).collect();
+        assert_eq!(looked_at.len(), MOST_FILES + 1);
+        assert_eq!(looked_at.last(), Some(&path(1, 0)));
     }
 
     #[test]
