@@ -1,22 +1,19 @@
 //! Finds and reads the slices that other programs made, on the host and in containers.
 
+use super::host::on_the_host;
 use super::regions::{LookUp, devices, processes};
 use super::slots::OwnedSlots;
 use crate::cotenants::RegionPlace;
 use crate::gpus::Gpu;
 use crate::snapshot::{Pod, SliceSnapshot};
-use gpuslice_region::{Reader, RegionError, Trust, names};
+use gpuslice_region::{Reader, RegionError, Trust};
 use gpuslice_slices::discovery::{Container, FileId, FoundRegion, find};
 use gpuslice_slices::figures::printable;
 use gpuslice_slices::slot::{Name, Places, Problem};
 use std::collections::{BTreeMap, BTreeSet};
-use std::os::unix::fs::MetadataExt as _;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tracing::warn;
 
-/// Most files of one user of the host at which one search looks. Any user can make files with the names of regions.
-const MOST_FILES: usize = 4096;
 /// Most unknown files that one search opens. The next search continues after them.
 const MOST_OPENED: usize = 256;
 
@@ -99,12 +96,10 @@ impl FoundSlices {
     /// Opens files, as many as one search may. If the limit is reached, a region with a process replaces a region without one.
     /// The search begins at `next`, so a tenant that makes many files cannot keep other files from ever being opened.
     fn open_these(&mut self, mut new: BTreeMap<FileId, CandidateFile>, limit: usize, is_of_root: bool) {
-        let [of_others, of_root] = &mut self.next;
-        let next = if is_of_root { of_root } else { of_others };
-        let (from_next, mut opened) = (new.split_off(next), 0_usize);
+        let (from_next, mut opened) = (new.split_off(self.next(is_of_root)), 0_usize);
         for (file, there) in from_next.into_iter().chain(new) {
             if opened >= MOST_OPENED {
-                self.next[usize::from(is_of_root)] = file;
+                *self.next(is_of_root) = file;
                 break;
             }
             opened = opened.saturating_add(1);
@@ -120,6 +115,11 @@ impl FoundSlices {
             }
             self.open.insert(file, open);
         }
+    }
+
+    fn next(&mut self, is_of_root: bool) -> &mut FileId {
+        let [of_others, of_root] = &mut self.next;
+        if is_of_root { of_root } else { of_others }
     }
 
     /// Closes a region without a living process. If there is none, and if the new region is one in a folder of root, closes a
@@ -186,25 +186,6 @@ impl FoundSlices {
     }
 }
 
-/// Returns paths on the host: the regions in the usual folders, and those of `gpuslice cdi` beside the configuration's slices.
-fn on_the_host(places: &Places) -> impl Iterator<Item = PathBuf> {
-    let of_cdi = Name::all_in(&places.regions).map(|name| places.region(&name));
-    of_cdi.chain(some_of_each(names::all().unwrap_or_default(), |path| {
-        Some(path.symlink_metadata().ok()?.uid())
-    }))
-}
-
-/// Returns the paths without those of which their owner has too many. So the files of one user hide no file of another one.
-fn some_of_each(paths: Vec<PathBuf>, owner: impl Fn(&Path) -> Option<u32>) -> impl Iterator<Item = PathBuf> {
-    let mut counts = BTreeMap::<u32, usize>::new();
-    paths.into_iter().filter(move |path| {
-        let Some(owner) = owner(path) else { return false };
-        let count = counts.entry(owner).or_default();
-        *count = count.saturating_add(1);
-        *count <= MOST_FILES
-    })
-}
-
 impl CandidateFile {
     fn of(region: FoundRegion, places: &Places, slots: &OwnedSlots) -> Self {
         let slot = places.name_of(&region.path).filter(|_| region.private_to().is_none());
@@ -268,10 +249,12 @@ fn unique(slice: &SliceSnapshot, file: &str, taken: &mut BTreeSet<(String, Strin
 
 #[cfg(test)]
 mod tests {
+    use super::super::host::MOST_FILES;
     use super::*;
     use gpuslice_region::Member;
     use gpuslice_slices::discovery::ContainerIdentity;
     use std::fs;
+    use std::path::{Path, PathBuf};
 
     fn places(root: &Path) -> Places {
         Places { state: root.join("state"), regions: root.join("regions"), cdi: root.join("cdi") }
@@ -309,18 +292,6 @@ mod tests {
             found.open.contains_key(&file)
         });
         assert!(is_found);
-    }
-
-    #[test]
-    fn the_files_of_one_user_hide_no_file_of_another_one() {
-        let path = |user: u32, number: usize| PathBuf::from(format!("/dev/shm/gpuslice-{user}-{number}"));
-        let mut paths: Vec<PathBuf> = (0..MOST_FILES + 9).map(|number| path(0, number)).collect();
-        paths.push(path(1, 0));
-        // The first user writes the number of another one into the names.
-        let owner = |found: &Path| Some(u32::from(found == path(1, 0)));
-        let looked_at: Vec<PathBuf> = some_of_each(paths, owner).collect();
-        assert_eq!(looked_at.len(), MOST_FILES + 1);
-        assert_eq!(looked_at.last(), Some(&path(1, 0)));
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! a container has ended, so that it does not show the container's regions after its end.
 
 mod found;
+mod host;
 mod made;
 mod regions;
 mod slots;

@@ -7,6 +7,7 @@
 mod container;
 mod engine;
 mod machine;
+mod opening;
 mod region;
 
 pub use container::{Container, ContainerIdentity, FileId, MountedFolder, mounts_of};

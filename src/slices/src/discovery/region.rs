@@ -125,7 +125,8 @@ fn add(
 
 #[cfg(test)]
 mod tests {
-    use super::super::container::{open_root, usual_regions_in};
+    use super::super::container::usual_regions_in;
+    use super::super::opening::open_root;
     use super::*;
     use std::fs;
 
@@ -143,13 +144,10 @@ mod tests {
         let identity = ContainerIdentity { mounts: 7, id: None, name: None };
         let container = Arc::new(Container { identity, witnesses: Vec::new() });
         let (mut found, mut count) = (BTreeMap::new(), 0);
-        let mut found_with = |number| {
+        let found_with = |number| {
             add(&mut found, &mut count, &container, of_namespace(number));
             found.len()
         };
-        assert_eq!(
-            [0, 1, 2].map(|number| found_with(number)),
-            [MOST_REGIONS - 1, MOST_REGIONS, MOST_REGIONS]
-        );
+        assert_eq!([0, 1, 2].map(found_with), [MOST_REGIONS - 1, MOST_REGIONS, MOST_REGIONS]);
     }
 }
