@@ -205,7 +205,7 @@ impl Watch {
             self.install();
         }
         let looked = Machine::look();
-        let is_complete = looked.is_ok();
+        let is_complete = looked.as_ref().is_ok_and(|machine| machine.hidden() == 0);
         // If the agent cannot list the processes, the containers that it knows may still live.
         match looked {
             Ok(machine) => {
