@@ -153,7 +153,7 @@ pub(crate) enum Order {
 pub(crate) struct ConfigPlace {
     /// The configuration [default: /etc/gpuslice/agent.toml]
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
-    config: Option<PathBuf>,
+    pub(crate) config: Option<PathBuf>,
     /// Put this folder before every path of the host that the agent writes, or reads its configuration from
     #[arg(long, value_name = "DIR", default_value = "/", value_hint = clap::ValueHint::DirPath)]
     pub(crate) root: PathBuf,

@@ -208,6 +208,11 @@ impl Gpu {
         self.memory_total.unwrap_or(0).saturating_sub(self.memory_reserved.unwrap_or(0))
     }
 
+    /// Returns true if the GPU may have instances (MIG).
+    pub(crate) fn is_divided(&self) -> bool {
+        self.obstacle == Some(DIVIDED)
+    }
+
     /// Returns true if the agent offers the GPU to pods.
     pub(crate) fn is_shared(&self) -> bool {
         self.healthy && self.obstacle.is_none() && self.memory_for_slices() > 0
@@ -303,12 +308,14 @@ fn is_answered_for(device: &NvmlDevice) -> bool {
     device.used.is_some() || device.utilization.is_some() || device.temperature.is_some()
 }
 
+/// The reason why slices cannot share a GPU with instances.
+pub(crate) const DIVIDED: &str =
+    "MIG is enabled, and a slice has no limits on an instance; to share it: nvidia-smi -mig 0";
+
 /// Returns the reason why slices cannot share a GPU, or none if they can.
 fn obstacle(device: &NvmlDevice) -> Option<&'static str> {
     if device.is_divided == Some(true) {
-        return Some(
-            "MIG is enabled, and a slice has no limits on an instance; to share it: nvidia-smi -mig 0",
-        );
+        return Some(DIVIDED);
     }
     match device.compute_mode {
         None | Some(SHARED) => None,

@@ -91,7 +91,7 @@ pub use {
         reader::{DeviceFigures, Reader},
         region::{DeviceView, ProcessView, Region},
         region_time::{Origin, ProcessActivity},
-        remove::{Removal, remove_for_good, remove_if_unused},
+        remove::{Removal, remove_for_good, remove_if_unused, remove_if_unused_now},
     },
     interval_locks::IntervalLocks,
     sync::{

@@ -4,9 +4,9 @@
 //! container itself. A process that looks into the folder waits for the server's answer, possibly for ever.
 
 /// File systems for which this kernel alone answers.
-const LOCAL: [&str; 15] = [
+const LOCAL: [&str; 16] = [
     "aufs", "bcachefs", "btrfs", "devtmpfs", "erofs", "ext2", "ext3", "ext4", "f2fs", "overlay", "ramfs",
-    "rootfs", "squashfs", "tmpfs", "xfs",
+    "rootfs", "squashfs", "tmpfs", "xfs", "zfs",
 ];
 
 /// Returns true if every mount on the way to an absolute path is of a local file system. Returns false if no mount is on the
@@ -19,6 +19,17 @@ pub(crate) fn is_local(mountinfo: &str, path: &str) -> bool {
         LOCAL.contains(&kind)
     });
     is_any && all
+}
+
+/// Returns the folder that is mounted at a path, as its own file system names it. Returns none if no line has this mount point.
+pub(crate) fn source_of<'a>(mountinfo: &'a str, path: &str) -> Option<&'a str> {
+    let source = |line: &'a str| {
+        let mut fields = line.split(' ').skip(3);
+        let (source, point) = (fields.next()?, fields.next()?);
+        (point == path).then_some(source)
+    };
+    // The last mount at a path hides the others.
+    mountinfo.lines().filter_map(source).next_back()
 }
 
 /// Returns the mount point and the file system of a line.
@@ -49,6 +60,16 @@ mod tests {
             assert!(is_local(USUAL, path), "{path}");
         }
         assert!(!is_local(USUAL, "/data/x"));
+        assert!(is_local(&USUAL.replace("overlay overlay", "zfs pool/a"), "/run/gpuslice/region"));
+    }
+
+    #[test]
+    fn the_list_of_mounts_names_the_folder_at_a_mount_point() {
+        let point = "/run/gpuslice/region";
+        let line = |source| format!("706 700 0:25 {source} {point} rw - tmpfs tmpfs rw\n");
+        assert_eq!(source_of(USUAL, "/run/gpuslice"), None);
+        assert_eq!(source_of(&line("/gpuslice/slots/a"), point), Some("/gpuslice/slots/a"));
+        assert_eq!(source_of(&(line("/slots/a") + &line("/slots/b")), point), Some("/slots/b"));
     }
 
     #[test]

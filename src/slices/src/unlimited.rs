@@ -2,7 +2,6 @@
 //!
 //! Examples: a statically linked process; a process whose loader does not read `/etc/ld.so.preload`, like the loader of musl; a
 //! process whose environment does not name the library.
-//! environment lacks the library.
 
 use crate::discovery::{Container, ContainerIdentity, mounts_of};
 use std::collections::BTreeSet;
@@ -15,7 +14,7 @@ const LIBRARY_FILE: &str = "/libgpuslice.so";
 /// A process without the library.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct UnlimitedProcess {
-    /// The process's container. None if no container in the given list has it.
+    /// The process's container. None if no container in the given list has it, or if it is a process of the host.
     pub container: Option<ContainerIdentity>,
     /// The process's number in this process's namespace.
     pub pid: u32,
@@ -25,9 +24,16 @@ pub struct UnlimitedProcess {
 /// at which this one may not look.
 #[must_use]
 pub fn unlimited(pids: &BTreeSet<u32>, containers: &[Container]) -> Vec<UnlimitedProcess> {
+    among(pids, containers, mounts_of(1))
+}
+
+/// Returns the processes without the library. `host` is the mount namespace of the host: an agent that has a mount namespace of
+/// its own finds the host's among those of containers.
+fn among(pids: &BTreeSet<u32>, containers: &[Container], host: Option<u64>) -> Vec<UnlimitedProcess> {
     let look = |pid: &u32| {
         let mounts = mounts_of(*pid)?;
-        let container = containers.iter().map(|one| &one.identity).find(|one| one.mounts == mounts);
+        let mut identities = containers.iter().map(|one| &one.identity);
+        let container = identities.find(|one| one.mounts == mounts && host != Some(mounts));
         let maps = BufReader::new(File::open(format!("/proc/{pid}/maps")).ok()?);
         lacks_library(maps)?.then(|| UnlimitedProcess { container: container.cloned(), pid: *pid })
     };
@@ -74,5 +80,18 @@ mod tests {
         let own = std::process::id();
         let found = unlimited(&BTreeSet::from([own, u32::MAX]), &[]);
         assert_eq!(found, [UnlimitedProcess { container: None, pid: own }]);
+    }
+
+    #[test]
+    fn a_program_of_the_host_is_in_no_container_for_an_agent_with_mounts_of_its_own() {
+        let own = std::process::id();
+        let mounts = mounts_of(own).unwrap();
+        let identity = ContainerIdentity { mounts, id: None, name: None };
+        let containers = [Container { identity: identity.clone(), witnesses: vec![own] }];
+        let container = |host| {
+            among(&BTreeSet::from([own]), &containers, host).into_iter().map(|one| one.container).next()
+        };
+        assert_eq!(container(Some(mounts)), Some(None));
+        assert_eq!(container(Some(mounts.wrapping_add(1))), Some(Some(identity)));
     }
 }

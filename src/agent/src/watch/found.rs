@@ -1,21 +1,19 @@
 //! Finds and reads the slices that other programs made, on the host and in containers.
 
+use super::host::on_the_host;
 use super::regions::{LookUp, devices, processes};
 use super::slots::OwnedSlots;
 use crate::cotenants::RegionPlace;
 use crate::gpus::Gpu;
 use crate::snapshot::{Pod, SliceSnapshot};
-use gpuslice_region::{Reader, RegionError, Trust, names};
+use gpuslice_region::{Reader, RegionError, Trust};
 use gpuslice_slices::discovery::{Container, FileId, FoundRegion, find};
 use gpuslice_slices::figures::printable;
 use gpuslice_slices::slot::{Name, Places, Problem};
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
 use std::sync::Arc;
 use tracing::warn;
 
-/// Most files of the host at which one search looks. Any user can make files with the names of regions.
-const MOST_FILES: usize = 4096;
 /// Most unknown files that one search opens. The next search continues after them.
 const MOST_OPENED: usize = 256;
 
@@ -25,6 +23,9 @@ struct CandidateFile {
     region: FoundRegion,
     /// The slice's name, which follows from the path of the region.
     name: String,
+    /// True if the file lies in the agent's folder of regions: a slot of the kubelet, or a slice of `gpuslice cdi`. Only root makes
+    /// folders there.
+    is_of_root: bool,
     /// The pod's container that has the slot, if the file lies in a slot of the kubelet.
     pod: Option<Pod>,
 }
@@ -44,8 +45,8 @@ pub(super) struct FoundSlices {
     pub(super) slots: OwnedSlots,
     /// Messages about files that cannot be read. The agent logs each message once.
     complaints: BTreeMap<FileId, String>,
-    /// The file with which the next search begins.
-    next: FileId,
+    /// The files with which the next search begins: the first one of others, and the first one in folders of root.
+    next: [FileId; 2],
     /// True if the limit on open regions leaves slices out.
     is_full: bool,
 }
@@ -81,14 +82,24 @@ impl FoundSlices {
         self.open_some(there, limit);
     }
 
-    /// Opens new files, as many as one search may. If the limit is reached, a region with a process replaces a region without
-    /// one. The search begins at `next`, so a tenant that makes many files cannot keep other files from ever being opened.
-    fn open_some(&mut self, mut new: BTreeMap<FileId, CandidateFile>, limit: usize) {
-        let from_next = new.split_off(&self.next);
-        let (was_full, mut opened) = (std::mem::take(&mut self.is_full), 0_usize);
+    /// Opens new files, those in folders of root first. So a tenant that makes many regions does not keep out slices of pods.
+    fn open_some(&mut self, new: BTreeMap<FileId, CandidateFile>, limit: usize) {
+        let was_full = std::mem::take(&mut self.is_full);
+        let (of_root, others) = new.into_iter().partition(|(_, there)| there.is_of_root);
+        self.open_these(of_root, limit, true);
+        self.open_these(others, limit, false);
+        if self.is_full && !was_full {
+            warn!(limit, "there may be more slices than discover_limit lets the agent show");
+        }
+    }
+
+    /// Opens files, as many as one search may. If the limit is reached, a region with a process replaces a region without one.
+    /// The search begins at `next`, so a tenant that makes many files cannot keep other files from ever being opened.
+    fn open_these(&mut self, mut new: BTreeMap<FileId, CandidateFile>, limit: usize, is_of_root: bool) {
+        let (from_next, mut opened) = (new.split_off(self.next(is_of_root)), 0_usize);
         for (file, there) in from_next.into_iter().chain(new) {
             if opened >= MOST_OPENED {
-                self.next = file;
+                *self.next(is_of_root) = file;
                 break;
             }
             opened = opened.saturating_add(1);
@@ -97,22 +108,27 @@ impl FoundSlices {
                 if !open.is_inhabited() {
                     continue;
                 }
-                if !self.close_one_without_a_process() {
-                    self.is_full = true;
+                self.is_full |= self.open.values().all(Open::is_inhabited);
+                if !self.close_one(is_of_root) {
                     break;
                 }
             }
             self.open.insert(file, open);
         }
-        if self.is_full && !was_full {
-            warn!(limit, "there may be more slices than discover_limit lets the agent show");
-        }
     }
 
-    /// Closes a region without a living process. Returns false if there is no such region.
-    fn close_one_without_a_process(&mut self) -> bool {
-        let without = self.open.iter().find(|(_, open)| !open.is_inhabited()).map(|(file, _)| *file);
-        without.and_then(|file| self.open.remove(&file)).is_some()
+    fn next(&mut self, is_of_root: bool) -> &mut FileId {
+        let [of_others, of_root] = &mut self.next;
+        if is_of_root { of_root } else { of_others }
+    }
+
+    /// Closes a region without a living process. If there is none, and if the new region is one in a folder of root, closes a
+    /// region in another folder. Returns false if there is no such region.
+    fn close_one(&mut self, is_for_root: bool) -> bool {
+        let without = self.open.iter().find(|(_, open)| !open.is_inhabited());
+        let other = || self.open.iter().find(|(_, open)| is_for_root && !open.there.is_of_root);
+        let file = without.or_else(other).map(|(file, _)| *file);
+        file.and_then(|file| self.open.remove(&file)).is_some()
     }
 
     /// Opens a file, if it is a region.
@@ -175,17 +191,11 @@ impl FoundSlices {
     }
 }
 
-/// Returns paths on the host: the regions in the usual folders, and those of `gpuslice cdi` beside the configuration's slices.
-fn on_the_host(places: &Places) -> impl Iterator<Item = PathBuf> {
-    let of_cdi = Name::all_in(&places.regions).map(|name| places.region(&name));
-    of_cdi.chain(names::all().unwrap_or_default()).take(MOST_FILES)
-}
-
 impl CandidateFile {
     fn of(region: FoundRegion, places: &Places, slots: &OwnedSlots) -> Self {
         let slot = places.name_of(&region.path).filter(|_| region.private_to().is_none());
         let name = slot.as_ref().map_or_else(|| printable(&region.name()), Name::to_string);
-        Self { region, name, pod: slot.and_then(|name| slots.pod(&name)) }
+        Self { region, name, is_of_root: slot.is_some(), pod: slot.and_then(|name| slots.pod(&name)) }
     }
 
     /// Returns the region's path as its container sees it.
@@ -230,7 +240,7 @@ impl Open {
             generation: None,
             process_count,
             processes: processes(&self.reader, look_up)?,
-            devices: devices(&self.reader, gpus)?,
+            devices: devices(&self.reader, gpus, None)?,
         }))
     }
 }
@@ -244,11 +254,12 @@ fn unique(slice: &SliceSnapshot, file: &str, taken: &mut BTreeSet<(String, Strin
 
 #[cfg(test)]
 mod tests {
+    use super::super::host::MOST_FILES;
     use super::*;
     use gpuslice_region::Member;
     use gpuslice_slices::discovery::ContainerIdentity;
     use std::fs;
-    use std::path::Path;
+    use std::path::{Path, PathBuf};
 
     fn places(root: &Path) -> Places {
         Places { state: root.join("state"), regions: root.join("regions"), cdi: root.join("cdi") }
@@ -309,11 +320,7 @@ mod tests {
         let mut found = FoundSlices::default();
         // The test does not call `search`, because `search` finds the regions of the host too.
         let mut offer = |paths: &[PathBuf]| {
-            let candidate = |path: &PathBuf| {
-                let (region, name) = (FoundRegion::here(path.clone()), String::new());
-                (FileId::of(path).unwrap(), CandidateFile { region, name, pod: None })
-            };
-            found.open_some(paths.iter().map(candidate).collect(), 2);
+            found.open_some(paths.iter().map(|path| candidate(path, false)).collect(), 2);
             (found.open.len(), found.look(&[], None, BTreeSet::new()).len(), found.is_full)
         };
         // A process may join any of these regions, so they stay open while there is room.
@@ -323,6 +330,32 @@ mod tests {
         assert_eq!(offer(&inhabited[..2]), (2, 2, false));
         assert_eq!(offer(&left), (2, 2, false));
         assert_eq!(offer(&inhabited[2..]), (2, 2, true));
+    }
+
+    fn candidate(path: &Path, is_of_root: bool) -> (FileId, CandidateFile) {
+        let (region, name) = (FoundRegion::here(path.to_owned()), String::new());
+        (FileId::of(path).unwrap(), CandidateFile { region, name, is_of_root, pod: None })
+    }
+
+    #[test]
+    fn regions_of_a_tenant_do_not_keep_slices_of_pods_out() {
+        let root = tempfile::tempdir_in("/dev/shm").unwrap();
+        let places = places(root.path());
+        let all = ["a", "b", "c", "d", "e"].map(|name| region(&places, name));
+        let _members = all.each_ref().map(|region| join(region));
+        let mut found = FoundSlices::default();
+        let mut offer = |files: &[(usize, bool)]| {
+            found.open_some(
+                files.iter().map(|(at, is_of_root)| candidate(&all[*at], *is_of_root)).collect(),
+                2,
+            );
+            let of_root = found.open.values().filter(|open| open.there.is_of_root).count();
+            (found.open.len(), of_root, found.is_full)
+        };
+        assert_eq!(offer(&[(0, false), (1, false)]), (2, 0, false));
+        assert_eq!(offer(&[(2, true)]), (2, 1, true));
+        assert_eq!(offer(&[(0, false), (3, true)]), (2, 2, true));
+        assert_eq!(offer(&[(0, false), (1, false), (4, true)]), (2, 2, true));
     }
 
     fn container(mounts: u64) -> Container {
@@ -340,7 +373,7 @@ mod tests {
             let reader = Reader::open(&path, Trust::AnyOwner).unwrap().unwrap();
             let mut region = FoundRegion::here(path.clone());
             region.container = mounts.map(|mounts| Arc::new(container(mounts)));
-            let there = CandidateFile { region, name: "a".to_owned(), pod: None };
+            let there = CandidateFile { region, name: "a".to_owned(), is_of_root: false, pod: None };
             (FileId::of(&path).unwrap(), Open { reader: Arc::new(reader), there })
         });
         let [on_the_host, living, _ended] = files.each_ref().map(|(file, _)| *file);

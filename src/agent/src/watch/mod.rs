@@ -4,6 +4,7 @@
 //! a container has ended, so that it does not show the container's regions after its end.
 
 mod found;
+mod host;
 mod made;
 mod regions;
 mod slots;
@@ -101,17 +102,23 @@ impl Watch {
         self.scan();
     }
 
-    /// Installs the library for new containers.
+    /// Installs the library for new containers. If this fails, the next scan tries again.
     fn install(&mut self) {
         let source = match &self.config.library {
             Some(named) => Ok(named.clone()),
             None => installed::library().map_err(|what| Problem { path: "library".into(), what }),
         };
-        self.library = source.and_then(|source| self.config.places.install(&source));
-        match &self.library {
+        let installed = source.and_then(|source| self.config.places.install(&source));
+        match &installed {
             Ok(path) => info!(library = %path.display(), "installed"),
-            Err(problem) => warn!("{problem}"),
+            Err(problem) => {
+                let text = problem.to_string();
+                if self.library.as_ref().err().is_none_or(|before| before.to_string() != text) {
+                    warn!("{text}");
+                }
+            }
         }
+        self.library = installed;
     }
 
     /// Checks that all slices of the configuration are made. Returns their problems otherwise.
@@ -194,9 +201,21 @@ impl Watch {
     fn scan(&mut self) {
         self.scanned = Some(Instant::now());
         self.has_one_ended = false;
-        self.machine = Machine::look().unwrap_or_default();
-        self.containers = self.machine.containers();
-        self.made.hold(&self.containers);
+        // Example: the disk was full at the agent's start.
+        if self.library.is_err() {
+            self.install();
+        }
+        let looked = Machine::look();
+        let is_complete = looked.as_ref().is_ok_and(|machine| machine.hidden() == 0);
+        // If the agent cannot list the processes, the containers that it knows may still live.
+        match looked {
+            Ok(machine) => {
+                self.containers = machine.containers();
+                self.machine = machine;
+            }
+            Err(error) => warn!("/proc cannot be read, so no slice is repaired or removed: {error}"),
+        }
+        self.made.hold(&self.containers, &self.config.places, is_complete);
         let gpus = self.gpus.all();
         for slice in &mut self.owned {
             let is_used = self.made.is_held(slice.folder(&self.config.places));
@@ -279,6 +298,7 @@ fn remove(places: &Places, name: &Name, folder: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::arguments::ConfigPlace;
 
     #[test]
     fn a_scan_is_due_when_it_is_old_and_soon_after_a_container_has_ended() {
@@ -288,6 +308,22 @@ mod tests {
         assert!(!is_due(after(999), true, false) && is_due(after(1000), true, false));
         // Containers that end again and again cause a bounded number of scans.
         assert!(!is_due(after(199), false, true) && is_due(after(200), false, true));
+    }
+
+    #[test]
+    fn slices_are_made_once_the_library_can_be_installed() {
+        let root = tempfile::tempdir_in("/dev/shm").unwrap();
+        let (library, file) = (root.path().join("built.so"), root.path().join("agent.toml"));
+        let slice = "name = \"a\"\ngpu = \"GPU-11111111-1111-1111-1111-111111111111\"";
+        let text = format!("library = {library:?}\ndiscover = false\n[[slices]]\n{slice}\n");
+        fs::write(&file, text).unwrap();
+        let place = ConfigPlace { config: Some(file), root: root.path().to_owned() };
+        let (places, _found) = std::sync::mpsc::channel();
+        let mut watch = Watch::begin(Config::read(&place).unwrap(), Gpus::default(), places);
+        assert!(watch.is_ready().unwrap_err().contains("read the library"));
+        fs::write(library, "library").unwrap();
+        watch.scan();
+        assert_eq!(watch.is_ready(), Ok(()));
     }
 
     #[test]

@@ -17,16 +17,26 @@ pub(super) struct LookUp<'a> {
     pub(super) arguments: bool,
 }
 
-/// Returns the devices of a region.
-pub(super) fn devices(reader: &Reader, gpus: &[Gpu]) -> Result<Vec<Device>, RegionError> {
+/// Returns the devices of a region. Leaves out a device that the node cannot have, because a tenant can write any UUID: each one
+/// would be a series of metrics. `also` names a device that counts as one of the node.
+pub(super) fn devices(reader: &Reader, gpus: &[Gpu], also: Option<&str>) -> Result<Vec<Device>, RegionError> {
     let device = |read: &DeviceFigures| {
         let text = read.uuid.to_string();
+        let uuid = name_of(&text, gpus, also)?;
         let known = gpus.iter().find(|gpu| bare(&gpu.uuid) == text);
-        let uuid = known.map_or_else(|| format!("GPU-{text}"), |gpu| gpu.uuid.clone());
         let memory_unaccounted = known.and_then(|gpu| gpu.unaccounted.get(reader.path()).copied());
-        Ok(Device { memory_unaccounted, ..Device::of(reader, read, uuid)? })
+        Some(Device::of(reader, read, uuid).map(|device| Device { memory_unaccounted, ..device }))
     };
-    reader.devices()?.iter().map(device).collect()
+    reader.devices()?.iter().filter_map(device).collect()
+}
+
+/// Returns the name of a device with this UUID, or none if the node cannot have it. NVML does not list instances (MIG).
+fn name_of(uuid: &str, gpus: &[Gpu], also: Option<&str>) -> Option<String> {
+    if let Some(gpu) = gpus.iter().find(|gpu| bare(&gpu.uuid) == uuid) {
+        return Some(gpu.uuid.clone());
+    }
+    let is_possible = gpus.is_empty() || gpus.iter().any(Gpu::is_divided) || also.map(bare) == Some(uuid);
+    is_possible.then(|| format!("GPU-{uuid}"))
 }
 
 /// Returns the processes of a region, if `look_up` is given.
@@ -64,6 +74,7 @@ pub(super) fn program_of(command: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::gpus::DIVIDED;
 
     #[test]
     fn the_program_is_shown_without_its_arguments() {
@@ -74,6 +85,17 @@ mod tests {
             ("", ""),
         ] {
             assert_eq!(program_of(command), program);
+        }
+    }
+
+    #[test]
+    fn a_device_that_the_node_cannot_have_is_not_shown() {
+        let gpu = |obstacle| Gpu { uuid: "GPU-a".to_owned(), obstacle, ..Gpu::default() };
+        let (whole, divided) = ([gpu(None)], [gpu(Some(DIVIDED))]);
+        assert_eq!(name_of("a", &whole, None).as_deref(), Some("GPU-a"));
+        assert_eq!(name_of("b", &whole, None), None);
+        for (gpus, also) in [(&whole[..], Some("MIG-b")), (&divided, None), (&[], None)] {
+            assert_eq!(name_of("b", gpus, also).as_deref(), Some("GPU-b"));
         }
     }
 

@@ -13,7 +13,7 @@ use crate::output::failure::{self, Failure};
 use crate::system;
 pub(crate) use access::{is_of_others, look_at, trust};
 use gpuslice_region::names::{self, FILE_PREFIX, RUN, folder};
-use gpuslice_region::{RegionError, Removal, Trust, remove_if_unused};
+use gpuslice_region::{RegionError, Removal, Trust, remove_if_unused, remove_if_unused_now};
 use gpuslice_slices::discovery::FoundRegion;
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -116,11 +116,12 @@ pub(crate) fn lost(region: &FoundRegion, error: &RegionError) -> String {
 /// Removes regions of `run` without a living process.
 ///
 /// Such regions remain if a command was killed, or if its program ran on after it. A slice that is about to start loses nothing,
-/// because its first process initialises the region anyway. A region that cannot be removed stays for the users who list it.
+/// because its first process initialises the region anyway. A region that cannot be removed stays for the users who list it. The
+/// function waits for no lock: another user may make many such files and hold their locks.
 pub(crate) fn sweep() {
     let mine = |path: &&PathBuf| system::user() == 0 || is_own(path);
     for path in all().unwrap_or_default().iter().filter(|path| names::is_of_run(path)).filter(mine) {
-        let _left = remove_if_unused(path, trust());
+        let _left = remove_if_unused_now(path, trust());
     }
 }
 

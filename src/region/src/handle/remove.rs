@@ -21,7 +21,7 @@ use crate::{
     handle::region::Region,
     slots::identity,
     sync::{
-        backoff::{Backoff, REMOVING},
+        backoff::{Backoff, BackoffBounds, NO_WAIT, REMOVING},
         clock,
     },
 };
@@ -43,7 +43,15 @@ pub enum Removal {
 /// # Errors
 /// Every [`RegionError`] of a file that is not a usable region, and of a directory from which nothing can be removed.
 pub fn remove_if_unused(path: &Path, trust: Trust) -> Result<Removal, RegionError> {
-    remove(path, trust, DebtPolicy::Kept)
+    remove(path, trust, DebtPolicy::Kept, REMOVING)
+}
+
+/// Does the same as [`remove_if_unused`], but waits for no lock. If another process holds the join lock, the region stays.
+///
+/// # Errors
+/// Those of [`remove_if_unused`].
+pub fn remove_if_unused_now(path: &Path, trust: Trust) -> Result<Removal, RegionError> {
+    remove(path, trust, DebtPolicy::Kept, NO_WAIT)
 }
 
 /// Removes the region at `path` and its debts, unless a process is alive in it. For a slice that cannot start again,
@@ -52,7 +60,7 @@ pub fn remove_if_unused(path: &Path, trust: Trust) -> Result<Removal, RegionErro
 /// # Errors
 /// Those of [`remove_if_unused`].
 pub fn remove_for_good(path: &Path, trust: Trust) -> Result<Removal, RegionError> {
-    remove(path, trust, DebtPolicy::Dropped)
+    remove(path, trust, DebtPolicy::Dropped, REMOVING)
 }
 
 /// The treatment of GPU time that the slice owes.
@@ -65,9 +73,14 @@ enum DebtPolicy {
 }
 
 /// Tries to remove the region until it succeeds, another outcome is certain, or the waits run out.
-fn remove(path: &Path, trust: Trust, debts: DebtPolicy) -> Result<Removal, RegionError> {
+fn remove(
+    path: &Path,
+    trust: Trust,
+    debts: DebtPolicy,
+    waits: BackoffBounds,
+) -> Result<Removal, RegionError> {
     let path = &map::absolute(path)?;
-    let mut backoff = Backoff::new(REMOVING);
+    let mut backoff = Backoff::new(waits);
     loop {
         // The result may be a region that no process has finished initialising.
         let region = match map::open(path, trust) {

@@ -45,6 +45,10 @@ pub(crate) const REMOVING: BackoffBounds = BackoffBounds {
     total: Duration::from_millis(500),
 };
 
+/// Bounds for a process that tries once.
+pub(crate) const NO_WAIT: BackoffBounds =
+    BackoffBounds { first: Duration::ZERO, longest: Duration::ZERO, total: Duration::ZERO };
+
 /// Bounds for the lock on limits. Each process holds it for some microseconds.
 pub(crate) const CHANGING: BackoffBounds = BackoffBounds {
     first: Duration::from_micros(20),

@@ -5,12 +5,13 @@ use std::{
     os::unix::fs::{FileExt as _, MetadataExt as _, symlink},
     path::Path,
     thread,
+    time::{Duration, Instant},
 };
 
 use gpuslice_region::{
     DeviceRequest, Member, Monitor, RefusalReason, RegionError, Removal, Trust, Uuid,
     layout::{FIGURES, VERSION},
-    remove_for_good, remove_if_unused,
+    remove_for_good, remove_if_unused, remove_if_unused_now,
 };
 
 use crate::puppet::{Puppet, directory, join, kill, request};
@@ -310,6 +311,12 @@ fn a_region_that_somebody_is_joining_stays() {
     let mut joining = Puppet::start();
     assert_eq!(joining.ask(&format!("lock {}", path.display())), "locked");
     assert_eq!(remove_if_unused(&path, Trust::OwnerOnly).unwrap(), Removal::InUse(1));
+    // An attempt that waits takes half a second.
+    let begun = Instant::now();
+    for _ in 0..20 {
+        assert_eq!(remove_if_unused_now(&path, Trust::OwnerOnly).unwrap(), Removal::InUse(1));
+    }
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
     joining.kill();
     assert_eq!(remove_if_unused(&path, Trust::OwnerOnly).unwrap(), Removal::Gone);
 }

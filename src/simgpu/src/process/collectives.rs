@@ -3,11 +3,10 @@
 //! Example: in an all-reduce, the kernel of each rank keeps its device busy until the kernels of all other ranks run. Here a
 //! kernel with `meet` in its name is part of a collective. It keeps its device until as many such kernels run as its grid has
 //! columns. Then it runs for its duration.
-//! its grid has columns. Then it runs for its duration.
+//!
 //! - If the grid has one row, kernels of this process belong together.
 //! - If the grid has more rows, kernels of all processes with the same number of rows belong together.
-//! - A grid with more rows: the kernels of all processes with that number of rows belong together.
-//! A graph that contains such a kernel waits before its first node.
+//!
 //! A graph with such a kernel waits before its first node.
 
 use super::simulation::Simulation;

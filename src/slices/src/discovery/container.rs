@@ -1,17 +1,16 @@
 //! Containers of this machine, and the files in them that may be regions.
 
 use super::engine;
-use crate::mounts::is_local;
+use super::opening::{file_below, open_root, open_within};
+use crate::mounts::{is_local, source_of};
 use crate::process::read;
 use gpuslice_policy::config::{Config, FIXED_FILE, FileRead, OperatorFiles};
 use gpuslice_region::names::{FILE_PREFIX, FOLDER, MOUNTED};
 use gpuslice_region::operator::Contents;
-use gpuslice_region::{Opened, open_found};
-use rustix::fs::{self as kernel, AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags};
-use rustix::io::Errno;
+use rustix::fs::{self as kernel, AtFlags, CWD, Dir, FileType, OFlags};
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
@@ -21,7 +20,7 @@ use std::sync::Arc;
 /// Most files of one folder at which the search looks.
 const MOST_FILES: usize = 4096;
 /// Most regions of one container at which the search looks. A container has one region, or one for each of its users.
-const MOST_REGIONS: usize = 32;
+pub(super) const MOST_REGIONS: usize = 32;
 /// Most processes whose root directories the search tries for one container. It skips processes that have ended.
 const WITNESSES: usize = 4;
 /// Folders of a container in which regions may be. In the mounted folder, the region has the name `region`.
@@ -111,6 +110,19 @@ impl ContainerIdentity {
     }
 }
 
+/// The folder that a node agent has mounted for a container's region.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MountedFolder {
+    /// No folder is mounted.
+    Nothing,
+    /// The folder has this identity.
+    Folder(FileId),
+    /// This process cannot look at the folder without waiting. The folder has this name on the host.
+    Named(String),
+    /// This process cannot look at the container's mounts.
+    Unknown,
+}
+
 /// A container: processes that have a mount namespace of their own.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Container {
@@ -138,13 +150,25 @@ impl Container {
             .any(|pid| namespace(*pid, "mnt").is_ok_and(|mounts| mounts == self.identity.mounts))
     }
 
-    /// Returns the folder that a node agent has mounted for the container's region, or none if it has mounted no folder.
+    /// Returns the folder that a node agent has mounted for the container's region.
     #[must_use]
-    pub fn mounted(&self) -> Option<FileId> {
-        let root = self.root_with(&[MOUNTED])?.0;
-        let (flags, mode) = (OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
-        let folder = kernel::openat2(&root, below(MOUNTED), flags, mode, WITHIN).ok()?;
-        Some(FileId::from(&kernel::fstat(folder).ok()?))
+    pub fn mounted(&self) -> MountedFolder {
+        let mounts = |pid: &u32| Some((read(&format!("/proc/{pid}/mountinfo"))?, self.root(*pid)?));
+        let Some((mounts, root)) = self.witnesses.iter().find_map(mounts) else {
+            // A shorter list has all processes of the container.
+            let has_ended = self.witnesses.len() < WITNESSES && !self.lives();
+            return if has_ended { MountedFolder::Nothing } else { MountedFolder::Unknown };
+        };
+        let look = || {
+            let folder = open_within(&root, MOUNTED, OFlags::PATH | OFlags::DIRECTORY).ok()?;
+            Some(FileId::from(&kernel::fstat(folder).ok()?))
+        };
+        if let Some(folder) = is_local(&mounts, MOUNTED).then(look).flatten() {
+            return MountedFolder::Folder(folder);
+        }
+        let name = |source: &str| source.rsplit('/').next().unwrap_or_default().to_owned();
+        source_of(&mounts, MOUNTED)
+            .map_or(MountedFolder::Nothing, |source| MountedFolder::Named(name(source)))
     }
 
     /// Returns the files that may be regions, judged by name and kind alone.
@@ -157,9 +181,7 @@ impl Container {
         let usual = FOLDERS.into_iter().filter(|folder| local.contains(folder));
         let named = named.iter().filter(|(folder, _)| local.contains(folder));
         let mut found: Vec<Candidate> = usual.flat_map(|folder| usual_regions_in(&root, folder)).collect();
-        found.extend(
-            named.flat_map(|(folder, file)| regions_in(&root, folder, |name| name == file.as_bytes())),
-        );
+        found.extend(named.flat_map(|(folder, file)| region_at(&root, folder, file)));
         let mut seen = BTreeSet::new();
         found.retain(|candidate| seen.insert(candidate.file));
         found.truncate(MOST_REGIONS);
@@ -198,33 +220,9 @@ impl Container {
 
     /// Returns the root directory of one of its processes.
     fn root(&self, pid: u32) -> Option<OwnedFd> {
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let root = kernel::open(format!("/proc/{pid}/root"), flags, Mode::empty()).ok()?;
+        let root = open_root(Path::new(&format!("/proc/{pid}/root"))).ok()?;
         // The check follows the opening: the kernel may have given the number to another process before it.
         namespace(pid, "mnt").is_ok_and(|mounts| mounts == self.identity.mounts).then_some(root)
-    }
-}
-
-/// Resolves a path in a container below its root, and without links.
-const WITHIN: ResolveFlags =
-    ResolveFlags::IN_ROOT.union(ResolveFlags::NO_SYMLINKS).union(ResolveFlags::NO_MAGICLINKS);
-
-fn below(path: &str) -> &str {
-    path.trim_start_matches('/')
-}
-
-/// Reads a short regular file below a root.
-fn file_below(root: &OwnedFd, path: &str) -> Contents {
-    let flags = OFlags::PATH | OFlags::CLOEXEC;
-    let opened = match kernel::openat2(root, below(path), flags, Mode::empty(), WITHIN) {
-        Ok(found) => open_found(&File::from(found)),
-        Err(Errno::NOENT) => return Contents::Absent,
-        Err(error) => return Contents::Unreadable(error.to_string()),
-    };
-    match opened {
-        Ok(Opened::File(file)) => Contents::from_file(file),
-        Ok(Opened::Other(kind)) => Contents::Unreadable(format!("it is {kind}")),
-        Err(error) => Contents::Unreadable(error.to_string()),
     }
 }
 
@@ -246,34 +244,36 @@ fn parts_of(path: &Path) -> Option<(&str, &str)> {
 }
 
 /// Returns the files in one of [`FOLDERS`] below a root that may be regions.
-fn usual_regions_in(root: &OwnedFd, folder: &str) -> Vec<Candidate> {
-    regions_in(root, folder, |name| match folder {
-        MOUNTED => name == b"region",
-        _ => name.starts_with(FILE_PREFIX.as_bytes()),
-    })
-}
-
-/// Returns the regular files of a folder below a root whose names `is_name` accepts.
-fn regions_in(root: &OwnedFd, folder: &str, is_name: impl Fn(&[u8]) -> bool) -> Vec<Candidate> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NONBLOCK;
-    let Ok(opened) = kernel::openat2(root, below(folder), flags, Mode::empty(), WITHIN) else {
-        return Vec::new();
-    };
-    let Ok(entries) = Dir::read_from(&opened) else { return Vec::new() };
+pub(super) fn usual_regions_in(root: &OwnedFd, folder: &str) -> Vec<Candidate> {
+    if folder == MOUNTED {
+        return region_at(root, folder, "region");
+    }
+    let Some(opened) = open_folder(root, folder) else { return Vec::new() };
+    let Ok(entries) = Dir::read_from(&*opened) else { return Vec::new() };
     let entries = entries.take(MOST_FILES).filter_map(Result::ok);
     let names: Vec<PathBuf> = entries
-        .filter(|entry| is_name(entry.file_name().to_bytes()))
+        .filter(|entry| entry.file_name().to_bytes().starts_with(FILE_PREFIX.as_bytes()))
         .map(|entry| PathBuf::from(OsStr::from_bytes(entry.file_name().to_bytes())))
         .take(MOST_REGIONS)
         .collect();
-    let opened = Arc::new(opened);
-    let candidate = |name: PathBuf| {
-        let found = kernel::statat(&*opened, &name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
-        let is_file = FileType::from_raw_mode(found.st_mode).is_file();
-        let (file, inside) = (FileId::from(&found), Path::new(folder).join(&name));
-        is_file.then(|| Candidate { file, inside, name, folder: Arc::clone(&opened) })
-    };
-    names.into_iter().filter_map(candidate).collect()
+    names.into_iter().filter_map(|name| candidate(&opened, folder, name)).collect()
+}
+
+/// Returns the file of this name in a folder below a root, if it is a regular file.
+fn region_at(root: &OwnedFd, folder: &str, name: &str) -> Vec<Candidate> {
+    let opened = open_folder(root, folder);
+    opened.and_then(|opened| candidate(&opened, folder, name.into())).into_iter().collect()
+}
+
+fn open_folder(root: &OwnedFd, folder: &str) -> Option<Arc<OwnedFd>> {
+    open_within(root, folder, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NONBLOCK).ok().map(Arc::new)
+}
+
+fn candidate(opened: &Arc<OwnedFd>, folder: &str, name: PathBuf) -> Option<Candidate> {
+    let found = kernel::statat(&**opened, &name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+    let is_file = FileType::from_raw_mode(found.st_mode).is_file();
+    let (file, inside) = (FileId::from(&found), Path::new(folder).join(&name));
+    is_file.then(|| Candidate { file, inside, name, folder: Arc::clone(opened) })
 }
 
 /// Returns the inode of a namespace of a process.
@@ -300,7 +300,9 @@ fn number_in(link: &Path) -> io::Result<u64> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::opening::below;
     use super::*;
+    use rustix::fs::Mode;
     use std::os::unix::fs::symlink;
 
     /// Returns the files that the search finds below `root`, as if it were the root of a container.
@@ -343,21 +345,6 @@ mod tests {
         assert_eq!(found_below(root.path()), expected);
     }
 
-    /// Opening a socket fails. So the error shows whether the agent opened the file before it checked the file's kind.
-    #[test]
-    fn the_agent_looks_at_a_file_of_a_container_before_it_opens_the_file() {
-        let root = tempfile::tempdir().unwrap();
-        fs::create_dir_all(root.path().join("run/gpuslice/conf")).unwrap();
-        let opened = kernel::open(root.path(), OFlags::PATH | OFlags::DIRECTORY, Mode::empty()).unwrap();
-        assert_eq!(file_below(&opened, FIXED_FILE), Contents::Absent);
-        let file = root.path().join(below(FIXED_FILE));
-        let _socket = std::os::unix::net::UnixListener::bind(&file).unwrap();
-        assert_eq!(file_below(&opened, FIXED_FILE), Contents::Unreadable("it is a socket".to_owned()));
-        fs::remove_file(&file).unwrap();
-        fs::write(&file, "GPU_MEM_LIMIT=1GiB").unwrap();
-        assert_eq!(file_below(&opened, FIXED_FILE), Contents::Read(b"GPU_MEM_LIMIT=1GiB".to_vec()));
-    }
-
     #[test]
     fn no_link_leads_out_of_a_container() {
         let outside = tempfile::tempdir().unwrap();
@@ -373,6 +360,18 @@ mod tests {
             assert_eq!(found_below(root.path()), Vec::<PathBuf>::new());
             fs::remove_file(link).unwrap();
         }
+    }
+
+    #[test]
+    fn a_container_whose_mounts_cannot_be_read_is_not_one_without_a_mounted_folder() {
+        let own = |witnesses| {
+            let identity =
+                ContainerIdentity { mounts: namespace_of_self("mnt").unwrap(), id: None, name: None };
+            Container { identity, witnesses }.mounted()
+        };
+        assert_eq!(own(vec![std::process::id()]), MountedFolder::Nothing);
+        assert_eq!(own(vec![u32::MAX]), MountedFolder::Nothing, "its only process has ended");
+        assert_eq!(own(vec![u32::MAX; WITNESSES]), MountedFolder::Unknown, "it may have other processes");
     }
 
     #[test]
@@ -410,6 +409,23 @@ mod tests {
             fs::write(root.path().join(format!("dev/shm/gpuslice-0-{number}")), "").unwrap();
         }
         assert_eq!(found_below(root.path()).len(), MOST_REGIONS);
+    }
+
+    #[test]
+    fn a_region_of_a_known_name_is_found_among_any_number_of_files() {
+        let root = tempfile::tempdir_in("/dev/shm").unwrap();
+        let folder = root.path().join(below(MOUNTED));
+        fs::create_dir_all(&folder).unwrap();
+        let others = |first: usize| {
+            for number in first..first + MOST_FILES {
+                fs::write(folder.join(number.to_string()), "").unwrap();
+            }
+        };
+        // Some file systems list the oldest file first, others the newest.
+        others(0);
+        fs::write(folder.join("region"), "").unwrap();
+        others(MOST_FILES);
+        assert_eq!(found_below(root.path()), [Path::new(MOUNTED).join("region")]);
     }
 
     #[test]

@@ -23,13 +23,11 @@ impl Machine {
     /// Looks at all processes. Leaves out processes that end during this, and processes at which this one may not look.
     ///
     /// # Errors
-    /// There is no `/proc`.
+    /// `/proc` is missing or cannot be read.
     pub fn look() -> io::Result<Self> {
         let mut machine = Self::default();
         for entry in fs::read_dir("/proc")? {
-            let Some(pid) = entry.ok().and_then(|entry| entry.file_name().to_str()?.parse().ok()) else {
-                continue;
-            };
+            let Some(pid) = entry?.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
             match (namespace(pid, "mnt"), namespace(pid, "pid")) {
                 (Ok(mounts), Ok(numbers)) => {
                     machine.by_mounts.entry(mounts).or_default().push(pid);

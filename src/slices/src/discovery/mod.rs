@@ -7,8 +7,9 @@
 mod container;
 mod engine;
 mod machine;
+mod opening;
 mod region;
 
-pub use container::{Container, ContainerIdentity, FileId, mounts_of};
+pub use container::{Container, ContainerIdentity, FileId, MountedFolder, mounts_of};
 pub use machine::Machine;
 pub use region::{FoundRegion, find};

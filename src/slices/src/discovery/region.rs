@@ -1,6 +1,6 @@
 //! Regions of this machine: those of the host, and those of containers.
 
-use super::container::{Candidate, Container, FileId};
+use super::container::{Candidate, Container, ContainerIdentity, FileId, MOST_REGIONS};
 use gpuslice_region::names::{self, MOUNTED};
 use gpuslice_region::operator::Contents;
 use std::collections::BTreeMap;
@@ -81,29 +81,73 @@ impl FoundRegion {
 ///
 /// Example: a path of this process leads to a region, and a container has that region too. The result names the container only
 /// if the region lies in the folder that a node agent mounts for it. Many containers can share any other folder of the host.
+///
+/// A container of an engine may have several mount namespaces. They count as one container for the number of its regions.
 pub fn find(
     here: impl IntoIterator<Item = PathBuf>,
     containers: &[Container],
 ) -> BTreeMap<FileId, FoundRegion> {
-    let mut found = BTreeMap::new();
+    let (mut found, mut counts) = (BTreeMap::new(), BTreeMap::<String, usize>::new());
     for path in here {
         let Ok(file) = FileId::of(&path) else { continue };
         found.entry(file).or_insert_with(|| FoundRegion::here(path));
     }
     for container in containers {
-        let container = Arc::new(container.clone());
-        for candidate in container.regions() {
-            let container = Some(Arc::clone(&container));
-            match found.get_mut(&candidate.file) {
-                Some(known) if candidate.inside.starts_with(MOUNTED) => known.container = container,
-                Some(_) => {}
-                None => {
-                    let region =
-                        FoundRegion { path: candidate.path(), container, candidate: Some(candidate.clone()) };
-                    found.insert(candidate.file, region);
-                }
+        let ContainerIdentity { mounts, id, .. } = &container.identity;
+        let count = counts.entry(id.clone().unwrap_or_else(|| mounts.to_string())).or_default();
+        add(&mut found, count, &Arc::new(container.clone()), container.regions());
+    }
+    found
+}
+
+/// Adds the regions of a container. `count` is the number of its regions so far.
+fn add(
+    found: &mut BTreeMap<FileId, FoundRegion>,
+    count: &mut usize,
+    container: &Arc<Container>,
+    candidates: Vec<Candidate>,
+) {
+    for candidate in candidates {
+        let container = Some(Arc::clone(container));
+        match found.get_mut(&candidate.file) {
+            Some(known) if candidate.inside.starts_with(MOUNTED) => known.container = container,
+            Some(_) => {}
+            None if *count >= MOST_REGIONS => {}
+            None => {
+                *count = count.saturating_add(1);
+                let region =
+                    FoundRegion { path: candidate.path(), container, candidate: Some(candidate.clone()) };
+                found.insert(candidate.file, region);
             }
         }
     }
-    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::container::usual_regions_in;
+    use super::super::opening::open_root;
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn the_mount_namespaces_of_a_container_have_only_so_many_regions_together() {
+        let root = tempfile::tempdir().unwrap();
+        let of_namespace = |number: usize| {
+            let root = root.path().join(number.to_string());
+            fs::create_dir_all(root.join("dev/shm")).unwrap();
+            for region in 0..MOST_REGIONS - 1 {
+                fs::write(root.join(format!("dev/shm/gpuslice-0-{region}")), "").unwrap();
+            }
+            usual_regions_in(&open_root(&root).unwrap(), "/dev/shm")
+        };
+        let identity = ContainerIdentity { mounts: 7, id: None, name: None };
+        let container = Arc::new(Container { identity, witnesses: Vec::new() });
+        let (mut found, mut count) = (BTreeMap::new(), 0);
+        let found_with = |number| {
+            add(&mut found, &mut count, &container, of_namespace(number));
+            found.len()
+        };
+        assert_eq!([0, 1, 2].map(found_with), [MOST_REGIONS - 1, MOST_REGIONS, MOST_REGIONS]);
+    }
 }

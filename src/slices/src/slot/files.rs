@@ -5,7 +5,9 @@ use gpuslice_region::RegionError;
 use std::fmt;
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::{
+    DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, fchown,
+};
 use std::path::{Path, PathBuf};
 
 /// A failure with a file.
@@ -77,6 +79,24 @@ fn make_one(folder: &Path) -> io::Result<()> {
     }
 }
 
+/// Gives a file or folder the owner of the folder `like`, and a mode. A container may have changed them.
+///
+/// # Errors
+/// The owner or the mode cannot be set, or a link has the path.
+pub(super) fn take_back(path: &Path, like: &Path, mode: u32) -> Result<(), Problem> {
+    let set = || -> io::Result<()> {
+        let (found, owner) = (path.symlink_metadata()?, like.metadata()?.uid());
+        if found.uid() == owner && found.permissions().mode() & 0o7777 == mode {
+            return Ok(());
+        }
+        let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+        let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+        fchown(&file, Some(owner), None)?;
+        file.set_permissions(Permissions::from_mode(mode))
+    };
+    set().map_err(Problem::of(path, "set its owner and mode"))
+}
+
 /// Writes a file. A reader sees either the whole new file or the whole file before it. A file that already has this content and
 /// mode stays.
 ///
@@ -118,7 +138,6 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let path = root.path().join("file");
         write_whole(&path, b"x", 0o644).unwrap();
-        use std::os::unix::fs::MetadataExt as _;
         let inode = || fs::metadata(&path).unwrap().ino();
         let first = inode();
         write_whole(&path, b"x", 0o644).unwrap();

@@ -1,6 +1,6 @@
 //! The files of a slice on its host.
 
-use super::files::{Problem, make_folder, write_whole};
+use super::files::{Problem, make_folder, take_back, write_whole};
 use super::name::Name;
 use super::removal::remove_folder;
 use crate::cdi::{self, Mount, Spec};
@@ -23,6 +23,8 @@ const CONF: &str = "/run/gpuslice/conf";
 pub const REGION: &str = "/run/gpuslice/region/region";
 /// Mode of the region. Only the container sees the region, and all users of the container may write it.
 const REGION_MODE: u32 = 0o666;
+/// Mode of the region's folder.
+const FOLDER_MODE: u32 = 0o755;
 
 /// The root folders of the trees of files: see [`super`].
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -119,7 +121,8 @@ impl Places {
     /// A container may write the folder of its region. So it may remove the region, or put another file in its place. While a
     /// container has the folder (`is_used`), both are errors. A new region would give the slice its limits twice, because
     /// members that still use the removed file would count apart from new members. If no container has the folder, this
-    /// function renames a file that is no region, and makes a new region.
+    /// function renames a file that is no region, and makes a new region. It also restores the owners and modes of the folder and
+    /// the region, which a container may have taken from the users of the next one.
     ///
     /// # Errors
     /// A file cannot be made, or another file has the region's path.
@@ -129,6 +132,9 @@ impl Places {
         let folder = region.parent().unwrap_or(&self.regions);
         let is_new = folder.symlink_metadata().is_err();
         make_folder(folder)?;
+        if !is_used {
+            take_back(folder, &self.regions, FOLDER_MODE)?;
+        }
         if !is_new && is_used && region.symlink_metadata().is_err() {
             let what = "was removed while a container may have it; end the container, and remove this folder"
                 .to_owned();
@@ -154,7 +160,10 @@ impl Places {
                 make(&region, REGION_MODE)?;
                 Ok(())
             }
-            looked => looked.map(drop).map_err(Problem::from),
+            looked => {
+                looked?;
+                if is_used { Ok(()) } else { take_back(&region, &self.regions, REGION_MODE) }
+            }
         }
     }
 
@@ -309,6 +318,28 @@ mod tests {
         fs::remove_file(&region).unwrap();
         let problem = places.make(&name, &[], true).unwrap_err();
         assert!(problem.what.contains("was removed"), "{problem}");
+    }
+
+    #[test]
+    fn the_next_container_gets_a_region_that_its_users_may_write() {
+        use std::os::unix::fs::{MetadataExt as _, chown};
+        let root = tempfile::tempdir_in("/dev/shm").unwrap();
+        let places = places(root.path());
+        let name: Name = "a".parse().unwrap();
+        places.make(&name, &[], false).unwrap();
+        let region = places.region(&name);
+        let folder = region.parent().unwrap();
+        let owner = fs::metadata(folder).unwrap().uid();
+        for (path, mode) in [(&*region, 0o600), (folder, 0o700)] {
+            fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+            // Only root can do this. The modes are proof enough for another user.
+            let _not_root = chown(path, Some(1000), None);
+        }
+        places.make(&name, &[], true).unwrap();
+        assert_eq!([mode(&region), mode(folder)], [0o600, 0o700], "a container has it");
+        places.make(&name, &[], false).unwrap();
+        assert_eq!([mode(&region), mode(folder)], [0o666, 0o755]);
+        assert_eq!([&*region, folder].map(|path| fs::metadata(path).unwrap().uid()), [owner; 2]);
     }
 
     #[test]
