@@ -16,6 +16,7 @@ pub mod sweep;
 use crate::api::{Client, Failure};
 use crate::grpc::dra_health::v1alpha1::DeviceHealth;
 use crate::plugin::Gpus;
+use crate::topology::KnownLocations;
 use claim::Claim;
 use claims::Claims;
 use gpuslice_slices::slot::Places;
@@ -72,6 +73,7 @@ pub struct Driver {
     config: DriverConfig,
     client: Client,
     gpus: Gpus,
+    locations: KnownLocations,
     /// The lock is held while the files of a claim change.
     claims: Arc<Mutex<Claims>>,
     health: watch::Sender<Vec<DeviceHealth>>,
@@ -97,6 +99,7 @@ pub async fn serve(config: DriverConfig, client: Client, gpus: Gpus) -> Result<(
         config,
         client,
         gpus,
+        locations: KnownLocations::default(),
         claims: Arc::new(Mutex::new(claims)),
         health: watch::Sender::default(),
         registered: Notify::new(),

@@ -16,6 +16,7 @@ use crate::api::Client;
 use crate::grpc::device_plugin::Device;
 use crate::metrics::PreStartMetrics;
 use crate::objects::Inventory;
+use crate::topology::KnownLocations;
 pub use clear::clear;
 use gpuslice_slices::slot::{Places, Problem, SLOT};
 use slots::Slots;
@@ -102,6 +103,7 @@ pub struct Plugin {
     config: PluginConfig,
     client: Client,
     gpus: Gpus,
+    locations: KnownLocations,
     metrics: PreStartMetrics,
     slots: Arc<Mutex<Slots>>,
     devices: watch::Sender<Vec<Device>>,
@@ -139,6 +141,7 @@ pub async fn serve(
         config,
         client,
         gpus,
+        locations: KnownLocations::default(),
         metrics,
         slots,
         devices,
