@@ -8,7 +8,7 @@ use crate::cotenants;
 use crate::gpus::Gpus;
 use crate::history;
 use crate::watch::Watch;
-use crate::web::{self, Rate, Shared};
+use crate::web::{self, Answers, Rate, Shared};
 use gpuslice_kubernetes::metrics::PreStartMetrics;
 use gpuslice_slices::slot::make_folder;
 use std::io;
@@ -100,7 +100,7 @@ fn serve_on(
         let control = tokio::net::UnixListener::from_std(control).map_err(told)?;
         let web = tokio::net::TcpListener::from_std(web).map_err(told)?;
         info!(%address, socket = %socket.display(), "serving");
-        let shared = Shared { watch: Arc::clone(&watch), rate, plugin };
+        let shared = Shared { watch: Arc::clone(&watch), rate, answers: Arc::new(Answers::new()), plugin };
         let cluster = tokio::spawn(cluster);
         let web = gpuslice_kubernetes::web::serve(web, web::routes(shared), connections);
         let served = all(again, place, control, web, watch).await;
