@@ -14,7 +14,7 @@ pub(super) async fn watch(plugin: &Plugin) {
     let mut is_registered = plugin.is_registered.subscribe();
     loop {
         is_registered.mark_unchanged();
-        plugin.show_devices();
+        plugin.show_devices().await;
         advertise_or_tell(plugin).await;
         if let Err(error) = release(plugin).await {
             warn!("slots of pods that are gone stay: {error}");
