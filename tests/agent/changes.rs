@@ -112,6 +112,15 @@ fn a_group_that_does_not_exist_ends_the_agent_with_the_way_to_make_it() {
 }
 
 #[test]
+fn the_agent_may_have_as_many_open_files_as_its_hard_limit_allows() {
+    let few = ["/usr/bin/prlimit", "--nofile=256:4096"];
+    let node = Node::start_under(&few, Bench::simulated_without_contexts(), "");
+    let limits = fs::read_to_string(format!("/proc/{}/limits", node.pid())).unwrap();
+    let files = limits.lines().find_map(|line| line.strip_prefix("Max open files")).unwrap();
+    assert_eq!(files.split_whitespace().take(2).collect::<Vec<_>>(), ["4096", "4096"]);
+}
+
+#[test]
 fn a_sighup_while_nvml_starts_is_obeyed_afterwards() {
     let mut node = Node::start("");
     assert_eq!(node.end(libc::SIGTERM).code(), Some(0));

@@ -31,6 +31,7 @@ const LEAVE: Duration = Duration::from_secs(5);
 /// Makes the slices, and serves figures until SIGTERM or SIGINT.
 pub(crate) fn serve(place: &ConfigPlace, config: Config) -> Result<(), String> {
     tracing_subscriber::fmt().with_max_level(config.log).with_writer(io::stderr).with_ansi(false).init();
+    gpuslice_slices::allow_more_open_files();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(4)
