@@ -13,6 +13,7 @@ mod slots;
 mod start;
 
 use crate::api::Client;
+use crate::files;
 use crate::grpc::device_plugin::Device;
 use crate::metrics::PreStartMetrics;
 use crate::objects::Inventory;
@@ -156,9 +157,10 @@ pub async fn serve(
         node::advertise_or_tell(&plugin).await;
         tokio::time::sleep(LINGER).await;
     };
+    let hold = files::hold_limits(|| plugin.with_slots(|slots| slots.hold()));
     tokio::select! {
         () = leave => {}
-        ((), ()) = async { tokio::join!(kubelet::serve(&plugin), node::watch(&plugin)) } => {}
+        ((), (), ()) = async { tokio::join!(kubelet::serve(&plugin), node::watch(&plugin), hold) } => {}
     }
     Ok(())
 }
