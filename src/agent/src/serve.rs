@@ -95,7 +95,7 @@ fn serve_on(
     let (_ticks, stop) = channel();
     let ticking = Arc::clone(&watch);
     thread::spawn(move || tick(&ticking, &stop));
-    runtime.block_on(async move {
+    let served = runtime.block_on(async move {
         // Both listeners register with the runtime, so this code must run within it.
         let told = |error: io::Error| format!("cannot start: {error}");
         let control = tokio::net::UnixListener::from_std(control).map_err(told)?;
@@ -108,7 +108,10 @@ fn serve_on(
         drop(is_running);
         let _ended_or_late = tokio::time::timeout(LEAVE, cluster).await;
         served
-    })
+    });
+    // A drop of the runtime would wait for calls that a tenant can make long.
+    runtime.shutdown_timeout(LEAVE);
+    served
 }
 
 /// Once in two seconds, adds points to the history, and lowers limits that tenants have raised.
