@@ -1,6 +1,7 @@
 //! Tests changes of the configuration and of limits, the agent's reaction to them, and that one agent runs at most.
 
 use crate::node::{Node, text};
+use crate::support::bench::Bench;
 use crate::support::container::may_have_containers;
 use crate::{MIB, TWO, join, witness};
 use serde_json::Value;
@@ -108,6 +109,30 @@ fn a_group_that_does_not_exist_ends_the_agent_with_the_way_to_make_it() {
     let said = String::from_utf8_lossy(&ended.stderr);
     assert_eq!(ended.status.code(), Some(1), "{said}");
     assert!(said.contains("is no group of /etc/group; make it with groupadd"), "{said}");
+}
+
+#[test]
+fn the_agent_may_have_as_many_open_files_as_its_hard_limit_allows() {
+    let few = ["/usr/bin/prlimit", "--nofile=256:4096"];
+    let node = Node::start_under(&few, Bench::simulated_without_contexts(), "");
+    let limits = fs::read_to_string(format!("/proc/{}/limits", node.pid())).unwrap();
+    let files = limits.lines().find_map(|line| line.strip_prefix("Max open files")).unwrap();
+    assert_eq!(files.split_whitespace().take(2).collect::<Vec<_>>(), ["4096", "4096"]);
+}
+
+#[test]
+fn a_sighup_while_nvml_starts_is_obeyed_afterwards() {
+    let mut node = Node::start("");
+    assert_eq!(node.end(libc::SIGTERM).code(), Some(0));
+    node.bench = Bench::simulated_without_contexts().with("SIMGPU_NVML_INIT_MS", "2000");
+    node.launch();
+    node.until("its socket is there", |node| node.at("/run/gpuslice/agent.sock").exists().then_some(()));
+    assert!(!node.log().contains("serving"), "{}", node.log());
+    node.signal(libc::SIGHUP);
+    node.serves();
+    node.until("the configuration is read", |node| {
+        node.log().contains("read the configuration again").then_some(())
+    });
 }
 
 #[test]

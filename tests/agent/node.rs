@@ -104,9 +104,19 @@ impl Node {
 
     /// Starts the agent, and waits until it serves.
     pub(crate) fn begin(&mut self) {
+        self.launch();
+        self.serves();
+    }
+
+    /// Starts the agent.
+    pub(crate) fn launch(&mut self) {
         let log = File::create(self.at("/log")).expect("a file can be made");
         let agent = self.command(&["run"]).stderr(log).spawn().expect("the agent can be started");
         self.agent = Some(agent);
+    }
+
+    /// Waits until the agent serves.
+    pub(crate) fn serves(&mut self) {
         let address = self.until("it serves", |node| {
             let log = node.log();
             let agent = node.agent.as_mut().expect("it was started");

@@ -9,7 +9,7 @@ use crate::support::other_user::OtherUser;
 use crate::support::{artefacts, compiler};
 use crate::{MIB, TWO, dies, join, witness};
 use gpuslice_region::layout::VERSION;
-use gpuslice_region::{Limits, Monitor, Trust};
+use gpuslice_region::{DeviceRequest, Limits, Member, Monitor, Trust, Uuid};
 use serde_json::Value;
 use std::fs::{self, File};
 use std::os::unix::fs::symlink;
@@ -306,6 +306,21 @@ fn a_slice_of_the_agent_is_raised_through_the_agent() {
         .complains("gpuslice-agent's");
     node.gpuslice(&["set", "a", "--mem", "100MiB"]).code(0);
     assert_eq!(take(&mut program, 100 * MIB), "2");
+}
+
+#[test]
+fn an_operator_raises_limits_although_a_tenant_has_added_a_device() {
+    if !may_have_containers() {
+        return;
+    }
+    let node = Node::start(TWO);
+    let member = join(&node, "a");
+    let added = DeviceRequest { uuid: Uuid([9; 16]), total: 1 << 30, limits: Limits::NONE };
+    let _another = Member::join(&node.region("a"), Trust::AnyOwner, &[added]).unwrap();
+    node.gpuslice(&["set", "a", "--mem", "512MiB"]).code(0).says("256MiB -> 512MiB");
+    let config = fs::read_to_string(node.at("/var/lib/gpuslice/slots/a/conf/config")).unwrap();
+    assert!(config.contains(&format!("={}\n", 512 * MIB)), "{config}");
+    assert_eq!(member.limits(member.devices()[0].device).memory, Some(512 * MIB));
 }
 
 #[test]

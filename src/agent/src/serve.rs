@@ -8,7 +8,7 @@ use crate::cotenants;
 use crate::gpus::Gpus;
 use crate::history;
 use crate::watch::Watch;
-use crate::web::{self, Rate, Shared};
+use crate::web::{self, Answers, Rate, Shared};
 use gpuslice_kubernetes::metrics::PreStartMetrics;
 use gpuslice_slices::slot::make_folder;
 use std::io;
@@ -18,7 +18,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::runtime::Runtime;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tracing::{error, info};
 
@@ -30,6 +31,18 @@ const LEAVE: Duration = Duration::from_secs(5);
 /// Makes the slices, and serves figures until SIGTERM or SIGINT.
 pub(crate) fn serve(place: &ConfigPlace, config: Config) -> Result<(), String> {
     tracing_subscriber::fmt().with_max_level(config.log).with_writer(io::stderr).with_ansi(false).init();
+    gpuslice_slices::allow_more_open_files();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(4)
+        .thread_stack_size(512 << 10)
+        .build()
+        .map_err(|error| format!("cannot start: {error}"))?;
+    // The start takes seconds if NVML is slow. Until the runtime registers the signal, SIGHUP ends the process.
+    let again = {
+        let _in_runtime = runtime.enter();
+        on(SignalKind::hangup())?
+    };
     make_folder(&config.run).map_err(|problem| problem.to_string())?;
     // Both steps come before the agent makes a slice, because a second agent must end here. They also come before any other
     // thread starts: the bind of the socket changes the umask, which all threads share.
@@ -38,17 +51,19 @@ pub(crate) fn serve(place: &ConfigPlace, config: Config) -> Result<(), String> {
     let (socket, listen) = (config.socket(), config.listen);
     let control = control::listen(&socket, config.group.as_deref())
         .map_err(|error| format!("{}: {error}", socket.display()))?;
-    let served = serve_on(place, config, control, web::listen(listen));
+    let served = serve_on(runtime, again, place, config, control, web::listen(listen));
     let _gone = std::fs::remove_file(&socket);
     served
 }
 
-/// Starts the agent's threads and its runtime, and serves on the bound socket and port until a signal.
+/// Starts the agent's threads, and serves on the bound socket and port until a signal.
 ///
 /// The thread that asks NVML starts first. This function waits for its first answer, so that the slices of the configuration
 /// find their GPUs. A thread ends when the sender of its channel is dropped. At the end, the task that serves the kubelet gets
 /// some seconds to leave, because it reports to the apiserver.
 fn serve_on(
+    runtime: Runtime,
+    again: Signal,
     place: &ConfigPlace,
     config: Config,
     control: UnixListener,
@@ -56,12 +71,6 @@ fn serve_on(
 ) -> Result<(), String> {
     let web = web?;
     let address = web.local_addr().map_err(|error| error.to_string())?;
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .max_blocking_threads(4)
-        .thread_stack_size(512 << 10)
-        .build()
-        .map_err(|error| format!("cannot start: {error}"))?;
     let gpus = Gpus::default();
     let (_asks_for_gpus, stop) = channel();
     let watched = gpus.clone();
@@ -86,20 +95,23 @@ fn serve_on(
     let (_ticks, stop) = channel();
     let ticking = Arc::clone(&watch);
     thread::spawn(move || tick(&ticking, &stop));
-    runtime.block_on(async move {
+    let served = runtime.block_on(async move {
         // Both listeners register with the runtime, so this code must run within it.
         let told = |error: io::Error| format!("cannot start: {error}");
         let control = tokio::net::UnixListener::from_std(control).map_err(told)?;
         let web = tokio::net::TcpListener::from_std(web).map_err(told)?;
         info!(%address, socket = %socket.display(), "serving");
-        let shared = Shared { watch: Arc::clone(&watch), rate, plugin };
+        let shared = Shared { watch: Arc::clone(&watch), rate, answers: Arc::new(Answers::new()), plugin };
         let cluster = tokio::spawn(cluster);
         let web = gpuslice_kubernetes::web::serve(web, web::routes(shared), connections);
-        let served = all(place, control, web, watch).await;
+        let served = all(again, place, control, web, watch).await;
         drop(is_running);
         let _ended_or_late = tokio::time::timeout(LEAVE, cluster).await;
         served
-    })
+    });
+    // A drop of the runtime would wait for calls that a tenant can make long.
+    runtime.shutdown_timeout(LEAVE);
+    served
 }
 
 /// Once in two seconds, adds points to the history, and lowers limits that tenants have raised.
@@ -109,16 +121,20 @@ fn tick(watch: &Mutex<Watch>, stop: &Receiver<()>) {
     }
 }
 
+/// Registers a signal with the runtime in which the caller runs.
+fn on(kind: SignalKind) -> Result<Signal, String> {
+    signal(kind).map_err(|error| error.to_string())
+}
+
 /// Serves until SIGTERM or SIGINT ends the agent. At SIGHUP the agent reads the configuration again.
 async fn all(
+    mut again: Signal,
     place: &ConfigPlace,
     control: tokio::net::UnixListener,
     web: impl Future<Output = ()> + Send + 'static,
     watch: Arc<Mutex<Watch>>,
 ) -> Result<(), String> {
-    let on = |kind| signal(kind).map_err(|error| error.to_string());
-    let (mut terminate, mut interrupt, mut again) =
-        (on(SignalKind::terminate())?, on(SignalKind::interrupt())?, on(SignalKind::hangup())?);
+    let (mut terminate, mut interrupt) = (on(SignalKind::terminate())?, on(SignalKind::interrupt())?);
     let web = tokio::spawn(web);
     let control = tokio::spawn(control::serve(control, Arc::clone(&watch)));
     loop {

@@ -20,9 +20,14 @@ use serde::Serialize;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
+use tokio::sync::Semaphore;
 
 /// Version of the JSON. A new field keeps the version. A removed field, or a field with another meaning, increases it.
 const VERSION: u32 = 1;
+
+/// Requests whose answers the agent makes at a time. The agent has four threads for calls that may wait. So two are left for
+/// the calls of the kubelet and of the control socket.
+const ANSWERS: usize = 2;
 
 /// Headers of every answer. They forbid the page to load anything from other servers, and forbid other pages to embed it.
 const HEADERS: [(HeaderName, &str); 4] = [
@@ -42,8 +47,36 @@ pub(crate) struct Shared {
     pub(crate) watch: Arc<Mutex<Watch>>,
     /// The bound of the requests in a second.
     pub(crate) rate: Arc<Rate>,
+    /// The bound of the answers that are made at a time.
+    pub(crate) answers: Arc<Answers>,
     /// Figures of the device plugin; none if the agent serves no device plugin.
     pub(crate) plugin: Option<PreStartMetrics>,
+}
+
+/// A bound of the answers that are made at a time.
+#[derive(Debug)]
+pub(crate) struct Answers(Arc<Semaphore>);
+
+impl Answers {
+    /// Returns the agent's bound.
+    pub(crate) fn new() -> Self {
+        Self(Arc::new(Semaphore::new(ANSWERS)))
+    }
+
+    /// Calls `make` on a thread where no other client waits for it. A request that ends before its turn costs nothing.
+    async fn make<T: Send + 'static>(
+        &self,
+        make: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, StatusCode> {
+        let place = Arc::clone(&self.0).acquire_owned().await;
+        let place = place.map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)?;
+        let made = tokio::task::spawn_blocking(move || {
+            let made = make();
+            drop(place);
+            made
+        });
+        made.await.map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)
+    }
 }
 
 /// A bound of requests. It admits `per_second` requests in a second, and as many more in a burst.
@@ -124,18 +157,18 @@ async fn bounded(State(shared): State<Shared>, request: Request, next: Next) -> 
     response
 }
 
-/// Calls `ask` to read the state, and `write` to make the answer. Both may take a while, so they run on a thread where no other
-/// client waits for them.
+/// Calls `ask` to read the state, and `write` to make the answer. Both may take a while.
 async fn with<T>(
     shared: Shared,
     ask: impl FnOnce(&mut Watch) -> T + Send + 'static,
     write: impl FnOnce(T) -> Response + Send + 'static,
 ) -> Result<Response, StatusCode> {
-    let asked = tokio::task::spawn_blocking(move || {
-        let asked = ask(&mut shared.watch.lock().unwrap_or_else(PoisonError::into_inner));
+    let watch = shared.watch;
+    let make = move || {
+        let asked = ask(&mut watch.lock().unwrap_or_else(PoisonError::into_inner));
         write(asked)
-    });
-    asked.await.map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)
+    };
+    shared.answers.make(make).await
 }
 
 async fn page(State(shared): State<Shared>) -> Result<Response, StatusCode> {
@@ -231,7 +264,44 @@ fn lines(history: &History) -> Vec<Line> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::mpsc::channel;
     use std::time::Duration;
+
+    #[test]
+    fn requests_that_end_early_take_no_thread_from_other_calls() {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime.enable_time().max_blocking_threads(4).build().unwrap();
+        let (answers, begun) = (Arc::new(Answers::new()), Arc::new(Mutex::new(0_usize)));
+        let (end, ended) = channel::<()>();
+        let ended = Arc::new(Mutex::new(ended));
+        runtime.block_on(async {
+            // An answer that waits for as long as another thread has the slices.
+            let slow = |_: u32| {
+                let (answers, begun, ended) = (Arc::clone(&answers), Arc::clone(&begun), Arc::clone(&ended));
+                tokio::spawn(async move {
+                    let make = move || {
+                        *begun.lock().unwrap() += 1;
+                        let _no_sender = ended.lock().unwrap().recv();
+                    };
+                    answers.make(make).await
+                })
+            };
+            let requests: Vec<_> = (0..20).map(slow).collect();
+            while *begun.lock().unwrap() < ANSWERS {
+                tokio::task::yield_now().await;
+            }
+            requests.iter().for_each(tokio::task::JoinHandle::abort);
+            for request in requests {
+                assert!(request.await.unwrap_err().is_cancelled());
+            }
+            // Calls of the kubelet have a thread.
+            let call = tokio::task::spawn_blocking(|| ());
+            tokio::time::timeout(Duration::from_secs(10), call).await.expect("a thread is free").unwrap();
+            drop(end);
+            answers.make(|| ()).await.unwrap();
+        });
+        assert_eq!(*begun.lock().unwrap(), ANSWERS);
+    }
 
     #[test]
     fn the_rate_bounds_requests_at_once_and_in_a_second() {

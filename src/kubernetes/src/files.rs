@@ -1,15 +1,22 @@
 //! The files that make parts of GPUs a slice of a container.
 
 use crate::objects::Part;
+use gpuslice_policy::config::Ceiling;
+use gpuslice_policy::units::{Bytes, Permille};
+use gpuslice_region::{Limits, Monitor, Trust};
 use gpuslice_slices::cdi::CdiDevice;
 use gpuslice_slices::slot::{Name, Places, Problem, remove_folder};
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
+use std::time::Duration;
 
 /// Bytes in a mebibyte.
 pub(crate) const MIB: u64 = 1 << 20;
+
+/// Time between two looks for limits that tenants have raised.
+const HOLD_EVERY: Duration = Duration::from_secs(2);
 
 /// Makes all files of a slice except for its specification, and returns the device for the specification. `library` is the path
 /// that [`Places::install`] returned. `is_used` is the flag of [`Places::make`].
@@ -52,6 +59,45 @@ pub(crate) fn names(places: &Places) -> BTreeSet<Name> {
     let specs = fs::read_dir(&places.cdi).into_iter().flatten().flatten();
     let specs = specs.filter_map(|entry| spec(entry.file_name().to_str()?));
     specs.chain(Name::all_in(&places.slots())).chain(Name::all_in(&places.regions)).collect()
+}
+
+/// Lowers the limits of a region that a tenant has raised above those of its parts. Limits that a tenant has lowered stay.
+pub(crate) fn hold(places: &Places, name: &Name, parts: &[Part]) -> Result<(), String> {
+    limit(places, name, parts, |has, may| {
+        let cores = u16::try_from(may.cores_permille).ok().and_then(Permille::new);
+        let held = has.within(&Ceiling { memory: may.memory.map(Bytes::new), cores, ..Ceiling::default() });
+        (held != has).then_some(held)
+    })
+}
+
+/// Writes limits into a region, for the GPUs that the region has. `of` gets the present limits and those of the parts.
+pub(crate) fn limit(
+    places: &Places,
+    name: &Name,
+    parts: &[Part],
+    of: impl Fn(Limits, Limits) -> Option<Limits>,
+) -> Result<(), String> {
+    let opened = Monitor::open(&places.region(name), Trust::AnyOwner);
+    let Some(monitor) = opened.map_err(|error| error.to_string())? else { return Ok(()) };
+    let changes = monitor.impose_limits(|device| {
+        let part = parts.iter().find(|part| part.uuid.ends_with(&device.uuid.to_string()))?;
+        of(device.limits, part.limits(device.limits))
+    });
+    changes.map(drop).map_err(|error| error.to_string())
+}
+
+/// Calls `hold` every two seconds, and logs new failures, until the future is dropped. `hold` lowers limits that tenants have
+/// raised, and returns its failures.
+pub(crate) async fn hold_limits<F: Future<Output = Result<Vec<String>, String>>>(hold: impl Fn() -> F) {
+    let mut told = Vec::new();
+    loop {
+        let failures = hold().await.unwrap_or_else(|error| vec![error]);
+        for failure in failures.iter().filter(|failure| !told.contains(*failure)) {
+            tracing::warn!("a region may have more than its limits: {failure}");
+        }
+        told = failures;
+        tokio::time::sleep(HOLD_EVERY).await;
+    }
 }
 
 /// Removes the specification of a slice. After that, no container can start with the slice.

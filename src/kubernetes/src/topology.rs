@@ -1,8 +1,15 @@
 //! Reads the places of the GPUs in the machine from files of NVIDIA's kernel module and of the kernel.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
+use std::thread;
+use std::time::Duration;
+use tokio::sync::{Mutex, oneshot};
+use tokio::time::timeout;
+
+/// Longest wait for the places of GPUs. A read without a fault takes milliseconds.
+const LONGEST_WAIT: Duration = Duration::from_secs(1);
 
 /// Place of a GPU in the machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,10 +22,55 @@ pub struct GpuLocation {
     pub root: Option<String>,
 }
 
+/// The places of GPUs that were read so far.
+#[derive(Debug, Default)]
+pub struct KnownLocations(Mutex<ReadLocations>);
+
+#[derive(Debug, Default)]
+struct ReadLocations {
+    /// UUIDs of the GPUs that the node had at the read of `locations`.
+    gpus: BTreeSet<String>,
+    locations: BTreeMap<String, GpuLocation>,
+    pending: Option<PendingRead>,
+}
+
+/// A read that has not ended.
+#[derive(Debug)]
+struct PendingRead {
+    /// UUIDs of the GPUs that the node had at its start.
+    gpus: BTreeSet<String>,
+    told: oneshot::Receiver<BTreeMap<String, GpuLocation>>,
+}
+
+impl KnownLocations {
+    /// Returns the places of the GPUs by UUID. `gpus` are the GPUs of the node, and `machine` is its root folder.
+    ///
+    /// The driver answers the read of its files. It wakes idle GPUs for that, and a driver that hangs never answers. So the
+    /// function reads only if the node has other GPUs than before, and on a thread of its own. If that thread is late, the
+    /// function returns the places of the last read.
+    pub async fn of(&self, gpus: BTreeSet<String>, machine: &Path) -> BTreeMap<String, GpuLocation> {
+        let mut known = self.0.lock().await;
+        if known.gpus != gpus && known.pending.is_none() {
+            let (machine, (tell, told)) = (machine.to_owned(), oneshot::channel());
+            let read = move || {
+                let _nobody_waits_any_more = tell.send(gpu_locations(&machine));
+            };
+            known.pending = thread::Builder::new().spawn(read).is_ok().then_some(PendingRead { gpus, told });
+        }
+        if let Some(mut read) = known.pending.take() {
+            match timeout(LONGEST_WAIT, &mut read.told).await {
+                Ok(Ok(locations)) => (known.gpus, known.locations) = (read.gpus, locations),
+                Ok(Err(_)) => {}
+                Err(_) => known.pending = Some(read),
+            }
+        }
+        known.locations.clone()
+    }
+}
+
 /// Returns the places of all GPUs by UUID. `machine` is the root folder of the machine. Leaves out GPUs that the kernel module
 /// does not list.
-#[must_use]
-pub fn gpu_locations(machine: &Path) -> BTreeMap<String, GpuLocation> {
+fn gpu_locations(machine: &Path) -> BTreeMap<String, GpuLocation> {
     let entries = fs::read_dir(machine.join("proc/driver/nvidia/gpus")).into_iter().flatten().flatten();
     let location = |entry: fs::DirEntry| {
         let said = fs::read_to_string(entry.path().join("information")).ok()?;
@@ -43,6 +95,25 @@ fn root(device: &Path) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn a_driver_that_hangs_delays_places_only_and_answers_one_question_for_the_same_gpus() {
+        let root = tempfile::tempdir().unwrap();
+        let folder = root.path().join("proc/driver/nvidia/gpus/0000:01:00.0");
+        fs::create_dir_all(&folder).unwrap();
+        let file = folder.join("information");
+        assert!(std::process::Command::new("mkfifo").arg(&file).status().unwrap().success());
+        let (known, gpus) = (KnownLocations::default(), || BTreeSet::from(["GPU-a".to_owned()]));
+        assert!(known.of(gpus(), root.path()).await.is_empty());
+        // The thread of the first call still waits for the content. A second thread would wait for ever.
+        assert!(known.of(gpus(), root.path()).await.is_empty());
+        fs::write(&file, "GPU UUID: \t GPU-a\n").unwrap();
+        let told = known.of(gpus(), root.path()).await;
+        assert_eq!(told.keys().collect::<Vec<_>>(), ["GPU-a"]);
+        fs::remove_dir_all(&folder).unwrap();
+        assert_eq!(known.of(gpus(), root.path()).await, told);
+        assert!(known.of(BTreeSet::from(["GPU-b".to_owned()]), root.path()).await.is_empty());
+    }
 
     #[test]
     fn a_gpus_place_is_that_of_its_pci_address() {

@@ -21,4 +21,4 @@ pub mod time;
 pub mod unaccounted;
 pub mod unlimited;
 
-pub use system::user_name;
+pub use system::{allow_more_open_files, user_name};

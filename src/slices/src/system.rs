@@ -1,6 +1,7 @@
-//! Asks the C library about users and clocks. The standard library has no functions for these.
+//! Asks the C library about users, clocks and limits. The standard library has no functions for these.
 #![allow(unsafe_code, reason = "calls the C library")]
 
+use rustix::process::{Resource, Rlimit};
 use std::ffi::CStr;
 use std::mem::MaybeUninit;
 use std::ptr;
@@ -21,6 +22,17 @@ pub fn user_name(user: u32) -> Option<String> {
     let name = unsafe { (*found).pw_name };
     // SAFETY: `pw_name` of a filled entry points to a text that ends in zero. The text lies in `room`, which is still alive.
     Some(unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned())
+}
+
+/// Lets this process have as many open files as it may. The usual soft limit is 1024, and each slice that a program reads takes
+/// up to three.
+///
+/// A child inherits the limit. Programs that use `select` misbehave with larger descriptors, so a process that starts programs
+/// of users does not call this function.
+pub fn allow_more_open_files() {
+    let limit = rustix::process::getrlimit(Resource::Nofile);
+    let _keeps_its_limit =
+        rustix::process::setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }
 
 /// Returns the number of clock ticks in a second. `/proc` counts time in these ticks.

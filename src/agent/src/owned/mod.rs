@@ -284,6 +284,16 @@ mod tests {
     }
 
     #[test]
+    fn a_number_means_the_gpu_that_nvml_lists_beside_a_lost_one_that_had_it() {
+        let [lost, listed] = gpus().try_into().unwrap();
+        let gpus = [Gpu { healthy: false, ..lost.clone() }, Gpu { index: 0, ..listed.clone() }];
+        let gpu = |gpus: &[Gpu]| Terms::of(&wanted("0", None), gpus).map(|terms| terms.gpu);
+        assert_eq!(gpu(&gpus), Ok(listed.uuid));
+        // While no other GPU has the number, it still means the lost one.
+        assert_eq!(gpu(&gpus[..1]), Ok(lost.uuid));
+    }
+
+    #[test]
     fn a_missing_or_ambiguous_gpu_is_a_problem_that_lists_the_gpus() {
         let place = place();
         for (gpu, has) in [

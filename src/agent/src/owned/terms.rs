@@ -107,7 +107,7 @@ impl Terms {
 /// Returns the UUID of the GPU with this name, and its bytes of memory if NVML tells them.
 fn gpu_of(name: &DeviceName, gpus: &[Gpu]) -> Result<(String, Option<u64>), String> {
     let is_meant = |gpu: &&Gpu| {
-        let (ordinal, total) = (Some(gpu.index), Bytes::new(gpu.memory_total.unwrap_or(0)));
+        let (ordinal, total) = (number_of(gpu, gpus), Bytes::new(gpu.memory_total.unwrap_or(0)));
         let identity = |uuid| DeviceIdentity { ordinal, bus: None, uuid, total };
         parse_uuid_text(&gpu.uuid).is_some_and(|uuid| name.matches(&identity(uuid)))
     };
@@ -129,6 +129,12 @@ fn gpu_of(name: &DeviceName, gpus: &[Gpu]) -> Result<(String, Option<u64>), Stri
         ([], _) => Err(format!("gpu = {name} is no GPU of this node; {}", there())),
         _ => Err(format!("gpu = {name} means several GPUs; write more of the UUID: {}", there())),
     }
+}
+
+/// Returns the number of a GPU. A GPU that NVML has lost has none, if NVML has given its number to another GPU.
+fn number_of(gpu: &Gpu, gpus: &[Gpu]) -> Option<u32> {
+    let is_given_again = |other: &Gpu| other.healthy && other.index == gpu.index;
+    (gpu.healthy || !gpus.iter().any(is_given_again)).then_some(gpu.index)
 }
 
 /// Converts a quota to bytes, at most the bytes of the GPU.

@@ -37,6 +37,9 @@ use unlimited::UnlimitedProcesses;
 const SCAN: Duration = Duration::from_secs(5);
 /// Shortest time between two scans, even if containers end all the time and clients ask for processes.
 const PAUSE: Duration = Duration::from_millis(200);
+/// Age of a scan at least, in durations of that scan, before the next one. Containers can make a scan take long. Then the agent
+/// scans for a fifth of the time at most.
+const SCAN_SHARE: u32 = 5;
 /// Age at which the agent reads the numbers of processes again, if a client asks for processes.
 const NUMBERS: Duration = Duration::from_secs(1);
 
@@ -55,6 +58,8 @@ pub(crate) struct Watch {
     unlimited: UnlimitedProcesses,
     cotenants: Sender<Vec<RegionPlace>>,
     scanned: Option<Instant>,
+    /// Duration of the last scan.
+    scan_took: Duration,
     /// True if all known processes of a container have ended since the last scan.
     has_one_ended: bool,
     /// The use in the last ten minutes.
@@ -80,6 +85,7 @@ impl Watch {
             unlimited: UnlimitedProcesses::default(),
             cotenants,
             scanned: None,
+            scan_took: Duration::ZERO,
             has_one_ended: false,
             history: History::default(),
         };
@@ -169,7 +175,8 @@ impl Watch {
     /// forgets the container and its regions. So containers that end all the time cause a bounded number of scans.
     pub(crate) fn look(&mut self, with_processes: bool) -> Snapshot {
         self.has_one_ended |= self.containers.iter().any(|container| !container.lives());
-        if is_due(self.scanned.map(|at| at.elapsed()), with_processes, self.has_one_ended) {
+        let age = self.scanned.map(|at| at.elapsed());
+        if is_due(age, self.scan_took, with_processes, self.has_one_ended) {
             self.scan();
         } else if self.has_one_ended {
             self.containers.retain(Container::lives);
@@ -199,7 +206,8 @@ impl Watch {
     /// The containers come first. The later steps must know which regions containers have, because they must not replace or
     /// remove those regions. Otherwise processes would go on in the removed file, and the slice would have its limits twice.
     fn scan(&mut self) {
-        self.scanned = Some(Instant::now());
+        let begun = Instant::now();
+        self.scanned = Some(begun);
         self.has_one_ended = false;
         // Example: the disk was full at the agent's start.
         if self.library.is_err() {
@@ -227,6 +235,7 @@ impl Watch {
         let readers = self.made.readers().chain(self.found.readers()).collect();
         self.gpus.compare(ComparedSlices { machine: self.machine.clone(), readers });
         let _thread_has_ended = self.cotenants.send(self.places_of_regions());
+        self.scan_took = begun.elapsed();
     }
 
     /// Returns the regions of all slices.
@@ -276,9 +285,12 @@ impl Watch {
     }
 }
 
-/// Returns true if a scan of this age is too old.
-fn is_due(age: Option<Duration>, with_processes: bool, has_one_ended: bool) -> bool {
+/// Returns true if a scan of this age, which took `took`, is too old.
+fn is_due(age: Option<Duration>, took: Duration, with_processes: bool, has_one_ended: bool) -> bool {
     let Some(age) = age else { return true };
+    if age < took.saturating_mul(SCAN_SHARE) {
+        return false;
+    }
     age >= if with_processes { NUMBERS } else { SCAN } || (age >= PAUSE && has_one_ended)
 }
 
@@ -303,6 +315,9 @@ mod tests {
     #[test]
     fn a_scan_is_due_when_it_is_old_and_soon_after_a_container_has_ended() {
         let after = |milliseconds| Some(Duration::from_millis(milliseconds));
+        let is_due = |age, with_processes, has_one_ended| {
+            is_due(age, Duration::from_millis(1), with_processes, has_one_ended)
+        };
         assert!(is_due(None, false, false));
         assert!(!is_due(after(4999), false, false) && is_due(after(5000), false, false));
         assert!(!is_due(after(999), true, false) && is_due(after(1000), true, false));
@@ -324,6 +339,15 @@ mod tests {
         fs::write(library, "library").unwrap();
         watch.scan();
         assert_eq!(watch.is_ready(), Ok(()));
+    }
+
+    #[test]
+    fn scans_that_take_long_leave_most_of_the_time_to_others() {
+        let (took, after) = (Duration::from_secs(2), |seconds| Some(Duration::from_secs(seconds)));
+        for (with_processes, has_one_ended) in [(false, false), (true, false), (false, true)] {
+            assert!(!is_due(after(9), took, with_processes, has_one_ended));
+            assert!(is_due(after(10), took, with_processes, has_one_ended));
+        }
     }
 
     #[test]

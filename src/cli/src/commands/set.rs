@@ -60,7 +60,7 @@ pub(crate) fn apply(region: &FoundRegion, monitor: &Monitor, wish: &Set) -> Resu
     check(wish, &config, &devices)?;
     let bounds = Bounds::of(region, wish.into())?;
     if let Some(slice) = bounds.agent_slice()
-        && let Some(told) = by_agent(slice, monitor, wish, &config, &devices)?
+        && let Some(told) = by_agent(slice, monitor, wish, &config, &devices, &bounds)?
     {
         return Ok(told);
     }
@@ -91,9 +91,12 @@ fn by_agent(
     wish: &Set,
     config: &Config,
     devices: &[DeviceView],
+    bounds: &Bounds,
 ) -> Result<Option<ChangeReport>, Failure> {
-    // A slice of the agent has limits on only one GPU.
-    let [device] = devices else { return Ok(None) };
+    // A slice of the agent has limits on only one GPU, which its file names. A tenant can add other devices to the region.
+    let Some(ceilings) = bounds.ceilings() else { return Ok(None) };
+    let is_its = |device: &&DeviceView| ceilings.has_share_of(identity(device));
+    let Some(device) = devices.iter().find(is_its) else { return Ok(None) };
     let asked = WantedLimits::of(wish, device, config);
     let WantedLimits { memory, burst: None, policy: None, weight: None, priority: None, .. } = asked else {
         return Ok(None);

@@ -97,6 +97,7 @@ pub(crate) fn print_names() -> Result<Ending, Failure> {
 /// Opens every region for reading, and prints the reason for each one that cannot be read. First removes the regions that no
 /// process uses any more and that `run` has not removed itself.
 pub(crate) fn look_at_all() -> Result<(Survey, Vec<OpenRegion>), Failure> {
+    gpuslice_slices::allow_more_open_files();
     sweep();
     let survey = Survey::now()?;
     let open = survey.look_at_all();

@@ -27,7 +27,7 @@ fn slice(uid: &str) -> Result<Name, String> {
 }
 
 /// The claims that have files on the disk.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Claims {
     places: Places,
     library: PathBuf,
@@ -63,6 +63,13 @@ impl Claims {
         names.iter().filter(|name| name.is_claim()).filter_map(|name| self.record(name)).collect()
     }
 
+    /// Lowers limits that tenants have raised in their regions. Returns the failures.
+    pub(super) fn hold(&self) -> Vec<String> {
+        let held =
+            |record: &Record| files::hold(&self.places, &slice(&record.uid).ok()?, &record.parts).err();
+        self.records().iter().filter_map(held).collect()
+    }
+
     /// Makes the files of a claim, or repairs them, and returns the name of its CDI device. An existing region stays, because
     /// containers may use it.
     pub(super) fn prepare(&self, record: &Record) -> Result<String, String> {
@@ -94,10 +101,27 @@ impl Claims {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use gpuslice_region::{DeviceRequest, Limits, Member, Trust, Uuid};
 
     fn record() -> Record {
         let part = Part { uuid: "GPU-a".to_owned(), mem_mib: 1024, core: 10 };
         Record { namespace: "ns".to_owned(), name: "a".to_owned(), uid: "u".to_owned(), parts: vec![part] }
+    }
+
+    #[test]
+    fn limits_that_a_tenant_has_raised_are_set_back() {
+        let root = tempfile::tempdir_in("/dev/shm").unwrap();
+        let places = Places::usual(root.path());
+        let claims = Claims::open(places.clone(), root.path().join("library"));
+        let gpu = Uuid([1; 16]);
+        let part = Part { uuid: format!("GPU-{gpu}"), mem_mib: 1024, core: 30 };
+        claims.prepare(&Record { parts: vec![part], ..record() }).unwrap();
+        let wanted = [DeviceRequest { uuid: gpu, total: 16 << 30, limits: Limits::NONE }];
+        let region = places.region(&slice("u").unwrap());
+        let (member, _) = Member::join(&region, Trust::AnyOwner, &wanted).unwrap();
+        assert_eq!(claims.hold(), Vec::<String>::new());
+        let limits = member.limits(member.devices()[0].device);
+        assert_eq!((limits.memory, limits.cores_permille), (Some(1024 << 20), 300));
     }
 
     /// Stops the making of a claim at each of its steps, and then checks the claim. An obstacle stops it, as a kill does.

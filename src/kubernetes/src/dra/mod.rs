@@ -14,8 +14,10 @@ mod service;
 pub mod sweep;
 
 use crate::api::{Client, Failure};
+use crate::files;
 use crate::grpc::dra_health::v1alpha1::DeviceHealth;
 use crate::plugin::Gpus;
+use crate::topology::KnownLocations;
 use claim::Claim;
 use claims::Claims;
 use gpuslice_slices::slot::Places;
@@ -72,6 +74,7 @@ pub struct Driver {
     config: DriverConfig,
     client: Client,
     gpus: Gpus,
+    locations: KnownLocations,
     /// The lock is held while the files of a claim change.
     claims: Arc<Mutex<Claims>>,
     health: watch::Sender<Vec<DeviceHealth>>,
@@ -93,10 +96,14 @@ impl fmt::Debug for Driver {
 pub async fn serve(config: DriverConfig, client: Client, gpus: Gpus) -> Result<(), String> {
     let library = config.places.install(&config.library).map_err(|problem| problem.to_string())?;
     let claims = Claims::open(config.places.clone(), library);
+    // It needs no lock: the parts of a claim never change.
+    let held = claims.clone();
+    let hold = files::hold_limits(|| hold(held.clone()));
     let driver = Arc::new(Driver {
         config,
         client,
         gpus,
+        locations: KnownLocations::default(),
         claims: Arc::new(Mutex::new(claims)),
         health: watch::Sender::default(),
         registered: Notify::new(),
@@ -105,7 +112,8 @@ pub async fn serve(config: DriverConfig, client: Client, gpus: Gpus) -> Result<(
         register::serve(&driver),
         publish::watch(&driver),
         health::watch(&driver),
-        sweep::watch(&driver)
+        sweep::watch(&driver),
+        hold
     );
     Ok(())
 }
@@ -117,6 +125,10 @@ async fn with_claims<T: Send + 'static>(
 ) -> Result<T, String> {
     let held = Arc::clone(claims).lock_owned().await;
     tokio::task::spawn_blocking(move || act(&held)).await.map_err(|error| error.to_string())
+}
+
+async fn hold(claims: Claims) -> Result<Vec<String>, String> {
+    tokio::task::spawn_blocking(move || claims.hold()).await.map_err(|error| error.to_string())
 }
 
 /// Reads a claim from the apiserver; none if it does not exist.

@@ -3,7 +3,6 @@
 use super::{Driver, device};
 use crate::api::{Failure, List, Metadata, Node};
 use crate::objects::{foreign, taken};
-use crate::topology::gpu_locations;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::time::Instant;
@@ -111,8 +110,9 @@ async fn other(driver: &Driver) -> Result<Option<String>, Failure> {
 }
 
 async fn write(driver: &Driver, state: &mut Published, kept: Option<&Slice>) -> Result<(), Failure> {
-    let gpu_locations = gpu_locations(&driver.config.machine);
-    let offered = || device::devices(&(driver.gpus)(), &gpu_locations, state.taints);
+    let inventory = (driver.gpus)();
+    let gpu_locations = driver.locations.of(inventory.uuids(), &driver.config.machine).await;
+    let offered = || device::devices(&inventory, &gpu_locations, state.taints);
     let wanted = if state.foreign.is_some() { json!([]) } else { offered() };
     let is_there = |slice: &Slice| {
         let version = &slice.metadata.resource_version;

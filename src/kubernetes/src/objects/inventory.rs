@@ -2,6 +2,7 @@
 
 use super::annotation;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 
 /// Name of the annotation.
 pub const INVENTORY: &str = "gpuslice.dev/inventory";
@@ -49,6 +50,10 @@ impl Inventory {
     /// The errors of [`Alloc::parse`](super::Alloc::parse).
     pub fn parse(text: &str) -> Result<Self, String> {
         annotation::parse(INVENTORY, text, |inventory: &Self| inventory.v)
+    }
+
+    pub(crate) fn uuids(&self) -> BTreeSet<String> {
+        self.gpus.iter().map(|gpu| gpu.uuid.clone()).collect()
     }
 
     /// Returns the sums over all working GPUs: mebibytes of memory, and percent of time.

@@ -13,9 +13,11 @@ mod slots;
 mod start;
 
 use crate::api::Client;
+use crate::files;
 use crate::grpc::device_plugin::Device;
 use crate::metrics::PreStartMetrics;
 use crate::objects::Inventory;
+use crate::topology::KnownLocations;
 pub use clear::clear;
 use gpuslice_slices::slot::{Places, Problem, SLOT};
 use slots::Slots;
@@ -102,6 +104,7 @@ pub struct Plugin {
     config: PluginConfig,
     client: Client,
     gpus: Gpus,
+    locations: KnownLocations,
     metrics: PreStartMetrics,
     slots: Arc<Mutex<Slots>>,
     devices: watch::Sender<Vec<Device>>,
@@ -139,6 +142,7 @@ pub async fn serve(
         config,
         client,
         gpus,
+        locations: KnownLocations::default(),
         metrics,
         slots,
         devices,
@@ -146,16 +150,17 @@ pub async fn serve(
         is_leaving,
         foreign,
     });
-    plugin.show_devices();
+    plugin.show_devices().await;
     let leave = async {
         ends.await;
         plugin.is_leaving.send_replace(true);
         node::advertise_or_tell(&plugin).await;
         tokio::time::sleep(LINGER).await;
     };
+    let hold = files::hold_limits(|| plugin.with_slots(|slots| slots.hold()));
     tokio::select! {
         () = leave => {}
-        ((), ()) = async { tokio::join!(kubelet::serve(&plugin), node::watch(&plugin)) } => {}
+        ((), (), ()) = async { tokio::join!(kubelet::serve(&plugin), node::watch(&plugin), hold) } => {}
     }
     Ok(())
 }
@@ -177,11 +182,10 @@ impl Plugin {
     }
 
     /// Sends the kubelet the list of slots, if it has changed.
-    fn show_devices(&self) {
-        let taken: BTreeSet<String> = {
-            let slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
-            slots.known().flat_map(|known| known.owner.slots.clone()).collect()
-        };
+    async fn show_devices(&self) {
+        let taken =
+            self.with_slots(|slots| slots.known().flat_map(|known| known.owner.slots.clone()).collect());
+        let Ok(taken) = taken.await else { return };
         let now = devices(&(self.gpus)(), self.config.slots_per_gpu, &taken);
         self.devices.send_if_modified(|shown| {
             let is_new = *shown != now;
@@ -214,6 +218,8 @@ mod tests {
     use super::*;
     use crate::objects::Gpu;
     use prost::Message as _;
+    use std::sync::mpsc::channel;
+    use std::thread;
 
     fn inventory(gpus: u32, healthy: u32) -> Inventory {
         let gpu = |number| Gpu {
@@ -224,6 +230,39 @@ mod tests {
             ..Gpu::default()
         };
         Inventory { v: 1, driver: String::new(), gpus: (0..gpus).map(gpu).collect() }
+    }
+
+    #[tokio::test]
+    async fn a_removal_that_takes_long_does_not_stop_the_other_tasks_of_the_agent() {
+        let root = tempfile::tempdir_in("/dev/shm").unwrap();
+        let places = Places::usual(root.path());
+        let slots = Slots::open(places.clone(), root.path().join("library"));
+        let plugin = Plugin {
+            config: PluginConfig::usual("n1".to_owned(), root.path().into(), places, root.path().into()),
+            client: Client::at(Some("http://127.0.0.1:1")).unwrap(),
+            gpus: Arc::new(|| inventory(1, 1)),
+            locations: KnownLocations::default(),
+            metrics: PreStartMetrics::default(),
+            slots: Arc::new(Mutex::new(slots)),
+            devices: watch::Sender::default(),
+            is_registered: watch::Sender::default(),
+            is_leaving: watch::Sender::default(),
+            foreign: watch::Sender::default(),
+        };
+        let (slots, (began, begun), (end, ended)) = (Arc::clone(&plugin.slots), channel(), channel::<()>());
+        let removal = thread::spawn(move || {
+            let _held = slots.lock().unwrap();
+            began.send(()).unwrap();
+            // A failed test ends, too.
+            let _no_sender = ended.recv_timeout(Duration::from_secs(10));
+        });
+        begun.recv().unwrap();
+        let mut shown = Box::pin(plugin.show_devices());
+        assert!(tokio::time::timeout(Duration::from_millis(1), &mut shown).await.is_err());
+        drop(end);
+        shown.await;
+        assert_eq!(plugin.devices.borrow().len(), 16);
+        removal.join().unwrap();
     }
 
     /// Checks the size of the list. A kubelet drops a plugin whose list has more than 4 MiB. A list with one device for each

@@ -5,7 +5,6 @@ use super::slots::{Known, Owner};
 use super::{Plugin, resize};
 use crate::api::{Failure, Node, Pod, Resources};
 use crate::objects::{CORE_PERCENT, INVENTORY, Inventory, MEMORY_MIB, Part, foreign, taken, whole};
-use crate::topology::gpu_locations;
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 use tracing::{info, warn};
@@ -15,7 +14,7 @@ pub(super) async fn watch(plugin: &Plugin) {
     let mut is_registered = plugin.is_registered.subscribe();
     loop {
         is_registered.mark_unchanged();
-        plugin.show_devices();
+        plugin.show_devices().await;
         advertise_or_tell(plugin).await;
         if let Err(error) = release(plugin).await {
             warn!("slots of pods that are gone stay: {error}");
@@ -36,7 +35,7 @@ pub(super) async fn advertise_or_tell(plugin: &Plugin) {
 /// While the kubelet does not know the plugin, the plugin writes no list. So the extender places no pod on the node, where the
 /// pod would fail permanently. The plugin also writes no list while another plugin gives away the same GPUs.
 async fn advertise(plugin: &Plugin) -> Result<(), Failure> {
-    let (path, inventory) = (format!("/api/v1/nodes/{}", plugin.config.node), placed(plugin));
+    let (path, inventory) = (format!("/api/v1/nodes/{}", plugin.config.node), placed(plugin).await);
     let Some(node) = plugin.client.get::<Node>(&path).await? else {
         return Err(Failure::Refused(404, "there is no such node".to_owned()));
     };
@@ -72,8 +71,9 @@ fn note_foreign(plugin: &Plugin, found: Option<String>) {
 }
 
 /// Returns the GPUs with the numbers of their NUMA nodes, which the extender needs.
-fn placed(plugin: &Plugin) -> Inventory {
-    let (mut inventory, gpu_locations) = ((plugin.gpus)(), gpu_locations(&plugin.config.machine));
+async fn placed(plugin: &Plugin) -> Inventory {
+    let mut inventory = (plugin.gpus)();
+    let gpu_locations = plugin.locations.of(inventory.uuids(), &plugin.config.machine).await;
     for gpu in &mut inventory.gpus {
         gpu.numa = gpu_locations.get(&gpu.uuid).and_then(|location| location.numa);
     }

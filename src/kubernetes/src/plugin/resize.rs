@@ -1,4 +1,4 @@
-//! Gives running containers the parts that the extender has changed, and lowers limits that a tenant has raised itself.
+//! Gives running containers the parts that the extender has changed.
 
 use super::Plugin;
 use super::slots::{Owner, Slots};
@@ -17,8 +17,7 @@ const KEPT: &str = "the annotation gpuslice.dev/alloc has other amounts, and the
 /// event.
 ///
 /// Without the setting `resize`, a tenant could have written a later annotation itself. So the function then changes nothing,
-/// and reports once that the container keeps its amounts. In any case it lowers limits that tenants have raised in their
-/// regions.
+/// and reports once that the container keeps its amounts.
 pub(super) async fn apply(plugin: &Plugin, pods: Vec<Pod>) -> Result<(), String> {
     let (inventory, config) = ((plugin.gpus)(), plugin.config.clone());
     let pods: HashMap<String, Pod> = pods.into_iter().map(|pod| (pod.metadata.uid.clone(), pod)).collect();
@@ -30,9 +29,6 @@ pub(super) async fn apply(plugin: &Plugin, pods: Vec<Pod>) -> Result<(), String>
             } else {
                 (Vec::new(), changed.into_iter().map(|(has, _)| has).filter(|has| slots.tell(has)).collect())
             };
-            for problem in slots.hold() {
-                warn!("a region may have more than its limits: {problem}");
-            }
             (pods, resized, kept)
         })
         .await?;

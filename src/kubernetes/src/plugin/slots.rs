@@ -5,9 +5,6 @@
 
 use crate::files;
 use crate::objects::Part;
-use gpuslice_policy::config::Ceiling;
-use gpuslice_policy::units::{Bytes, Permille};
-use gpuslice_region::{Limits, Monitor, Trust};
 use gpuslice_slices::slot::{Name, Places, Problem, write_whole};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -186,7 +183,7 @@ impl Slots {
         let first = owner.names().next().ok_or("a container without slots")?;
         let text = |problem: Problem| problem.to_string();
         self.places.configure(&first, &files::settings(&owner.parts)).map_err(text)?;
-        self.limit(&first, &owner.parts, |_, gets| Some(gets))?;
+        files::limit(&self.places, &first, &owner.parts, |_, gets| Some(gets))?;
         self.describe(&first, owner).map_err(text)?;
         if let Some(known) = self.known.get_mut(&first) {
             known.owner.parts.clone_from(&owner.parts);
@@ -194,32 +191,10 @@ impl Slots {
         Ok(())
     }
 
-    /// Lowers limits that tenants have raised in their regions. Limits that a tenant has lowered stay. Returns the failures.
+    /// Lowers limits that tenants have raised in their regions. Returns the failures.
     pub(crate) fn hold(&self) -> Vec<String> {
-        let lowered = |has: Limits, may: Limits| {
-            let cores = u16::try_from(may.cores_permille).ok().and_then(Permille::new);
-            let held =
-                has.within(&Ceiling { memory: may.memory.map(Bytes::new), cores, ..Ceiling::default() });
-            (held != has).then_some(held)
-        };
-        let held = |(name, known): (&Name, &Known)| self.limit(name, &known.owner.parts, lowered).err();
+        let held = |(name, known): (&Name, &Known)| files::hold(&self.places, name, &known.owner.parts).err();
         self.known.iter().filter_map(held).collect()
-    }
-
-    /// Writes limits into a region, for the GPUs that the region has. `of` gets the present limits and those of the parts.
-    fn limit(
-        &self,
-        name: &Name,
-        parts: &[Part],
-        of: impl Fn(Limits, Limits) -> Option<Limits>,
-    ) -> Result<(), String> {
-        let opened = Monitor::open(&self.places.region(name), Trust::AnyOwner);
-        let Some(monitor) = opened.map_err(|error| error.to_string())? else { return Ok(()) };
-        let changes = monitor.impose_limits(|device| {
-            let part = parts.iter().find(|part| part.uuid.ends_with(&device.uuid.to_string()))?;
-            of(device.limits, part.limits(device.limits))
-        });
-        changes.map(drop).map_err(|error| error.to_string())
     }
 
     fn write(&self, first: &Name, owner: &Owner) -> Result<(), Problem> {
@@ -256,7 +231,7 @@ fn told(removed: Result<(), Problem>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gpuslice_region::{DeviceRequest, Member, Uuid};
+    use gpuslice_region::{DeviceRequest, Limits, Member, Monitor, Trust, Uuid};
     use std::sync::mpsc::channel;
     use std::thread;
     use std::time::Duration;

@@ -59,6 +59,12 @@ impl Ceilings {
         Some(Self { config, of_all })
     }
 
+    /// Returns true if the file has a share of the device's time.
+    #[must_use]
+    pub fn has_share_of(&self, device: DeviceIdentity) -> bool {
+        self.config.share_of(device).is_some()
+    }
+
     /// Returns the upper bounds of a slice's limits on a device.
     #[must_use]
     pub fn of(&self, device: DeviceIdentity) -> Ceiling {

@@ -5,7 +5,7 @@
 //! `slots::roster` describes their use.
 
 use core::ops::Range;
-use std::{fs::File, io, os::fd::AsRawFd as _, ptr};
+use std::{collections::BTreeSet, fs::File, io, os::fd::AsRawFd as _, ptr};
 
 use libc::{c_int, c_short};
 
@@ -13,13 +13,17 @@ use crate::{
     file::{folders, space},
     layout::{JOIN_LOCK_OFFSET, LIMITS_LOCK_OFFSET, Layout, Slot, constants::MAX_SLOTS},
     slots::roster::Liveness,
+    sync::clock,
 };
+use gpuslice_policy::time::WallTime;
 
 /// The length with which a lock request covers all bytes from its start on, also those behind the end of the file.
 const TO_THE_END: libc::off_t = 0;
 
 /// All bytes of a file.
 const WHOLE: Range<u64> = 0..u64::MAX;
+/// Longest processor time of the questions which of a region's processes are alive. 1024 living processes take 4 ms.
+const LONGEST_QUESTIONS: WallTime = WallTime::from_millis(10);
 
 /// Bytes of the mapping that keeps a description open. The kernel rounds them up to a page.
 const MAPPED_BYTES: usize = 1;
@@ -87,6 +91,37 @@ impl Liveness for LockFile {
         let lock = ask(&self.file, byte(libc::F_RDLCK, life_offset(slot)))?;
         Ok(c_int::from(lock.l_type) != libc::F_UNLCK)
     }
+
+    fn living(&self, slots: &[usize]) -> io::Result<BTreeSet<usize>> {
+        let begun = clock::of_thread();
+        let is_late = || clock::of_thread().since(begun) >= LONGEST_QUESTIONS;
+        locked(slots, is_late, |range| found(ask(&self.file, range_of(libc::F_RDLCK, range))?))
+    }
+}
+
+/// Returns those of `slots`, which are in ascending order, whose life locks `find` finds. `find` returns any lock in a range.
+///
+/// A tenant can make the kernel compare each question with thousands of locks. So one question covers many slots, and slots
+/// without a living process cost none of their own. When `is_late` is true, the remaining slots count as locked.
+fn locked(
+    slots: &[usize],
+    is_late: impl Fn() -> bool,
+    mut find: impl FnMut(&Range<u64>) -> io::Result<Option<Range<u64>>>,
+) -> io::Result<BTreeSet<usize>> {
+    let (mut locked, mut parts) = (BTreeSet::new(), vec![slots]);
+    while let Some(part) = parts.pop() {
+        let (Some(first), Some(last)) = (part.first(), part.last()) else { continue };
+        if is_late() {
+            locked.extend(part);
+            continue;
+        }
+        let Some(lock) = find(&(life_byte(*first).start..life_byte(*last).end))? else { continue };
+        let (before, rest) = part.split_at(part.partition_point(|slot| life_byte(*slot).end <= lock.start));
+        let (inside, behind) = rest.split_at(rest.partition_point(|slot| life_byte(*slot).start < lock.end));
+        locked.extend(inside);
+        parts.extend([before, behind]);
+    }
+    Ok(locked)
 }
 
 /// The life lock of a slot. A mapping, and no descriptor, holds the lock until the process ends or calls `exec`.
@@ -183,7 +218,11 @@ pub(crate) fn unshare(file: &File, range: &Range<u64>) -> io::Result<()> {
 pub(crate) fn find(file: &File, range: &Range<u64>) -> io::Result<Option<Range<u64>>> {
     // Asks about a write lock, because every lock conflicts with one. The kernel requires no right to write for the
     // question.
-    let lock = ask(file, range_of(libc::F_WRLCK, range))?;
+    found(ask(file, range_of(libc::F_WRLCK, range))?)
+}
+
+/// Returns the range of the kernel's answer to a question, if it is a lock.
+fn found(lock: libc::flock) -> io::Result<Option<Range<u64>>> {
     let place = |number: libc::off_t| u64::try_from(number).unwrap_or(0);
     let start = place(lock.l_start);
     let end = if lock.l_len == TO_THE_END { u64::MAX } else { start.saturating_add(place(lock.l_len)) };
@@ -218,8 +257,17 @@ fn request(file: &File, lock: &libc::flock) -> io::Result<bool> {
 
 /// Returns a lock request for one byte.
 fn byte(kind: c_int, offset: usize) -> libc::flock {
+    range_of(kind, &byte_at(offset))
+}
+
+fn byte_at(offset: usize) -> Range<u64> {
     let start = u64::try_from(offset).unwrap_or(u64::MAX);
-    range_of(kind, &(start..start.saturating_add(1)))
+    start..start.saturating_add(1)
+}
+
+/// Returns the byte of the life lock of `slot`.
+fn life_byte(slot: usize) -> Range<u64> {
+    byte_at(life_offset(slot))
 }
 
 /// Returns a lock request for a range of bytes.
@@ -238,4 +286,42 @@ fn range_of(kind: c_int, range: &Range<u64>) -> libc::flock {
 fn life_offset(slot: usize) -> usize {
     let slots = core::mem::offset_of!(Layout, slots);
     slots.saturating_add(slot.min(MAX_SLOTS).saturating_mul(size_of::<Slot>()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    /// Asks about `slots`. `locks` are the slots with a lock. Returns the answer and the number of questions.
+    fn asked(slots: &[usize], locks: &[usize], most: usize) -> (Vec<usize>, usize) {
+        let questions = Cell::new(0);
+        let find = |range: &Range<u64>| {
+            questions.set(questions.get() + 1);
+            let is_in = |lock: &Range<u64>| lock.start < range.end && range.start < lock.end;
+            // The kernel's list has no order.
+            Ok(locks.iter().rev().map(|slot| life_byte(*slot)).find(is_in))
+        };
+        let locked = locked(slots, || questions.get() >= most, find).unwrap();
+        (locked.into_iter().collect(), questions.get())
+    }
+
+    #[test]
+    fn slots_without_a_living_process_cost_no_questions() {
+        let all: Vec<usize> = (0..MAX_SLOTS).collect();
+        assert_eq!(asked(&all, &[], usize::MAX), (Vec::new(), 1));
+        assert_eq!(asked(&all, &[0], usize::MAX), (vec![0], 2));
+        assert_eq!(asked(&all, &[700, 3], usize::MAX), (vec![3, 700], 5));
+        // A lock of a slot that nobody asks about has no effect on the answer.
+        assert_eq!(asked(&[1, 5, 9], &[2, 5, 7], usize::MAX).0, [5]);
+        assert_eq!(asked(&[], &[2], usize::MAX), (Vec::new(), 0));
+        let (locked, questions) = asked(&all, &all, usize::MAX);
+        assert!(locked == all && questions <= 2 * MAX_SLOTS, "{questions}");
+    }
+
+    #[test]
+    fn a_region_with_too_many_locks_is_taken_for_full_of_living_processes() {
+        let all: Vec<usize> = (0..MAX_SLOTS).collect();
+        assert_eq!(asked(&all, &all, 10), (all.clone(), 10));
+    }
 }

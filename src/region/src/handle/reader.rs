@@ -4,7 +4,7 @@
 //! read a figure, it checks that the region is still the one that was opened. A damaged region thus yields an error and
 //! never a number.
 
-use std::{io, path::Path};
+use std::{collections::BTreeMap, io, path::Path};
 
 use crate::{
     compute::{history::RecentUsage, rate_limit, reclaim::TimeUsed},
@@ -182,15 +182,12 @@ impl Reader {
     /// Those of [`device`](Self::device).
     pub fn processes(&self) -> Result<Vec<ProcessView>, RegionError> {
         let mut processes = self.region.processes();
-        let mut unknown = Ok(());
-        processes.retain(|process| match self.locks.is_alive(process.slot) {
-            Ok(lives) => lives,
-            Err(source) => {
-                unknown = Err(self.unknown(source));
-                false
-            }
-        });
-        self.checked(unknown.map(|()| processes))
+        let slots: Vec<usize> = processes.iter().map(|process| process.slot).collect();
+        let living = self.locks.living(&slots).map_err(|source| self.unknown(source));
+        self.checked(living.map(|living| {
+            processes.retain(|process| living.contains(&process.slot));
+            processes
+        }))
     }
 
     /// Returns the number of living processes.
@@ -199,14 +196,9 @@ impl Reader {
     /// Those of [`device`](Self::device).
     pub fn process_count(&self) -> Result<usize, RegionError> {
         let layout = self.layout();
-        let mut count = Ok(0_usize);
-        for slot in (0..layout.slot_high_water()).filter(|slot| layout.is_taken(*slot)) {
-            match self.locks.is_alive(slot) {
-                Ok(lives) => count = count.map(|count| count.saturating_add(usize::from(lives))),
-                Err(source) => count = Err(self.unknown(source)),
-            }
-        }
-        self.checked(count)
+        let taken: Vec<usize> = (0..layout.slot_high_water()).filter(|slot| layout.is_taken(*slot)).collect();
+        let living = self.locks.living(&taken).map_err(|source| self.unknown(source));
+        self.checked(living.map(|living| living.len()))
     }
 
     fn layout(&self) -> &Layout {
@@ -283,7 +275,7 @@ impl Reader {
 /// Returns the sums of the words of dead processes, for each of `devices`.
 ///
 /// The tenants of the slice write these words, and a tenant can write the largest counts. So the function reads the table
-/// of shares once, and asks once for each slot whether its process is alive.
+/// of shares once, and asks about each process at most once.
 fn held_by_dead<L: Liveness>(
     layout: &Layout,
     lives: &L,
@@ -291,17 +283,21 @@ fn held_by_dead<L: Liveness>(
 ) -> Result<Vec<HeldByDead>, L::Error> {
     let transferred = layout.transferred_by_slot();
     let mut dead: Vec<_> = devices.iter().map(|_| HeldByDead::default()).collect();
-    for slot in (0..layout.slot_high_water()).filter(|slot| layout.is_taken(*slot)) {
+    let left_by = |slot: usize| {
         let left_on = |device: &Device| {
             let transferred = transferred.get(&(device.index(), slot)).copied().unwrap_or(0);
             HeldByDead::in_slot(layout, slot, device.index(), transferred)
         };
         let left: Vec<_> = devices.iter().map(left_on).collect();
-        // The question whether a process is alive is a system call, which costs more than all the rest. It comes after the
-        // words, because another process may take the slot of a dead process in between.
-        if left.iter().any(|left| *left != HeldByDead::default()) && !lives.is_alive(slot)? {
-            dead.iter_mut().zip(&left).for_each(|(sum, left)| sum.add(left));
-        }
+        left.iter().any(|left| *left != HeldByDead::default()).then_some((slot, left))
+    };
+    let taken = (0..layout.slot_high_water()).filter(|slot| layout.is_taken(*slot));
+    let left: BTreeMap<usize, Vec<_>> = taken.filter_map(left_by).collect();
+    // The question whether a process is alive is a system call, which costs more than all the rest. It comes after the words,
+    // because another process may take the slot of a dead process in between.
+    let living = lives.living(&left.keys().copied().collect::<Vec<_>>())?;
+    for (_, left) in left.iter().filter(|(slot, _)| !living.contains(slot)) {
+        dead.iter_mut().zip(left).for_each(|(sum, left)| sum.add(left));
     }
     Ok(dead)
 }

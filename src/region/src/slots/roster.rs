@@ -38,6 +38,7 @@ use crate::{
     slots::identity::{Boot, Identity},
 };
 use gpuslice_policy::time::Monotonic;
+use std::collections::BTreeSet;
 
 /// Result of a search for dead processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,6 +58,17 @@ pub(crate) trait Liveness {
 
     /// Tells whether the owner of `slot` is alive. `false` for a free slot.
     fn is_alive(&self, slot: usize) -> Result<bool, Self::Error>;
+
+    /// Returns those of `slots`, which are in ascending order, whose owners are alive.
+    fn living(&self, slots: &[usize]) -> Result<BTreeSet<usize>, Self::Error> {
+        let mut living = BTreeSet::new();
+        for slot in slots {
+            if self.is_alive(*slot)? {
+                living.insert(*slot);
+            }
+        }
+        Ok(living)
+    }
 }
 
 impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVICES, SLOTS, SHARES> {

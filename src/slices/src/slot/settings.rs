@@ -8,8 +8,15 @@ use gpuslice_region::names;
 use gpuslice_region::operator::Contents;
 use serde_json::Value;
 use std::ffi::OsStr;
-use std::fs::{self, File};
+use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Longest wait for the lock of a slice's settings. A process that is not stopped holds the lock for milliseconds.
+const LONGEST_LOCK_WAIT: Duration = Duration::from_secs(2);
+/// Time between two attempts to lock.
+const LOCK_PAUSE: Duration = Duration::from_millis(10);
 
 impl Places {
     /// Returns the name of the slice that has this region. Returns none if no slice of these places has it.
@@ -29,12 +36,25 @@ impl Places {
     /// the returned file is dropped.
     ///
     /// # Errors
-    /// The slice's folder cannot be made or locked.
+    /// The slice's folder cannot be made or locked, or another process holds the lock for two seconds.
     pub fn lock(&self, name: &Name) -> Result<File, Problem> {
         let folder = self.slot(name);
         make_folder(&folder)?;
-        let lock = || File::open(&folder).and_then(|file| file.lock().map(|()| file));
-        lock().map_err(Problem::of(&folder, "lock it"))
+        let file = File::open(&folder).map_err(Problem::of(&folder, "lock it"))?;
+        let begun = Instant::now();
+        loop {
+            match file.try_lock() {
+                Ok(()) => return Ok(file),
+                Err(TryLockError::WouldBlock) if begun.elapsed() < LONGEST_LOCK_WAIT => {
+                    thread::sleep(LOCK_PAUSE);
+                }
+                Err(TryLockError::WouldBlock) => {
+                    let what = "another process changes this slice, and does not end; end it".to_owned();
+                    return Err(Problem { path: folder, what });
+                }
+                Err(TryLockError::Error(error)) => return Err(Problem::of(&folder, "lock it")(error)),
+            }
+        }
     }
 
     /// Returns the settings of a slice's operator's file, without the region. There are none if there is no file.
@@ -106,6 +126,18 @@ mod tests {
         assert_eq!(name_of(&a.with_file_name("../a/region")).as_deref(), Some("a"));
         assert_eq!(name_of(&a.with_file_name("other")), None);
         assert_eq!(name_of(&root.path().join("a/region")), None);
+    }
+
+    #[test]
+    fn a_process_that_keeps_the_lock_delays_another_one_for_two_seconds() {
+        let root = tempfile::tempdir_in("/dev/shm").unwrap();
+        let (places, name) = (Places::usual(root.path()), "a".parse().unwrap());
+        let held = places.lock(&name).unwrap();
+        let (begun, why) = (Instant::now(), places.lock(&name).unwrap_err().to_string());
+        assert!(why.contains("another process changes this slice"), "{why}");
+        assert!(begun.elapsed() >= LONGEST_LOCK_WAIT);
+        drop(held);
+        assert!(places.lock(&name).is_ok());
     }
 
     #[test]

@@ -68,12 +68,31 @@ fn unquoted(word: &str) -> &str {
 /// Assignments and words such as `exec`, which the shell handles itself, come before the program. `LD_PRELOAD=…` among them
 /// decides at once. Otherwise the name of the program decides.
 pub(super) fn does(words: &[&str]) -> Option<LineEffect> {
+    let mut words = words;
+    // A line can have any number of `env`, so no recursion follows them.
+    loop {
+        match start(words) {
+            CommandStart::Does(effect) => return effect,
+            CommandStart::Command(rest) => words = rest,
+        }
+    }
+}
+
+/// The start of a command.
+enum CommandStart<'a, 'b> {
+    /// It decides the effect.
+    Does(Option<LineEffect>),
+    /// `env`, which starts this command.
+    Command(&'a [&'b str]),
+}
+
+fn start<'a, 'b>(words: &'a [&'b str]) -> CommandStart<'a, 'b> {
     let passed =
         ["exec", "export", "declare", "then", "do", "else", "if", "!", "{", "time", "nohup", "command"];
     let mut words = words;
     while let [first, rest @ ..] = words {
         if let Some(value) = first.strip_prefix("LD_PRELOAD=") {
-            return assigned(value);
+            return CommandStart::Does(assigned(value));
         }
         let skips =
             passed.contains(first) || (first.contains('=') && !first.starts_with('-')) || *first == "-x";
@@ -81,15 +100,15 @@ pub(super) fn does(words: &[&str]) -> Option<LineEffect> {
             break;
         }
         if *first == "exec" && rest.first() == Some(&"-c") {
-            return Some(LineEffect::Empties);
+            return CommandStart::Does(Some(LineEffect::Empties));
         }
         words = rest;
     }
-    let [program, rest @ ..] = words else { return None };
+    let [program, rest @ ..] = words else { return CommandStart::Does(None) };
     let name = program.rsplit('/').next().unwrap_or(program);
-    match name {
+    let effect = match name {
         "unset" if rest.contains(&"LD_PRELOAD") => Some(LineEffect::Removes),
-        "env" => env(rest),
+        "env" => return env(rest),
         _ if KEEPERS.contains(&name) => None,
         _ if OTHER_RIGHTS.contains(&name) => Some(LineEffect::OtherRights),
         _ if ELSEWHERE.contains(&name)
@@ -98,7 +117,8 @@ pub(super) fn does(words: &[&str]) -> Option<LineEffect> {
             Some(LineEffect::Elsewhere)
         }
         _ => None,
-    }
+    };
+    CommandStart::Does(effect)
 }
 
 fn assigned(value: &str) -> Option<LineEffect> {
@@ -136,14 +156,16 @@ fn names_library(list: &str) -> bool {
 }
 
 /// Reads the words after `env`: options, then variables, then the program that `env` starts.
-fn env(words: &[&str]) -> Option<LineEffect> {
+fn env<'a, 'b>(words: &'a [&'b str]) -> CommandStart<'a, 'b> {
     let mut words = words;
     while let [option, rest @ ..] = words {
         let takes_value = matches!(*option, "-u" | "--unset" | "-C" | "--chdir");
         match *option {
-            "-i" | "-" | "--ignore-environment" => return Some(LineEffect::Empties),
-            "-u" | "--unset" if rest.first() == Some(&"LD_PRELOAD") => return Some(LineEffect::Removes),
-            "-uLD_PRELOAD" | "--unset=LD_PRELOAD" => return Some(LineEffect::Removes),
+            "-i" | "-" | "--ignore-environment" => return CommandStart::Does(Some(LineEffect::Empties)),
+            "-u" | "--unset" if rest.first() == Some(&"LD_PRELOAD") => {
+                return CommandStart::Does(Some(LineEffect::Removes));
+            }
+            "-uLD_PRELOAD" | "--unset=LD_PRELOAD" => return CommandStart::Does(Some(LineEffect::Removes)),
             option if !option.starts_with('-') => break,
             _ => words = rest.get(usize::from(takes_value)..).unwrap_or_default(),
         }
@@ -155,11 +177,11 @@ fn env(words: &[&str]) -> Option<LineEffect> {
         && variable.contains('=')
     {
         if let Some(value) = variable.strip_prefix("LD_PRELOAD=") {
-            return assigned(value);
+            return CommandStart::Does(assigned(value));
         }
         words = rest;
     }
-    does(words)
+    CommandStart::Command(words)
 }
 
 #[cfg(test)]
@@ -231,6 +253,12 @@ mod tests {
             }
             let _found = (lines(&script), brings_library(&script));
         }
+    }
+
+    #[test]
+    fn a_line_of_a_hundred_thousand_commands_is_read() {
+        let script = format!("{}env -i python\n", "env ".repeat(100_000));
+        assert_eq!(lines(&script).len(), 1);
     }
 
     #[test]
