@@ -122,7 +122,7 @@ fn memory_that_a_neighbour_takes_and_gives_back_while_a_context_is_made_is_not_c
 #[test]
 fn a_context_that_a_neighbour_makes_meanwhile_is_not_charged() {
     let (charged, _bench) = beside(&[], "context usual");
-    is_about(charged, CONTEXT, "by the estimate");
+    assert_eq!(charged, CONTEXT, "by the context that the neighbour's slice has measured before");
 }
 
 #[test]

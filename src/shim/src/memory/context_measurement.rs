@@ -11,7 +11,8 @@
 //! memory that shows a size that a context cannot have.
 //!
 //! If neither source gives a size, the library takes the size that the slice has measured for an earlier context. If the slice
-//! has measured none, it takes an estimate.
+//! has measured none, it takes the size that a slice of the folder has measured on a GPU of the same model. If there is none, it
+//! takes an estimate.
 
 use super::measurement::reconcile_here;
 use super::nvml_baseline::signed;
@@ -69,7 +70,7 @@ impl ContextMeasurement {
     /// slice knows comes first. The slice learns a size only if `still` is true, and for a context of the usual kind.
     pub(crate) fn took(&self, reserved: u64, estimate: u64) -> u64 {
         let (memory, device) = (self.memory, self.place.device);
-        let known = memory.context_bytes(device).filter(|_| self.is_usual);
+        let known = memory.context_bytes(self.place).filter(|_| self.is_usual);
         if !memory.has_quota(device) {
             let took = known.unwrap_or(estimate);
             memory.baselines.note_estimate(device, 0, signed(took));

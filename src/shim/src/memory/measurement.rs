@@ -2,7 +2,7 @@
 //!
 //! There are two sources. *Free memory* of the device costs a few microseconds, and the library reads it before and after a call.
 //! But all processes change it: a change that this process's ledger does not explain may be a neighbour's. *NVML* reports the
-//! memory of this process, and takes milliseconds. The library asks it only after a call with such a change. It compares the
+//! memory of this process, and takes milliseconds. The library asks it after a call with such a change. It compares the
 //! answer with the *baseline*: NVML's figure and the ledger at the last instant at which they agreed.
 //!
 //! While other threads of this process take or give back memory, neither source is exact: the ledger is ahead of the driver. Then
@@ -164,8 +164,9 @@ impl CallMeasurement {
     }
 
     /// Returns the bytes that the call took of the device. The call has ended. `reserved`: bytes in the ledger that are reserved
-    /// for the call. If free memory changed by more than the ledger explains (`window`), asks NVML. Without an answer the bounds
-    /// decide. `still`: no other thread took or gave back memory during the call, so both figures are exact.
+    /// for the call. Asks NVML if free memory changed by more than the ledger explains (`window`), or if the call surely changed
+    /// it. Without an answer the bounds decide. `still`: no other thread took or gave back memory during the call, so both
+    /// figures are exact.
     pub(crate) fn change(&self, reserved: u64, likely: ChangeBounds) -> i64 {
         let (memory, device) = (self.memory, self.place.device);
         let Some(free) = self.kind.device_free(memory) else { return 0 };

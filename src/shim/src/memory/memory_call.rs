@@ -32,8 +32,8 @@ impl Drop for MemoryCall {
 pub(crate) struct Waiting<'a>(&'a Member);
 
 impl<'a> Waiting<'a> {
-    /// Stops counting the memory call that the thread is in. The caller has no reservation at that time, and no freed bytes that
-    /// are still charged.
+    /// Stops counting the memory call that the thread is in. At that time the ledger has no bytes of this call that the driver has
+    /// not given yet, or has already freed.
     pub(crate) fn within_call(member: &'a Member) -> Self {
         member.end_memory_call();
         Self(member)

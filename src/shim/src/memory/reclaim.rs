@@ -10,15 +10,15 @@ impl Memory {
     ///
     /// The thread corrects the charges of this process. Then it waits for memory that streams are about to free, and for memory
     /// of dead processes, if `bytes` fit with it. Another thread may take the memory that came back. So the thread waits again
-    /// while more is to come, for [`LEAVING`] at most.
+    /// while more is to come. No wait begins later than [`LEAVING`] after the corrections.
     pub(crate) fn repeat_with_room<T>(
         &'static self,
         device: Device,
         bytes: u64,
         mut request: impl FnMut() -> Option<T>,
     ) -> Option<T> {
-        let until = now().saturating_add(LEAVING);
         let mut has_changed = self.correct_charges(device);
+        let until = now().saturating_add(LEAVING);
         loop {
             has_changed |= self.wait_for_stream_frees(device, bytes, until);
             has_changed |= leaving::wait(self, device, bytes, 0);

@@ -5,6 +5,7 @@ use super::device::SliceDevice;
 use super::devices::FoundDevice;
 use super::enforcement;
 use super::green_contexts::GreenContexts;
+use super::other_slices;
 use super::primary_contexts::PrimaryContexts;
 use crate::driver_calls::{contexts, devices};
 use crate::os::clock::now;
@@ -208,9 +209,11 @@ impl Slice {
         self.devices.iter().any(|place| self.has_quota(place.device))
     }
 
-    /// Returns the bytes that a context on a device is likely to take; `None` before the slice has measured one.
-    pub(crate) fn context_bytes(&self, device: Device) -> Option<u64> {
-        self.member.context_bytes(device)
+    /// Returns the bytes that a context on a device is likely to take: the largest context that the slice has measured on it. If
+    /// there is none, the slices beside it tell what they have measured ([`other_slices::context_bytes`]).
+    pub(crate) fn context_bytes(&self, place: SliceDevice) -> Option<u64> {
+        let beside = || other_slices::context_bytes(self.region().path(), place.total);
+        self.member.context_bytes(place.device).or_else(beside)
     }
 
     /// Stores the bytes that a context took, for the whole slice.

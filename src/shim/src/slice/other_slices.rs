@@ -28,6 +28,16 @@ pub(crate) fn beside(own: &Path) -> Option<Vec<Monitor>> {
     Some(regions)
 }
 
+/// Returns the bytes of the largest context that other slices of the folder have measured on a GPU with `total` bytes of memory.
+/// GPUs with equally much memory are most likely of one model, and contexts on GPUs of one model take the same.
+pub(crate) fn context_bytes(own: &Path, total: u64) -> Option<u64> {
+    let of = |slice: Monitor| {
+        let alike = slice.devices().into_iter().filter(|device| device.total == total);
+        alike.filter_map(|found| slice.context_bytes(found.device)).max()
+    };
+    beside(own)?.into_iter().filter_map(of).max()
+}
+
 /// Kind of a file in the folder.
 pub(crate) enum OpenedFile {
     Region(Monitor),

@@ -2,7 +2,6 @@
 //!
 //! Each function with its grid, block and dynamic shared memory has an estimate. So has each executable graph. An estimate
 //! has two figures:
-//! estimate has two figures:
 //!
 //! - *charged*: the GPU time that the slice is charged. A launch prepays it.
 //! - *duration*: the time between two events. It decides how the next launch is measured.

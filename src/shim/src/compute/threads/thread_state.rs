@@ -24,8 +24,8 @@ pub(crate) struct ThreadState {
     pub(crate) cache: Recent,
     /// Instant at which the host last left the driver.
     pub(crate) left: CycleInstant,
-    /// Sum of the host's time outside the driver. Each stream keeps the sum as of its last launch. The difference is the time in
-    /// which the host gave the stream no work.
+    /// Sum of the host's time outside the driver. Each stream keeps the sum as of its last launch. The difference is the
+    /// host's time outside the driver since that launch. The host could give the stream no work in that time.
     pub(crate) outside: Cycles,
     /// The streams on which the thread launches.
     pub(crate) streams: Vec<StreamState>,

@@ -122,7 +122,7 @@ unsafe fn created(
         let place = process.place(device).filter(|_| is_new())?;
         let libraries = ContextLibraries::new(process, place.device);
         let variables = libraries.variables();
-        let known = process.context_bytes(place.device).map(|bytes| bytes.saturating_add(variables));
+        let known = process.context_bytes(place).map(|bytes| bytes.saturating_add(variables));
         let least = known.unwrap_or(variables);
         let estimate = estimate(devices::multiprocessors(device)).saturating_add(variables);
         // The wait comes before the first reading of free memory.

@@ -79,8 +79,12 @@ fn reserve(process: &'static Process, graph: CUgraph) -> Decision<(&'static Proc
     let reserve = || process.graphs.reserve(process, graph, context);
     let reserved = reserve().or_else(|obstacle| match obstacle {
         Obstacle::Full(device, bytes) => {
-            let unless_full = || Some(reserve()).filter(|result| !matches!(result, Err(Obstacle::Full(..))));
-            process.repeat_with_room(device, bytes, unless_full).unwrap_or(Err(obstacle))
+            // Room on this device does not help if another device of the graph is full.
+            let again = || match reserve() {
+                Err(Obstacle::Full(full, _)) if full == device => None,
+                result => Some(result),
+            };
+            process.repeat_with_room(device, bytes, again).unwrap_or(Err(obstacle))
         }
         obstacle => Err(obstacle),
     });
