@@ -75,7 +75,9 @@ pub(crate) fn choose(first: &Path, trust: Trust, purpose: Purpose) -> Result<Cho
         match path.symlink_metadata() {
             Ok(found) if !trust.allows(found.uid()) => {}
             Ok(found) if !error.is_of_contents() || stale::is_used(&path, id_of(&found)) => {
-                return Err(error);
+                // Another process may have replaced a stale file by a region since this process has opened the stale one.
+                let is_replaced = error.is_of_contents() && matches!(map::open(&path, trust), Ok(Some(_)));
+                return if is_replaced { Ok(Choice::Changing(error)) } else { Err(error) };
             }
             Ok(found) => vacant.push((path, Some((found, error)))),
             Err(gone) if gone.kind() == ErrorKind::NotFound => return Ok(Choice::Changing(error)),

@@ -43,8 +43,9 @@ pub(crate) fn remove_unlocked(path: &Path, id: FileId) -> Result<bool, RegionErr
     Ok(is_it)
 }
 
-/// Tells whether this process may remove a file from a folder in which all users may create files.
+/// Tells whether this process removes such a file from a folder in which all users may create files. It removes no link, folder
+/// or pipe.
 pub(crate) fn may_remove(found: &fs::Metadata) -> bool {
     let user = folders::user();
-    user == 0 || found.uid() == user
+    found.is_file() && (user == 0 || found.uid() == user)
 }

@@ -109,11 +109,13 @@ impl Member {
             let error = match choice::choose(first, trust, Purpose::Joining)? {
                 Choice::Region(mapped) => {
                     // The slice may have left this file behind before it used another one, which was then removed.
-                    if !is_alone && mapped.path() != first && !choice::has_life(&mapped)? {
+                    let is_first = is_alone || mapped.path() == first;
+                    let has_life = if is_first { Ok(true) } else { choice::has_life(&mapped) };
+                    if matches!(has_life, Ok(false)) {
                         check_no_detached(mapped.path(), &names)?;
                         is_alone = true;
                     }
-                    match Self::enter(mapped, wanted, check) {
+                    match has_life.and_then(|_| Self::enter(mapped, wanted, check)) {
                         Err(error @ (RegionError::Replaced { .. } | RegionError::SecondFile { .. })) => error,
                         entered => return entered,
                     }
