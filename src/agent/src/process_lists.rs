@@ -14,6 +14,9 @@ use std::time::{Duration, Instant};
 const LISTS: Duration = Duration::from_secs(5);
 /// Number of comparisons at one look, while ledgers change. Each asks for two lists of processes.
 const COMPARISONS: u32 = 3;
+/// Longest time after whose end no further comparison begins. The thread renews NVML's answers as well, and an answer that is ten
+/// seconds old makes a GPU unhealthy.
+const LONGEST_COMPARING: Duration = Duration::from_secs(1);
 /// Most processes of a slice that is compared. A tenant can enter any number of them, and each costs reads of `/proc`.
 const MOST_COMPARED: usize = 64;
 
@@ -56,13 +59,16 @@ impl ProcessLists {
         if self.asked.is_some_and(|asked| asked.elapsed() < LISTS) {
             return;
         }
-        self.asked = Some(Instant::now());
+        let begun = Instant::now();
+        self.asked = Some(begun);
         let ComparedSlices { machine, readers } = &self.slices;
-        let is_compared = |reader: &&Arc<Reader>| {
-            reader.process_count().is_ok_and(|count| (1..=MOST_COMPARED).contains(&count))
+        let is_late = || begun.elapsed() >= LONGEST_COMPARING;
+        let compared: Vec<Compared<'_>> =
+            readers.iter().take_while(|_| !is_late()).filter_map(|reader| Compared::of(reader)).collect();
+        let list = |uuid: &String| {
+            let slices = if is_late() { &[] } else { compared.as_slice() };
+            Some((uuid.clone(), ask(nvml, uuid, slices, machine)?))
         };
-        let compared: Vec<&Reader> = readers.iter().filter(is_compared).map(Arc::as_ref).collect();
-        let list = |uuid: &String| Some((uuid.clone(), ask(nvml, uuid, &compared, machine)?));
         self.by_gpu = gpus.iter().filter_map(list).collect();
     }
 
@@ -72,24 +78,40 @@ impl ProcessLists {
     }
 }
 
+/// A slice that is compared.
+struct Compared<'a> {
+    reader: &'a Reader,
+    /// The slice's devices, by their places in the slice.
+    devices: Vec<(Uuid, usize)>,
+}
+
+impl<'a> Compared<'a> {
+    /// Returns a slice, if it has processes, but not too many.
+    fn of(reader: &'a Reader) -> Option<Self> {
+        reader.process_count().ok().filter(|count| (1..=MOST_COMPARED).contains(count))?;
+        let devices = reader.devices().ok()?;
+        Some(Self {
+            reader,
+            devices: devices.iter().map(|known| (known.uuid, known.device.index())).collect(),
+        })
+    }
+
+    /// Returns the slice's account of a GPU, if it has that GPU.
+    fn ledger_of(&self, gpu: Uuid) -> Option<DeviceLedger<'a>> {
+        let (_, number) = self.devices.iter().find(|(uuid, _)| *uuid == gpu)?;
+        Some(DeviceLedger { reader: self.reader, number: *number })
+    }
+}
+
 /// Asks for the processes of a GPU, and compares the slices of these regions.
-fn ask(nvml: &Nvml, uuid: &str, readers: &[&Reader], machine: &Machine) -> Option<ProcessList> {
+fn ask(nvml: &Nvml, uuid: &str, slices: &[Compared<'_>], machine: &Machine) -> Option<ProcessList> {
     let gpu = Uuid(parse_uuid_text(uuid)?);
     let device = nvml.device(&gpu.to_string())?;
     let users = nvml.processes(&device)?.iter().map(|one| one.pid).collect();
-    let ledgers: Vec<DeviceLedger<'_>> = readers
-        .iter()
-        .filter_map(|&reader| Some(DeviceLedger { reader, number: number_of(gpu, reader)? }))
-        .collect();
+    let ledgers: Vec<DeviceLedger<'_>> = slices.iter().filter_map(|slice| slice.ledger_of(gpu)).collect();
     let found = unaccounted(nvml, &device, &ledgers, machine, COMPARISONS);
     let path = |ledger: &DeviceLedger<'_>| ledger.reader.path().to_owned();
     let unaccounted =
         ledgers.iter().zip(found).filter_map(|(slice, bytes)| Some((path(slice), bytes?))).collect();
     Some(ProcessList { users, unaccounted })
-}
-
-/// Returns the place of a GPU among those of a slice.
-fn number_of(gpu: Uuid, reader: &Reader) -> Option<usize> {
-    let devices = reader.devices().ok()?;
-    devices.iter().find(|known| known.uuid == gpu).map(|known| known.device.index())
 }

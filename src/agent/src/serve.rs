@@ -34,7 +34,7 @@ pub(crate) fn serve(place: &ConfigPlace, config: Config) -> Result<(), String> {
     gpuslice_slices::allow_more_open_files();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
-        .max_blocking_threads(4)
+        .max_blocking_threads(5)
         .thread_stack_size(512 << 10)
         .build()
         .map_err(|error| format!("cannot start: {error}"))?;
@@ -141,7 +141,12 @@ async fn all(
         tokio::select! {
             _ = terminate.recv() => break,
             _ = interrupt.recv() => break,
-            _ = again.recv() => reload(place, Arc::clone(&watch)).await,
+            _ = again.recv() => tokio::select! {
+                // A reload can wait for a scan. The end does not wait for it.
+                () = reload(place, Arc::clone(&watch)) => {}
+                _ = terminate.recv() => break,
+                _ = interrupt.recv() => break,
+            },
         }
     }
     info!("ending; slices go on");

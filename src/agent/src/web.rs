@@ -25,7 +25,7 @@ use tokio::sync::Semaphore;
 /// Version of the JSON. A new field keeps the version. A removed field, or a field with another meaning, increases it.
 const VERSION: u32 = 1;
 
-/// Requests whose answers the agent makes at a time. The agent has four threads for calls that may wait. So two are left for
+/// Requests whose answers the agent makes at a time. The agent has five threads for calls that may wait. So three are left for
 /// the calls of the kubelet and of the control socket.
 const ANSWERS: usize = 2;
 

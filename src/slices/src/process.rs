@@ -54,14 +54,22 @@ pub fn short_command(command: &str) -> String {
     format!("{name}{rest}")
 }
 
-/// Reads a file of `/proc`. Returns none if the file is longer than any of those that this crate needs. A process's name may
-/// contain any bytes.
+/// Reads a file of `/proc`. Returns none if the file has 1 MiB or more. A process's name may contain any bytes.
 pub(crate) fn read(path: &str) -> Option<String> {
-    /// Most bytes that this function reads. The list of mounts is the longest file.
-    const MOST: u64 = 1 << 20;
+    read_below(path, 1 << 20)
+}
+
+/// Reads the list of the mounts that a process sees. Returns none if the list has 4 MiB or more. An overlay has 4 KiB at most, so
+/// the host's list has room for a thousand containers. A longer list would take seconds to read.
+pub(crate) fn read_mounts(pid: u32) -> Option<String> {
+    read_below(&format!("/proc/{pid}/mountinfo"), 4 << 20)
+}
+
+/// Reads a file, if it has fewer than `most` bytes.
+fn read_below(path: &str, most: u64) -> Option<String> {
     let mut bytes = Vec::new();
-    fs::File::open(path).ok()?.take(MOST).read_to_end(&mut bytes).ok()?;
-    let is_whole = u64::try_from(bytes.len()).is_ok_and(|length| length < MOST);
+    fs::File::open(path).ok()?.take(most).read_to_end(&mut bytes).ok()?;
+    let is_whole = u64::try_from(bytes.len()).is_ok_and(|length| length < most);
     is_whole.then(|| String::from_utf8_lossy(&bytes).into_owned())
 }
 

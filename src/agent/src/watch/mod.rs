@@ -40,6 +40,8 @@ const PAUSE: Duration = Duration::from_millis(200);
 /// Age of a scan at least, in durations of that scan, before the next one. Containers can make a scan take long. Then the agent
 /// scans for a fifth of the time at most.
 const SCAN_SHARE: u32 = 5;
+/// Longest such age. One scan may take a minute on a machine that stands still.
+const LONGEST_SCAN_PAUSE: Duration = Duration::from_secs(60);
 /// Age at which the agent reads the numbers of processes again, if a client asks for processes.
 const NUMBERS: Duration = Duration::from_secs(1);
 
@@ -288,7 +290,7 @@ impl Watch {
 /// Returns true if a scan of this age, which took `took`, is too old.
 fn is_due(age: Option<Duration>, took: Duration, with_processes: bool, has_one_ended: bool) -> bool {
     let Some(age) = age else { return true };
-    if age < took.saturating_mul(SCAN_SHARE) {
+    if age < took.saturating_mul(SCAN_SHARE).min(LONGEST_SCAN_PAUSE) {
         return false;
     }
     age >= if with_processes { NUMBERS } else { SCAN } || (age >= PAUSE && has_one_ended)
@@ -348,6 +350,7 @@ mod tests {
             assert!(!is_due(after(9), took, with_processes, has_one_ended));
             assert!(is_due(after(10), took, with_processes, has_one_ended));
         }
+        assert!(is_due(after(60), Duration::from_secs(600), false, false), "a machine that stood still");
     }
 
     #[test]

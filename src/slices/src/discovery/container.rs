@@ -3,7 +3,7 @@
 use super::engine;
 use super::opening::{file_below, open_root, open_within};
 use crate::mounts::{is_local, source_of};
-use crate::process::read;
+use crate::process::{read, read_mounts};
 use gpuslice_policy::config::{Config, FIXED_FILE, FileRead, OperatorFiles};
 use gpuslice_region::names::{FILE_PREFIX, FOLDER, MOUNTED};
 use gpuslice_region::operator::Contents;
@@ -153,7 +153,7 @@ impl Container {
     /// Returns the folder that a node agent has mounted for the container's region.
     #[must_use]
     pub fn mounted(&self) -> MountedFolder {
-        let mounts = |pid: &u32| Some((read(&format!("/proc/{pid}/mountinfo"))?, self.root(*pid)?));
+        let mounts = |pid: &u32| Some((read_mounts(*pid)?, self.root(*pid)?));
         let Some((mounts, root)) = self.witnesses.iter().find_map(mounts) else {
             // A shorter list has all processes of the container.
             let has_ended = self.witnesses.len() < WITNESSES && !self.lives();
@@ -212,7 +212,7 @@ impl Container {
     /// can look at none of them.
     fn root_with<'a>(&self, folders: &[&'a str]) -> Option<(OwnedFd, Vec<&'a str>)> {
         self.witnesses.iter().find_map(|pid| {
-            let mounts = read(&format!("/proc/{pid}/mountinfo"))?;
+            let mounts = read_mounts(*pid)?;
             let local: Vec<_> = folders.iter().copied().filter(|folder| is_local(&mounts, folder)).collect();
             if local.is_empty() { None } else { Some((self.root(*pid)?, local)) }
         })
