@@ -23,7 +23,7 @@ pub(crate) struct Capture {
     pub(crate) borrowed: bool,
 }
 
-/// What a stream or event that belongs to a capture knows about it.
+/// A capture, as a stream or an event that belongs to it refers to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Membership {
     /// Number of the capture.

@@ -23,7 +23,7 @@ pub(crate) struct Launch {
     pub(crate) occupancy: u16,
 }
 
-/// What a node does.
+/// The work of a node.
 #[derive(Debug, Clone)]
 pub(crate) enum Op {
     Empty,

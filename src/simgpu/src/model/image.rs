@@ -3,7 +3,7 @@
 //! The module reads names and sizes from PTX text and from ELF images. simgpu does not know the contents of other images. So for
 //! such an image it acts as if every name that a program asks for were there.
 
-/// What simgpu knows about the contents of an image.
+/// The contents of an image, as far as simgpu reads them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Image {
     /// Names of the image's kernels. `None` if they are unknown.

@@ -36,7 +36,7 @@ fn word(bytes: &[u8], index: usize) -> u64 {
     chunk.map_or(0, u64::from_le_bytes)
 }
 
-/// What an [`IpcHandle`] is for.
+/// The kind of object that an [`IpcHandle`] shares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u64)]
 pub(crate) enum Purpose {

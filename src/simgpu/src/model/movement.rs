@@ -1,6 +1,6 @@
 //! Copies and fills: the two sides of each, and how much moves.
 
-/// What is on one side of a copy.
+/// The memory on one side of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Side {
     /// An address that the device can use. The memory may be host memory.

@@ -10,7 +10,7 @@ pub(crate) struct MulticastProperties {
     pub(crate) flags: u64,
 }
 
-/// What a multicast object has besides its memory handle.
+/// The state of a multicast object beside its memory handle.
 #[derive(Debug)]
 pub(crate) struct MulticastGroup {
     /// Number of devices that the object is made for.

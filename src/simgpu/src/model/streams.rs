@@ -23,7 +23,7 @@ pub(crate) struct Stream {
     pub(crate) legacy: bool,
     /// The green context that was current when the stream was made.
     pub(crate) green: Option<u64>,
-    /// What the stream knows about the capture that it belongs to, if there is one.
+    /// The capture that the stream belongs to, if there is one.
     pub(crate) capture: Option<Membership>,
 }
 
@@ -49,7 +49,7 @@ pub(crate) struct Event {
     pub(crate) device: usize,
     pub(crate) flags: u32,
     pub(crate) id: EventId,
-    /// What the event knows about the capture in which it was recorded, if there is one.
+    /// The capture in which the event was recorded, if there is one.
     pub(crate) captured: Option<Membership>,
 }
 

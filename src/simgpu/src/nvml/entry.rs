@@ -1,4 +1,4 @@
-//! What every call of NVML has in common: faults, and access to the caller's memory.
+//! The parts that all calls of NVML share: faults, and access to the caller's memory.
 
 use core::ffi::{CStr, c_char};
 use core::ops::Range;
@@ -75,7 +75,7 @@ static GPUS: [u8; DEVICES] = [0; DEVICES];
 /// compiler cannot merge the two.
 static INSTANCES: [u8; DEVICES] = [1; DEVICES];
 
-/// What a handle stands for.
+/// The object that a handle stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Subject {
     /// A GPU, either whole or divided into instances.

@@ -23,7 +23,7 @@ use crate::state::settings::Settings;
 pub(crate) struct NvmlLibrary {
     /// The state, which all processes share.
     pub(super) shared: Shared,
-    /// What NVML shows this process.
+    /// The view of NVML that this process gets.
     pub(super) view: NvmlView,
     path: PathBuf,
     file: Option<FileIdentity>,

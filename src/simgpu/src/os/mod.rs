@@ -1,4 +1,4 @@
-//! What simgpu needs from the operating system: the clock, threads, messages, and a lock between processes.
+//! The parts of the operating system that simgpu uses: the clock, threads, messages, and a lock between processes.
 
 pub(crate) mod clock;
 pub(crate) mod messages;

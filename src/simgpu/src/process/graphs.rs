@@ -12,7 +12,7 @@ use crate::model::graphs::{Graph, Node, Op};
 use crate::model::movement::Movement;
 use crate::status::statuses;
 
-/// What a launch of a graph does.
+/// The work of a launch of a graph.
 #[derive(Debug, Default)]
 pub(crate) struct Plan {
     /// The duration of the longest path through the graph, in nanoseconds.

@@ -8,7 +8,7 @@ use parking_lot::{Condvar, Mutex};
 use crate::engine::{ClientId, EventId, HostCall, Ticket};
 use crate::os::threads;
 
-/// What the host thread must do when a stream reaches this place of its queue.
+/// The task of the host thread when a stream reaches this place of its queue.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum HostTask {
     /// Call a function, for `cuLaunchHostFunc`.

@@ -1,4 +1,4 @@
-//! What this process has and knows as a member of the simulation.
+//! The state of this process as a member of the simulation.
 
 use std::path::Path;
 use std::sync::OnceLock;

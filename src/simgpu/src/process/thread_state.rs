@@ -1,4 +1,4 @@
-//! What the driver API knows about each thread: its stack of current contexts, and its capture mode.
+//! The state that the driver API keeps for each thread: its stack of current contexts, and its capture mode.
 
 use core::cell::Cell;
 

@@ -1,4 +1,4 @@
-//! What the engine of a device knows about the contexts of a process.
+//! The state that the engine of a device keeps for the contexts of a process.
 
 use crate::engine::{ClientId, ClientTruth, EngineState};
 use crate::os::clock;

@@ -13,7 +13,7 @@ pub const MAGIC: u64 = 0x0055_5047_4d49_5300;
 /// The version of the layout. It must change whenever the layout does.
 pub const LAYOUT_VERSION: u32 = 12;
 
-/// What device memory is used for.
+/// The use of device memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(usize)]
 pub enum MemoryKind {
@@ -119,7 +119,7 @@ impl Usage {
     }
 }
 
-/// What the slot of a process is used for.
+/// The use of the slot of a process.
 pub mod life {
     /// No process has the slot, or the figures of the last one were forgotten.
     pub const FREE: u32 = 0;
@@ -133,7 +133,7 @@ pub mod life {
 #[repr(C)]
 #[derive(Debug)]
 pub struct Process {
-    /// What the slot is used for: a number of [`life`].
+    /// The use of the slot: a number of [`life`].
     pub life: u32,
     /// Index of the process's group.
     pub group: u32,

@@ -20,7 +20,7 @@ pub enum NoRoom {
     Groups,
 }
 
-/// What a process tells about itself when it joins.
+/// The figures that a process gives about itself when it joins.
 #[derive(Debug)]
 pub struct NewProcess<'a> {
     /// The PID that the process itself sees.
