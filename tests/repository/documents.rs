@@ -1,6 +1,7 @@
 //! Tests the documents: links lead somewhere, and pages are reachable and short. The troubleshooting page quotes messages as they
 //! are printed. The page of constants has the mechanisms and the values of the source.
 
+use crate::dependencies::names::constant_of;
 use crate::support::bench::Bench;
 use crate::support::command::{end, gpuslice};
 use crate::support::other_user::is_root;
@@ -451,22 +452,17 @@ fn the_page_of_mechanisms_has_each_file_that_decides_about_gpu_time_and_tests_th
     assert!(wrong.is_empty(), "no test has the name that these give: {wrong:#?}");
 }
 
-/// Returns true if a line declares a constant, as the command of the page of constants counts them.
-fn declares_a_constant(line: &str) -> bool {
-    let line = line.trim_start();
-    let (visibility, rest) = line.split_once("const ").unwrap_or_default();
-    let is_public = visibility == "pub " || visibility.starts_with("pub(") && visibility.ends_with(") ");
-    (line.starts_with("const ") || is_public) && rest.starts_with(|first: char| first.is_ascii_uppercase())
-}
-
 #[test]
 fn the_page_of_constants_tells_their_number() {
     let page = artefacts::repository().join("docs/internals/constants.md");
     let text = std::fs::read_to_string(&page).expect("the page can be read");
     let files = sources(&[OF_MECHANISMS[0], OF_MECHANISMS[1], "src/shim/src/compute"]);
     let read = |file: &PathBuf| std::fs::read_to_string(file).expect("source is text");
-    let number: usize =
-        files.iter().map(|file| read(file).lines().filter(|line| declares_a_constant(line)).count()).sum();
+    let is_counted = |line: &&str| {
+        constant_of(line.trim_start())
+            .is_some_and(|name| name.starts_with(|first: char| first.is_ascii_uppercase()))
+    };
+    let number: usize = files.iter().map(|file| read(file).lines().filter(is_counted).count()).sum();
     assert!(
         text.contains(&format!("The compute side has {number} lines that declare a `const`")),
         "{number}"

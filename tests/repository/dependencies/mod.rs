@@ -4,7 +4,7 @@
 //! folders earlier in the list. A folder may list its own folders in its `mod.rs` too. A crate without a list is only checked for
 //! circles.
 
-mod names;
+pub(crate) mod names;
 mod test_names;
 mod tokens;
 

@@ -42,13 +42,15 @@ fn shared_names(sources: &Sources) -> BTreeMap<String, BTreeSet<String>> {
 /// Returns the constants that several files define under one name. A constant of a type or of a function does not count: its
 /// line is indented, and a reader sees its owner.
 fn shared_constants(sources: &Sources) -> BTreeMap<String, BTreeSet<String>> {
-    let name = |line: &str| {
-        let (visibility, rest) = line.split_once("const ")?;
-        let is_item = ["", "pub ", "pub(crate) ", "pub(super) "].contains(&visibility);
-        let (name, _) = rest.split_once(": ").filter(|(name, _)| is_item && *name != "_")?;
-        Some(name.to_owned())
-    };
-    shared(sources, |text| text.lines().filter_map(name).collect())
+    shared(sources, |text| text.lines().filter_map(constant_of).map(str::to_owned).collect())
+}
+
+/// Returns the name of the constant that a line declares at its start.
+pub(crate) fn constant_of(line: &str) -> Option<&str> {
+    let (visibility, rest) = line.split_once("const ")?;
+    let is_item = ["", "pub ", "pub(crate) ", "pub(super) "].contains(&visibility);
+    let (name, _) = rest.split_once(": ").filter(|(name, _)| is_item && *name != "_")?;
+    Some(name)
 }
 
 #[test]
