@@ -70,9 +70,10 @@ impl ContextMeasurement {
     /// slice knows comes first. The slice learns a size only if `still` is true, and for a context of the usual kind.
     pub(crate) fn took(&self, reserved: u64, estimate: u64) -> u64 {
         let (memory, device) = (self.memory, self.place.device);
-        let known = memory.context_bytes(self.place).filter(|_| self.is_usual);
+        // Without a measurement of the slice itself, this opens the regions of the folder.
+        let known = || memory.context_bytes(self.place).filter(|_| self.is_usual);
         if !memory.has_quota(device) {
-            let took = known.unwrap_or(estimate);
+            let took = known().unwrap_or(estimate);
             memory.baselines.note_estimate(device, 0, signed(took));
             self.leave_available_to_later_calls();
             return took;
@@ -93,7 +94,7 @@ impl ContextMeasurement {
         if let Some(seen) = seen.filter(|_| still && self.is_usual) {
             memory.learn_context_bytes(device, seen);
         }
-        let took = seen.filter(|_| still).or(known).or(seen);
+        let took = seen.filter(|_| still).or_else(known).or(seen);
         if let Some(before) = self.device {
             before.note_room(memory, self.place, 0, 1);
         }
