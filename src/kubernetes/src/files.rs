@@ -3,7 +3,7 @@
 use crate::objects::Part;
 use gpuslice_policy::config::Ceiling;
 use gpuslice_policy::units::{Bytes, Permille};
-use gpuslice_region::{Limits, Monitor, Trust};
+use gpuslice_region::Limits;
 use gpuslice_slices::cdi::CdiDevice;
 use gpuslice_slices::slot::{Name, Places, Problem, remove_folder};
 use std::collections::BTreeSet;
@@ -65,8 +65,7 @@ pub(crate) fn names(places: &Places) -> BTreeSet<Name> {
 pub(crate) fn hold(places: &Places, name: &Name, parts: &[Part]) -> Result<(), String> {
     limit(places, name, parts, |has, may| {
         let cores = u16::try_from(may.cores_permille).ok().and_then(Permille::new);
-        let held = has.within(&Ceiling { memory: may.memory.map(Bytes::new), cores, ..Ceiling::default() });
-        (held != has).then_some(held)
+        has.lowered(&Ceiling { memory: may.memory.map(Bytes::new), cores, ..Ceiling::default() })
     })
 }
 
@@ -77,13 +76,11 @@ pub(crate) fn limit(
     parts: &[Part],
     of: impl Fn(Limits, Limits) -> Option<Limits>,
 ) -> Result<(), String> {
-    let opened = Monitor::open(&places.region(name), Trust::AnyOwner);
-    let Some(monitor) = opened.map_err(|error| error.to_string())? else { return Ok(()) };
-    let changes = monitor.impose_limits(|device| {
+    let changed = places.impose_limits(name, |device| {
         let part = parts.iter().find(|part| part.uuid.ends_with(&device.uuid.to_string()))?;
         of(device.limits, part.limits(device.limits))
     });
-    changes.map(drop).map_err(|error| error.to_string())
+    changed.map(|_| ()).map_err(|error| error.to_string())
 }
 
 /// Calls `hold` every two seconds, and logs new failures, until the future is dropped. `hold` lowers limits that tenants have

@@ -11,7 +11,7 @@ use crate::gpus::{Gpu, bare};
 use crate::request::Change;
 use crate::snapshot::SliceSnapshot;
 use gpuslice_policy::units::Permille;
-use gpuslice_region::{Limits, Monitor, Trust};
+use gpuslice_region::Limits;
 use gpuslice_slices::discovery::FileId;
 use gpuslice_slices::slot::{Name, Places, Problem};
 use slice_record::{SliceRecord, read, write};
@@ -177,16 +177,11 @@ impl Owned {
         limits: impl Fn(&Terms, Limits) -> Option<Limits>,
     ) -> Result<bool, String> {
         let Some(terms) = self.terms() else { return Ok(false) };
-        let region = places.region(self.name());
-        let Some(monitor) = Monitor::open(&region, Trust::AnyOwner).map_err(|error| error.to_string())?
-        else {
-            return Ok(false);
-        };
-        let changes = monitor.impose_limits(|device| {
+        let changed = places.impose_limits(self.name(), |device| {
             let is_it = device.uuid.to_string() == bare(&terms.gpu);
             is_it.then(|| limits(terms, device.limits))?
         });
-        Ok(!changes.map_err(|error| error.to_string())?.is_empty())
+        changed.map_err(|error| error.to_string())
     }
 
     /// Returns the identity of the region's folder. The folder has the same identity in containers that have it.
@@ -199,7 +194,7 @@ impl Owned {
 mod tests {
     use super::*;
     use gpuslice_policy::config::{CorePolicy, Priority, Weight};
-    use gpuslice_region::{DeviceRequest, Limits, Member, Uuid};
+    use gpuslice_region::{DeviceRequest, Limits, Member, Trust, Uuid};
     use std::collections::BTreeSet;
     use std::fs;
 

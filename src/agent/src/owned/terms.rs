@@ -99,8 +99,7 @@ impl Terms {
             priority: self.priority.parse().ok(),
             ..Ceiling::default()
         };
-        let bounded = limits.within(&ceiling);
-        (bounded != limits).then_some(bounded)
+        limits.lowered(&ceiling)
     }
 }
 

@@ -64,6 +64,12 @@ impl Limits {
         }
     }
 
+    /// Returns the limits [`within`](Self::within) the ceiling. `None`: none of them is above it.
+    #[must_use]
+    pub fn lowered(self, ceiling: &Ceiling) -> Option<Self> {
+        Some(self.within(ceiling)).filter(|within| *within != self)
+    }
+
     /// Returns the limits, each brought into its range.
     pub(crate) fn bounded(self) -> Self {
         Self {

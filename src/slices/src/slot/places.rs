@@ -6,7 +6,9 @@ use super::removal::remove_folder;
 use crate::cdi::{self, Mount, Spec};
 use gpuslice_policy::config::{FIXED_FILE, keys};
 use gpuslice_region::names::{self, MOUNTED};
-use gpuslice_region::{Reader, RegionError, Removal, Trust, make, remove_for_good};
+use gpuslice_region::{
+    DeviceView, Limits, Monitor, Reader, RegionError, Removal, Trust, make, remove_for_good,
+};
 use sha2::{Digest as _, Sha256};
 use std::fmt::Write as _;
 use std::fs;
@@ -44,6 +46,20 @@ impl Places {
     pub fn usual(root: &Path) -> Self {
         let at = |path: &str| root.join(path);
         Self { state: at("var/lib/gpuslice"), regions: at("run/gpuslice/slots"), cdi: at("var/run/cdi") }
+    }
+
+    /// Writes limits into a slice's region, and waits for no lock of a tenant. `change` returns the new limits of a device, or none
+    /// if the device keeps its limits. Returns true if a limit changed. Without a region, none does.
+    ///
+    /// # Errors
+    /// The region cannot be opened, changed or locked.
+    pub fn impose_limits(
+        &self,
+        name: &Name,
+        change: impl FnMut(&DeviceView) -> Option<Limits>,
+    ) -> Result<bool, RegionError> {
+        let Some(monitor) = Monitor::open(&self.region(name), Trust::AnyOwner)? else { return Ok(false) };
+        Ok(!monitor.impose_limits(change)?.is_empty())
     }
 
     /// Returns the folder of a slice's files that outlive a restart of the machine.
