@@ -153,6 +153,11 @@ class Part:
         with self.start(task, **how) as worker:
             return worker.answer(patience)
 
+    def needs_managed(self):
+        """Ends a check that uses managed memory, unless the run allows that."""
+        if not (self.simulated or self.settings.get("managed")):
+            raise Skip("it uses managed memory, which ci/gpu.sh --managed allows")
+
     def usable(self, what):
         """Returns whether the task `usable` succeeds without the library. If it does not, later failures are not the
         library's."""

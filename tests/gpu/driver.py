@@ -67,16 +67,17 @@ class Access(ctypes.Structure):
 
 PINNED, ON_DEVICE, READ_WRITE = 1, 1, 3
 POOL_THRESHOLD, POOL_RESERVED, POOL_USED = 4, 5, 7
+POOL_KEEPS_ALL = c_ulonglong((1 << 64) - 1)
 NON_BLOCKING = 1
 
 
 class Cuda(Library):
-    """The initialised driver. The primary context of device 0 is current, unless `context` is false."""
+    """The initialised driver. The primary context of a device is current, unless `context` is false."""
 
-    def __init__(self, context=True):
+    def __init__(self, context=True, number=0):
         super().__init__("libcuda.so.1")
         self("cuInit", 0)
-        self.device = self.value("cuDeviceGet", 0, kind=c_int)
+        self.device = self.value("cuDeviceGet", number, kind=c_int)
         if context:
             self.context = self.value("cuDevicePrimaryCtxRetain", self.device)
             self("cuCtxSetCurrent", self.context)
@@ -116,8 +117,8 @@ class Cuda(Library):
     def granule(self):
         return self.value("cuMemGetAllocationGranularity", byref(self.on_device()), 0, kind=c_size_t)
 
-    def new_pool(self):
-        return self.value("cuMemPoolCreate", byref(PoolProperties(PINNED, 0, Location(ON_DEVICE, self.device))))
+    def new_pool(self, kind=PINNED):
+        return self.value("cuMemPoolCreate", byref(PoolProperties(kind, 0, Location(ON_DEVICE, self.device))))
 
     def of_pool(self, pool, attribute=POOL_RESERVED):
         word = c_ulonglong()

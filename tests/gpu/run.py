@@ -24,7 +24,8 @@ GROUPS = {
     "facts": {
         "kernel": 30, "facts/machine": 40, "facts/contexts": 40, "lookup": 90, "facts/events": 60, "facts/slicing": 80,
         "facts/sampler": 60, "growth": 90, "facts/layout": 60, "facts/queue": 40, "facts/calls": 50, "facts/graphs": 40,
-        "facts/integrity": 40,
+        "facts/integrity": 40, "facts/moves": 40, "facts/late": 40, "facts/order": 40, "facts/names": 60, "facts/managed": 30,
+        "facts/several": 90, "facts/full": 30,
     },
     "memory": {
         "quota": 110, "sharing": 60, "with_torch": 160, "torch_memory": 160, "with_jax": 120, "with_cupy": 60,
@@ -151,6 +152,7 @@ def arguments():
     parser.add_argument("--out", help="the folder for the file and the page (default: $OUT, or docs/measurements)")
     parser.add_argument("--budget", type=float, default=460, help="seconds that the parts of a group may take together")
     parser.add_argument("--limits", type=numbers, help="the limits that `shares` measures, as 95,5; what it measured of others stays")
+    parser.add_argument("--managed", action="store_true", help="also runs the checks that use managed memory")
     parser.add_argument("--unlike", type=setting, action="append", default=[], metavar="NAME=VALUE",
                         help="a setting of the simulated GPU that is not its default: what `quick` would find of such a device")  # fmt: skip
     parser.add_argument("--list", action="store_true", help="prints the parts and ends")
@@ -202,7 +204,7 @@ def measure(options, scratch):
     must_exist(library)
 
     settings = {"library": str(library), "simgpu": str(simgpu), "simulated": options.simulated, "scratch": str(scratch),
-                "bulk": str(bulk(scratch)), "limits": options.limits, "unlike": dict(options.unlike)}  # fmt: skip
+                "bulk": str(bulk(scratch)), "limits": options.limits, "managed": options.managed, "unlike": dict(options.unlike)}  # fmt: skip
     report = {
         "format": FORMAT, "date": now(), "gpu": gpu, "simulated": options.simulated, "kernel": platform.release(),
         "processors": os.cpu_count(), "python": platform.python_version(), "parts": {},

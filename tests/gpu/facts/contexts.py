@@ -5,7 +5,7 @@ from ctypes import byref, c_uint64
 
 from bench import GIB, KIB, MIB, Fact, Skip, main
 from driver import Cuda, Nvml
-from machine import listed, own_numbers
+from machine import own_bytes
 from watch import Watcher
 
 AGREE = Fact(
@@ -43,8 +43,7 @@ def steps(pause):
         cuda("cuCtxPushCurrent_v2", watcher)
         free = cuda.free()
         cuda("cuCtxPopCurrent_v2", byref(popped))
-        mine = [used for pid, used in listed(nvml).items() if pid in own_numbers()]
-        return {"free": -free, "used": nvml.memory()["v2"][2], "own": mine[0] if mine else None}
+        return {"free": -free, "used": nvml.memory()["v2"][2], "own": own_bytes(nvml)}
 
     def step(name, action):
         before, began = look(), time.perf_counter()

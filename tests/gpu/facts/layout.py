@@ -4,12 +4,13 @@ import ctypes
 import fcntl
 import os
 import struct
-from ctypes import byref, c_char, c_int, c_size_t, c_uint64, c_ulonglong, c_void_p
+from ctypes import byref, c_char, c_int, c_size_t, c_uint64, c_void_p
 
 from bench import MIB, Fact, main, tell, wait
 from driver import (
     ON_DEVICE,
     PINNED,
+    POOL_KEEPS_ALL,
     POOL_THRESHOLD,
     READ_WRITE,
     Access,
@@ -61,7 +62,6 @@ LIVES_ON = Fact(
     "an heir would be charged for memory that is gone, until it closes it",
 )
 GRAPH_RESERVED, POSIX_DESCRIPTOR, F_OFD_SETLK = 2, 1, 37
-POOL_KEEPS_ALL = c_ulonglong((1 << 64) - 1)
 
 
 class AllocationNode(ctypes.Structure):

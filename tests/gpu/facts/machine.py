@@ -55,11 +55,17 @@ def own_numbers():
     return [int(word) for word in line[0].split()[1:]] if line else [os.getpid()]
 
 
-def listed(nvml):
+def listed(nvml, call="nvmlDeviceGetComputeRunningProcesses_v3"):
     """Returns NVML's bytes of each process."""
     count, there = c_uint(256), (Listed * 256)()
-    nvml("nvmlDeviceGetComputeRunningProcesses_v3", nvml.device, byref(count), there)
+    nvml(call, nvml.device, byref(count), there)
     return {process.pid: process.used for process in there[: count.value]}
+
+
+def own_bytes(nvml):
+    """Returns NVML's bytes of this process, or None if NVML does not list it by one of its own numbers."""
+    own = own_numbers()
+    return next((used for pid, used in listed(nvml).items() if pid in own), None)
 
 
 def number(nvml, call):

@@ -154,8 +154,7 @@ def context():
     before = nvml.memory()["v1"][1]
     cuda("cuCtxSetCurrent", cuda.value("cuDevicePrimaryCtxRetain", cuda.device))
     lost = before - nvml.memory()["v1"][1]
-    own = [used for pid, used in listed(nvml).items() if pid in machine.own_numbers()]
-    return {"lost": lost, "own bytes": own[0] if own else None}
+    return {"lost": lost, "own bytes": machine.own_bytes(nvml)}
 
 
 def event_cost(count=100, turns=9):
