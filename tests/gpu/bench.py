@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 
+from driver import Missing
 from stats import median  # noqa: F401 (parts have it from here)
 from workspace import die_with
 
@@ -279,7 +280,7 @@ def main(file, run, *tasks):
     simulated = arguments.pop("simulated")
     try:
         answer = {task.__name__: task for task in tasks}[sys.argv[2]](**arguments)
-    except Skip as reason:
+    except (Skip, Missing) as reason:
         answer = {"skip": str(reason)}
     except Exception as error:
         # The simulated driver answers 801 to a function that it does not have.

@@ -23,6 +23,13 @@ class Refused(Exception):
         self.call, self.status = call, status
 
 
+class Missing(AttributeError):
+    """A function that this driver does not have."""
+
+    def __init__(self, call):
+        super().__init__(f"this driver has no {call}")
+
+
 class Library:
     """Functions of a shared object that return a status. Whole numbers are passed as 64 bits."""
 
@@ -30,7 +37,10 @@ class Library:
         self.object = ctypes.CDLL(name)
 
     def status(self, call, *arguments):
-        function = self.object[call]
+        try:
+            function = self.object[call]
+        except AttributeError:
+            raise Missing(call) from None
         function.restype = c_int
         return function(*[c_uint64(word & (1 << 64) - 1) if isinstance(word, int) else word for word in arguments])
 

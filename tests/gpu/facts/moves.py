@@ -21,7 +21,7 @@ BACK = Fact(
 )
 COPIES = Fact(
     "copies from and to pageable memory, and fills, take no memory of the device",
-    "docs/reference/hooks.md: their calls are passed on",
+    "src/shim/src/hooks/work/host_copies.rs looks at their time alone",
     "copies would have to be measured",
 )
 IMPORTS = Fact(
@@ -31,7 +31,7 @@ IMPORTS = Fact(
 )
 UNCOUNTED = Fact(
     "NVML's bytes of a process do not grow by memory that it opens",
-    "src/shim/src/driver_calls/nvml/memory.rs; imports are no growth of contexts and code",
+    "found in src/shim/src/memory/nvml_baseline.rs takes no more than free memory shows, where a process imports",
     "nothing: the library allows for both; SIMGPU_NVML_IMPORTS=1 would be the usual case",
 )
 NOT_READY, LENGTH, SIZE, PAGEABLE = 600, 400_000, 256 * MIB, 88
