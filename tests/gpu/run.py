@@ -204,7 +204,8 @@ def measure(options, scratch):
     must_exist(library)
 
     settings = {"library": str(library), "simgpu": str(simgpu), "simulated": options.simulated, "scratch": str(scratch),
-                "bulk": str(bulk(scratch)), "limits": options.limits, "managed": options.managed, "unlike": dict(options.unlike)}  # fmt: skip
+                "bulk": str(bulk(scratch)), "limits": options.limits, "managed": options.managed,
+                "unlike": dict(options.unlike)}  # fmt: skip
     report = {
         "format": FORMAT, "date": now(), "gpu": gpu, "simulated": options.simulated, "kernel": platform.release(),
         "processors": os.cpu_count(), "python": platform.python_version(), "parts": {},

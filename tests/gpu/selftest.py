@@ -19,6 +19,8 @@ sys.path[:0] = [str(HERE), str(HERE / "facts")]
 
 import bench  # noqa: E402
 import driver  # noqa: E402
+import late  # noqa: E402
+import order  # noqa: E402
 import page  # noqa: E402
 import plot  # noqa: E402
 import quick  # noqa: E402
@@ -29,6 +31,7 @@ import stamps  # noqa: E402
 import stats  # noqa: E402
 import watch  # noqa: E402
 import workspace  # noqa: E402
+from selftest_facts import SIMGPU, MadeUp, Reasons, Unlike  # noqa: E402, F401 (unittest finds the tests here)
 
 GPU = {"name": "Some GPU", "bytes": 1, "cuda": 13000, "driver": "580.1"}
 
@@ -278,12 +281,13 @@ class Kernels(unittest.TestCase):
             print("SKIP whether the kernels of the GPU suite assemble; to mend it: ci/headers.sh")
             self.skipTest("no assembler")
         texts = {"stamps": stamps.text(["spin_20us"]), "watch": watch.text(["watch_spin_20us"]), "driver": driver.PTX,
-                 "quick": quick.LATE}  # fmt: skip
+                 "quick": quick.LATE, "variable": late.variable(), "code": late.code(10), "early": order.early()}  # fmt: skip
         with tempfile.TemporaryDirectory() as folder:
             for name, text in texts.items():
                 source = Path(folder) / name
                 source.write_bytes(text.rstrip(b"\0"))
-                for target in ("sm_75", "sm_90", "sm_120"):
+                oldest = ("sm_75",) if name != "early" else ()  # which needs a newer one
+                for target in (*oldest, "sm_90", "sm_120"):
                     command = [PTXAS, f"-arch={target}", source, "-o", f"{source}.cubin"]
                     told = subprocess.run(command, capture_output=True, text=True, check=False)
                     self.assertEqual(told.returncode, 0, f"{name}, {target}: {told.stderr}")
@@ -385,10 +389,6 @@ def all_facts():
         spec.loader.exec_module(module)
         yield from (value for value in vars(module).values() if isinstance(value, bench.Fact))
     yield from map(quick.fact, quick.QUESTIONS)
-
-
-TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
-SIMGPU = Path(os.environ.get("GPUSLICE_SIMGPU") or TARGET / "simgpu")
 
 
 class Interrupted(unittest.TestCase):

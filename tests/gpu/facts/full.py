@@ -76,6 +76,7 @@ def full():
 
 def verdicts(seen):
     """Returns whether each fact is true. None: it was not seen."""
+
     def granted(name):
         status = seen.get(name, {}).get("status")
         return {SUCCESS: True, OUT_OF_MEMORY: False}.get(status)

@@ -1,7 +1,7 @@
 """Finds the calls in which the driver takes the device memory of code that it loads late."""
 
 import ctypes
-from ctypes import byref, c_uint, c_uint64, c_void_p
+from ctypes import c_uint, c_uint64, c_void_p
 
 from bench import MIB, Fact, main
 from driver import Cuda
@@ -107,17 +107,18 @@ def measured(load, look_up):
 def verdict(seen):
     """Returns whether LATE is true of one kind of code. None: the code took no memory."""
     taken = {name: max(0, bytes_) for name, bytes_ in seen.items()}
-    in_time = sum(bytes_ for name, bytes_ in taken.items() if name.split()[0] in ("look-up", "launch") and name.split()[-1] != "again")
     total = sum(taken.values())
-    return None if total < MIB else in_time == total
+    first = {name for name in taken if name.startswith(("look-up", "launch")) and not name.endswith("again")}
+    return None if total < MIB else total == sum(taken[name] for name in first)
 
 
 def run(part):
     with part.about_facts("code that is loaded late", LATE):
         seen = part.work("steps", groups=10 if part.simulated else GROUPS)
         part.figure("bytes of code that is loaded late", seen)
-        judged = {name: verdict(each) for name, each in seen.items() if name.startswith("a library")}
-        told = [truth for truth in judged.values() if truth is not None]
+        # A module's variables are not loaded late.
+        judged = [verdict(each) for name, each in seen.items() if name.startswith("a library")]
+        told = [truth for truth in judged if truth is not None]
         part.fact(LATE, all(told) if told else None, seen)
 
 

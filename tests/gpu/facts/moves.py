@@ -93,6 +93,10 @@ def copies(size):
     return {"bytes": told, "reaches pageable memory": cuda.attribute(PAGEABLE)}
 
 
+def takes_nothing(seen):
+    return all(lost <= 0 for lost in seen["bytes"].values())
+
+
 def opener(handle):
     """Returns what free memory and NVML's bytes of this process change by, when it opens memory of another process."""
     cuda = Cuda()
@@ -109,6 +113,11 @@ def opener(handle):
     return {"lost": free - free_then, "own": None if own is None or own_then is None else own_then - own}
 
 
+def verdicts_of_opened(seen, size):
+    """Returns whether IMPORTS and UNCOUNTED are true. None: NVML does not list the process by a number of its own."""
+    return {IMPORTS: seen["lost"] <= LITTLE, UNCOUNTED: None if seen["own"] is None else seen["own"] < size // 2}
+
+
 def run(part):
     with part.about_facts("a free in a stream", HELD, BACK):
         seen = part.work("in_stream", size=SIZE)
@@ -118,13 +127,13 @@ def run(part):
     with part.about_facts("copies", COPIES):
         seen = part.work("copies", size=64 * MIB)
         part.figure("bytes that copies take", seen)
-        part.fact(COPIES, all(lost <= 0 for lost in seen["bytes"].values()), seen)
+        part.fact(COPIES, takes_nothing(seen), seen)
     with part.about_facts("memory of another process", IMPORTS, UNCOUNTED):
         with part.start("exporter", size=SIZE) as maker:
             seen = part.work("opener", handle=maker.answer()[0])
         part.figure("bytes of opened memory", seen)
-        part.fact(IMPORTS, seen["lost"] <= LITTLE, seen)
-        part.fact(UNCOUNTED, None if seen["own"] is None else seen["own"] < SIZE // 2, seen)
+        for fact, truth in verdicts_of_opened(seen, SIZE).items():
+            part.fact(fact, truth, seen)
 
 
 if __name__ == "__main__":
