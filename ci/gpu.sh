@@ -4,8 +4,8 @@
 # groups. With names of parts it runs only those, and `--list` prints the names. `quick` answers the most important questions in
 # five minutes. The script needs python3, the driver and target/release/libgpuslice.so (or GPUSLICE_LIB). If PyTorch, Triton, JAX,
 # CuPy, TensorFlow, nvidia-smi or cc are installed, it uses them. `--out DIR` sets the folder for the file and the page with the
-# results. `--managed` allows managed memory. `--simulated` runs the parts that work on the simulated GPU. `selftest` tests the suite
-# itself.
+# results. `--managed` allows managed memory. `--simulated` runs the parts that work on the simulated GPU. `selftest` tests the
+# suite itself.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 

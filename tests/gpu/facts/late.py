@@ -9,7 +9,7 @@ from driver import Cuda
 LATE = Fact(
     "memory of code that is loaded late is taken at the first look-up of a function or at its first launch",
     "src/shim/src/hooks/code/module.rs measures look-ups, and launches at the next wait",
-    "what later calls take would stay uncharged; what the load itself takes is measured there",
+    "memory that later calls take would stay uncharged until the next measured call",
 )
 # The variable is large enough to show in free memory by itself. The code is 2.5 MiB: 40,000 groups of four instructions.
 VARIABLE, GROUPS = 64 * MIB, 10_000

@@ -98,7 +98,8 @@ def takes_nothing(seen):
 
 
 def opener(handle):
-    """Returns what free memory and NVML's bytes of this process change by, when it opens memory of another process."""
+    """Opens memory of another process. Returns the bytes that the device loses, and those by which NVML's figure of this process
+    grows."""
     cuda = Cuda()
     nvml, address, word = Nvml(cuda.uuid()), c_uint64(), c_uint64()
 
