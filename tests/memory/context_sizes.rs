@@ -180,3 +180,22 @@ fn imported_memory_that_nvml_counts_as_the_processs_own_is_not_charged() {
     user.end();
     maker.end();
 }
+
+#[test]
+fn managed_memory_that_nvml_does_not_count_hides_no_code() {
+    let bench = bench();
+    let mut host = begin(bench.host("modules", &["dlsym"]).limited("4GiB"));
+    let slice = region(&bench.region());
+    let mut expects = |orders: &[&str], bytes: u64| {
+        does(&mut host, orders);
+        assert_eq!(charged(&slice), bytes, "{orders:?}");
+    };
+    expects(&["retain", "current primary", "manage 104857600"], CONTEXT + 100 * MIB);
+    // A load, a look-up, and code that a launch loads.
+    expects(&["load data 4194304", "use function"], CONTEXT + 104 * MIB + CODE);
+    expects(&["manage 52428800", "library data 4194304", "use kernel"], CONTEXT + 158 * MIB + CODE);
+    expects(&["use launch", "wait"], CONTEXT + 158 * MIB + 2 * CODE);
+    expects(&["free", "wait", "unload"], CONTEXT + 104 * MIB + CODE);
+    expects(&["free", "wait", "unlibrary", "wait"], CONTEXT);
+    host.end();
+}

@@ -211,6 +211,10 @@ static int current_green(void) {
     return status ? status : cu.cuCtxSetCurrent(view);
 }
 
+static int managed(u64 size) {
+    return cu.cuMemAllocManaged(&memory[memory_made++], size, 1);
+}
+
 static int alloc(u64 size) {
     int status = cu.cuMemAlloc_v2(&memory[memory_made], size);
     if (status == 0) memory_made++;
@@ -276,6 +280,7 @@ static int obey(const char *verb, const char *how, u64 number) {
     if (is(verb, "ungreen")) return gpu.cuGreenCtxDestroy(greens[--greens_made]);
     if (is(verb, "stream")) return gpu.cuGreenCtxStreamCreate(&stream, greens[greens_made - 1], 1, 0);
     if (is(verb, "alloc")) return alloc(number);
+    if (is(verb, "manage")) return managed(number);
     if (is(verb, "free")) return cu.cuMemFree_v2(memory[--memory_made]);
     if (is(verb, "instantiate")) return instantiate(number);
     if (is(verb, "lend")) return lend(number);

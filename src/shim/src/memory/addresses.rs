@@ -30,7 +30,7 @@ impl Charge {
 
     /// Returns true if the end of this context gives the charge back.
     pub(super) fn ends_with(&self, context: usize) -> bool {
-        matches!(self.owner, Owner::Context(of) | Owner::Block(of) if of == context)
+        matches!(self.owner, Owner::Context(of) | Owner::Managed(of) | Owner::Block(of) if of == context)
     }
 }
 
@@ -39,6 +39,8 @@ impl Charge {
 pub(crate) enum Owner {
     /// A context, by its handle. The charge is for this address alone.
     Context(usize),
+    /// A context, by its handle. The charge is for managed memory, which NVML does not report as this process's.
+    Managed(usize),
     /// A context, by its handle. The charge is for a block that the address shares with others.
     Block(usize),
     /// A pool, by the library's number for it. The charge is for the pool, not for the address.
@@ -70,9 +72,9 @@ impl Default for Addresses {
 
 impl Addresses {
     /// Keeps a reservation as the charge of `address`, until the memory at the address is freed.
-    pub(crate) fn record(&self, reservation: Reservation, address: u64, context: usize) {
+    pub(crate) fn record(&self, reservation: Reservation, address: u64, owner: Owner) {
         let (device, bytes) = (reservation.device(), reservation.bytes());
-        self.insert(address, Charge { device, bytes, owner: Owner::Context(context) });
+        self.insert(address, Charge { device, bytes, owner });
         reservation.keep();
     }
 
@@ -143,11 +145,12 @@ fn charges(table: &AddressTable<Record>) -> impl Iterator<Item = (u64, Charge)> 
 struct Record {
     device: Device,
     /// Number of bytes, with the tag for the kind of owner in the lowest bits. The region counts up to 2^48 bytes, so the number
-    /// fits above the tag. Never zero.
+    /// fits above the tag. Never zero, because no charge is.
     tagged: NonZeroU64,
     owner: u64,
 }
 
+const OF_MANAGED: u64 = 0;
 const OF_CONTEXT: u64 = 1;
 const OF_POOL: u64 = 2;
 const OF_BLOCK: u64 = 3;
@@ -157,6 +160,7 @@ impl From<Charge> for Record {
     fn from(charge: Charge) -> Self {
         let (owner, tag) = match charge.owner {
             Owner::Context(context) => (context as u64, OF_CONTEXT),
+            Owner::Managed(context) => (context as u64, OF_MANAGED),
             Owner::Block(context) => (context as u64, OF_BLOCK),
             Owner::Pool(number) => (number, OF_POOL),
         };
@@ -172,6 +176,7 @@ impl From<Record> for Charge {
         let owner = match tag {
             OF_POOL => Owner::Pool(record.owner),
             OF_BLOCK => Owner::Block(context()),
+            OF_MANAGED => Owner::Managed(context()),
             _ => Owner::Context(context()),
         };
         Self { device: record.device, bytes, owner }

@@ -56,6 +56,7 @@ impl ContextMeasurement {
         let calls = memory.member().memory_calls();
         let charged = memory.own(place.device);
         let own = nvml.and_then(|nvml| nvml.own(&place.uuid).ok());
+        let own = own.map(|own| memory.own_by_nvml(place.device, own));
         let device = if nvml.is_some() { Reading::take(memory, place, 0) } else { None };
         // The mark comes before the call of the driver. So another process sees the mark in one of its two readings, or the call
         // does not overlap its readings.
@@ -80,6 +81,7 @@ impl ContextMeasurement {
         }
         let now = Reading::take(memory, self.place, reserved);
         let own = self.nvml.and_then(|nvml| nvml.own(&self.place.uuid).ok());
+        let own = own.map(|own| memory.own_by_nvml(device, own));
         let charged = memory.own(device).saturating_sub(reserved);
         let still = charged == self.charged && memory.member().memory_calls().is_still_since(self.calls, 1);
         let lost = self.device.zip(now).and_then(|(before, now)| before.lost(&now)).filter(|_| still);

@@ -119,10 +119,16 @@ impl GrantedAllocation {
     #[must_use]
     #[inline]
     pub(crate) fn record(self, address: u64) -> bool {
-        let (memory, device, context) = (self.memory, self.device, self.wanted.context);
+        let (memory, device) = (self.memory, self.device);
+        let WantedAllocation { context, kind, .. } = self.wanted;
         let way = match self.into_paid() {
+            Some(Paid::Whole(reserved)) if kind == Kind::Managed => {
+                memory.managed.add(device, reserved.bytes());
+                memory.addresses.record(reserved, address, Owner::Managed(context));
+                return true;
+            }
             Some(Paid::Whole(reserved)) => {
-                memory.addresses.record(reserved, address, context);
+                memory.addresses.record(reserved, address, Owner::Context(context));
                 return true;
             }
             Some(Paid::Slot(way)) => way,
@@ -171,6 +177,10 @@ impl Charge {
     pub(crate) fn end(self, memory: &Memory, address: u64) {
         match self.owner {
             Owner::Block(_) => memory.small.ended(memory, self.device, address),
+            Owner::Managed(_) => {
+                memory.managed.subtract(self.device, self.bytes);
+                memory.refund(self.device, self.bytes);
+            }
             Owner::Context(_) | Owner::Pool(_) => memory.refund(self.device, self.bytes),
         }
     }
@@ -179,6 +189,10 @@ impl Charge {
     pub(crate) fn end_of_freed(self, memory: &Memory, address: u64) {
         match self.owner {
             Owner::Block(_) => memory.small.end_free(memory, self.device, address, true),
+            Owner::Managed(_) => {
+                memory.managed.subtract(self.device, self.bytes);
+                memory.refund(self.device, self.bytes);
+            }
             Owner::Context(_) | Owner::Pool(_) => memory.refund(self.device, self.bytes),
         }
     }

@@ -189,7 +189,7 @@ impl CallMeasurement {
                 return took;
             }
         }
-        let own = asks.then(|| memory.baselines.ask(self.place)).flatten();
+        let own = asks.then(|| memory.ask_nvml(self.place)).flatten();
         let still = explained == 0
             && memory.own(device).saturating_sub(reserved) == charged
             && memory.member().memory_calls().is_still_since(self.calls, 1);
@@ -367,7 +367,7 @@ fn figures(baseline: &Baseline, before: &CallMeasurement, asking: Asking) -> Opt
     } else if is_explained && asking == Asking::InBudget && baselines.nvml.is_spent() {
         return None;
     } else {
-        baselines.ask(before.place)?
+        before.memory.ask_nvml(before.place)?
     };
     Some(Figures { own, charged, free })
 }

@@ -14,6 +14,7 @@ pub(crate) mod libraries;
 pub(crate) mod linear;
 pub(crate) mod loaded_symbols;
 pub(crate) mod look_up_budget;
+pub(crate) mod managed_bytes;
 pub(crate) mod measurement;
 pub(crate) mod memory_call;
 pub(crate) mod nvml_baseline;

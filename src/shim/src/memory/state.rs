@@ -8,6 +8,7 @@ use super::graphs::Graphs;
 use super::host_spill::Spilled;
 use super::libraries::Libraries;
 use super::loaded_symbols::LoadedSymbols;
+use super::managed_bytes::ManagedBytes;
 use super::nvml_baseline::Baselines;
 use super::overheads::Overheads;
 use super::physical::AllocationTable;
@@ -16,6 +17,7 @@ use super::refusals::{Refusals, RefusedKind};
 use super::shared::Shared;
 use super::small_blocks::Small;
 use super::stream_frees::StreamFrees;
+use crate::slice::device::SliceDevice;
 use crate::slice::handle::Slice;
 use core::ops::Deref;
 use gpuslice_region::Device;
@@ -30,6 +32,8 @@ pub(crate) struct Memory {
     pub(crate) addresses: Addresses,
     /// Blocks that small allocations share.
     pub(crate) small: Small,
+    /// Bytes of managed memory.
+    pub(crate) managed: ManagedBytes,
     /// Charges of addresses that the driver frees when a stream reaches the free.
     pub(crate) stream_frees: StreamFrees,
     /// Physical memory that this process holds apart from addresses.
@@ -76,6 +80,7 @@ impl Memory {
             slice,
             addresses: Addresses::default(),
             small: Small::default(),
+            managed: ManagedBytes::default(),
             stream_frees: StreamFrees::default(),
             physical: Mutex::default(),
             shared: Shared::default(),
@@ -98,6 +103,16 @@ impl Memory {
     pub(crate) fn count_refusal(&self, device: Device, what: RefusedKind, asked: u64) {
         self.member().count_quota_denial(device);
         self.refusals.say(&self.slice, device, what, asked);
+    }
+
+    /// Returns the bytes of a device that this process holds by NVML's figure `nvml`. NVML reports no managed memory.
+    pub(crate) fn own_by_nvml(&self, device: Device, nvml: u64) -> u64 {
+        nvml.saturating_add(self.managed.bytes(device))
+    }
+
+    /// Returns the bytes of a device that this process holds by NVML. `None`: NVML does not answer, or did not lately.
+    pub(crate) fn ask_nvml(&self, place: SliceDevice) -> Option<u64> {
+        Some(self.own_by_nvml(place.device, self.baselines.ask(place)?))
     }
 
     /// Returns the bytes of a device that the driver has given to this process, by the ledger. It leaves out bytes that are

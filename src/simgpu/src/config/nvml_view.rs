@@ -45,6 +45,8 @@ pub(crate) struct NvmlView {
     pub(crate) bytes: Option<u64>,
     /// `SIMGPU_NVML_IMPORTS`: true if these bytes include imported memory for which another process is charged.
     pub(crate) imports: bool,
+    /// `SIMGPU_NVML_MANAGED`: true if these bytes include managed memory on the device.
+    pub(crate) managed: bool,
     /// `SIMGPU_NVML_COMPUTE_MODE`: the compute mode of every GPU. `None`: the driver API's.
     pub(crate) compute_mode: Option<u32>,
     /// `SIMGPU_NVML_PIDS`: the PIDs by which processes are reported.
@@ -104,6 +106,7 @@ impl NvmlView {
             compute_mode: number("SIMGPU_NVML_COMPUTE_MODE", &|text| times(text, 1))
                 .and_then(|mode| u32::try_from(mode).ok()),
             imports: get("SIMGPU_NVML_IMPORTS").as_deref() == Some("1"),
+            managed: get("SIMGPU_NVML_MANAGED").as_deref() == Some("1"),
             pids,
             group,
             epoch_us: wall_us().saturating_sub(clock::now() / 1000),

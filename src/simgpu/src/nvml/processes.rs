@@ -15,7 +15,7 @@ use super::statuses;
 use crate::config::gpu_instance_id;
 use crate::engine::{DeviceSample, ProcessSample};
 use crate::os::clock;
-use crate::state::layout::{Process, life, name_text};
+use crate::state::layout::{MemoryKind, Process, life, name_text};
 use crate::state::settings::Settings;
 use crate::state::sizes::PROCESSES;
 use crate::status::Outcome;
@@ -60,7 +60,10 @@ impl NvmlCall {
                 }
                 let Some(pid) = view.listed(&state, process) else { continue };
                 let imported = if view.imports { state.imported(slot, device) } else { 0 };
-                let used = view.bytes.unwrap_or_else(|| usage.total().saturating_add(imported));
+                let of_managed = usage.held.get(MemoryKind::Managed as usize).copied().unwrap_or(0);
+                let hidden = if view.managed { 0 } else { of_managed };
+                let total = usage.total().saturating_sub(hidden).saturating_add(imported);
+                let used = view.bytes.unwrap_or(total);
                 let detail = ProcessDetail { pid, used, gpu_instance, compute_instance, protected: 0 };
                 found.push((process.serial, detail));
             }

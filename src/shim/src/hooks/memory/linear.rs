@@ -322,7 +322,7 @@ pub(crate) fn freed(
                 process.small.begin_free(address);
                 return (ending, Some((charge, None)), None);
             }
-            Owner::Context(_) => return (ending, Some((charge, None)), None),
+            Owner::Context(_) | Owner::Managed(_) => return (ending, Some((charge, None)), None),
         };
         let block = process.pools.begin_free(process, pool, address, charge.bytes);
         (ending, Some((charge, Some((block, (effects.of_pool)())))), None)
