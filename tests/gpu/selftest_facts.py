@@ -59,6 +59,9 @@ class Unlike(unittest.TestCase):
         others = {claim: verdict for claim, verdict in seen.items() if claim != moves.UNCOUNTED.claim}
         self.assertEqual(set(others.values()), {bench.AS_ASSUMED}, self.said)
 
+    def test_managed_memory_that_nvml_counts_is_found(self):
+        self.differ(self.verdicts("facts/managed", "SIMGPU_NVML_MANAGED=1"), managed.UNCOUNTED)
+
     def test_code_that_is_loaded_at_once_is_found(self):
         self.differ(self.verdicts("facts/late", CUDA_MODULE_LOADING="EAGER"), late.LATE)
 

@@ -113,8 +113,6 @@ def run(part):
         part.needs_managed()
         seen = part.work("allocated", size=SIZE)
         part.figure("managed memory on the device", seen)
-        if part.simulated:
-            raise Skip("the simulated NVML counts managed memory as the process's own")
         part.fact(UNCOUNTED, uncounted(seen, SIZE), seen)
     with part.about_facts("pageable memory", PAGEABLE):
         part.needs_managed()
