@@ -126,6 +126,7 @@ impl Shim {
         self.events += 2;
         self.open[stream] = Some(TimedBatch {
             batch: Batch::open(timing, self.cost.get()),
+            context: stream % self.contexts,
             start,
             end: 0,
             opened: now,

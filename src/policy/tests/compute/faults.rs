@@ -103,7 +103,7 @@ impl World {
             let busy: Vec<u64> = self.processes.iter().map(|process| self.gpu.busy(process.client)).collect();
             let used = busy.iter().sum::<u64>() - self.sampler.busy.iter().sum::<u64>();
             // This is as a driver does it: a window names one process, and gives it the whole use of the GPU.
-            let is_named = |process: &Process| process.client == self.gpu.owner() && used > 0;
+            let is_named = |process: &Process| self.gpu.is_owner(process.client) && used > 0;
             let samples = self.processes.iter().map(|process| self.told(is_named(process), used)).collect();
             let asked = self.chance.span(ASK_EVERY);
             self.sampler.due.push((self.now + lag + asked, samples));

@@ -1,8 +1,9 @@
-//! A simulated GPU: streams in order, kernels of one client at once, clients in time slices.
+//! A simulated GPU: streams in order, kernels of one context at once, contexts in time slices.
 //!
 //! Times are bare nanoseconds of the GPU's own clock. The ground truth shares no type and no arithmetic with the code under
 //! test.
 
+use core::ops::Range;
 use std::collections::VecDeque;
 
 /// No instant: for an event that has not passed, or a change that never comes.
@@ -22,19 +23,22 @@ struct Stream {
 }
 
 #[derive(Debug, Default)]
-struct Client {
+struct Context {
     streams: Vec<Stream>,
-    /// The ground truth: time in which a kernel of the client ran, or waited only for an event.
+    /// The ground truth: time in which a kernel of the context ran, or waited only for an event.
     busy: u64,
-    /// Duration of the client's kernels, each counted by itself, without waits for events.
+    /// Duration of the context's kernels, each counted by itself, without waits for events.
     work: u64,
 }
 
 #[derive(Debug)]
 pub struct Gpu {
     clock: u64,
-    clients: Vec<Client>,
+    contexts: Vec<Context>,
+    /// The contexts of each client.
+    clients: Vec<Range<usize>>,
     events: Vec<u64>,
+    /// The context that runs, or the last one that ran.
     owner: usize,
     slice_end: u64,
     resume: u64,
@@ -42,14 +46,14 @@ pub struct Gpu {
     switch: u64,
     /// Time for which an event occupies its stream, from the instant that it records.
     pub event_time: u64,
-    /// True if a client without competitors begins another time slice when its own is over. Others then wait for the end of
+    /// True if a context without competitors begins another time slice when its own is over. Others then wait for the end of
     /// that time slice.
     pub renews: bool,
-    /// True if a client that returns begins another time slice although no other client had one in between.
+    /// True if a context that returns begins another time slice although no other context had one in between.
     pub restarts: bool,
-    /// True if an event passes only in a time slice of its client, even if no work is before it.
+    /// True if an event passes only in a time slice of its context, even if no work is before it.
     pub waits: bool,
-    /// Sum of the times of switches between clients.
+    /// Sum of the times of switches between contexts.
     pub switching: u64,
 }
 
@@ -57,6 +61,7 @@ impl Gpu {
     pub fn new(slice: u64, switch: u64) -> Self {
         Self {
             clock: 0,
+            contexts: Vec::new(),
             clients: Vec::new(),
             events: Vec::new(),
             owner: 0,
@@ -72,31 +77,45 @@ impl Gpu {
         }
     }
 
-    pub fn client(&mut self, streams: usize) -> usize {
-        self.clients.push(Client { streams: vec![Stream::default(); streams], busy: 0, work: 0 });
+    /// Adds a client. Its streams belong to its contexts in turn.
+    pub fn client(&mut self, streams: usize, contexts: usize) -> usize {
+        let first = self.contexts.len();
+        let context = || Context { streams: vec![Stream::default(); streams], busy: 0, work: 0 };
+        self.contexts.extend((0..contexts).map(|_| context()));
+        self.clients.push(first..self.contexts.len());
         self.clients.len() - 1
     }
 
-    /// Returns the client that runs, or the last one that ran.
-    pub fn owner(&self) -> usize {
-        self.owner
+    /// Returns the context of a stream.
+    fn context(&self, client: usize, stream: usize) -> usize {
+        let own = &self.clients[client];
+        own.start + stream % own.len()
+    }
+
+    fn own(&self, client: usize) -> &[Context] {
+        &self.contexts[self.clients[client].clone()]
+    }
+
+    /// Returns true if the client runs, or was the last one that ran.
+    pub fn is_owner(&self, client: usize) -> bool {
+        self.clients[client].contains(&self.owner)
     }
 
     pub fn busy(&self, client: usize) -> u64 {
-        self.clients[client].busy
+        self.own(client).iter().map(|context| context.busy).sum()
     }
 
     pub fn work(&self, client: usize) -> u64 {
-        self.clients[client].work
+        self.own(client).iter().map(|context| context.work).sum()
     }
 
     pub fn depth(&self, client: usize, stream: usize) -> usize {
-        self.clients[client].streams[stream].items.len()
+        self.contexts[self.context(client, stream)].streams[stream].items.len()
     }
 
     /// Returns true if no work of the client is queued or runs.
     pub fn is_idle(&self, client: usize) -> bool {
-        self.clients[client].streams.iter().all(|stream| stream.items.is_empty())
+        self.own(client).iter().flat_map(|context| &context.streams).all(|stream| stream.items.is_empty())
     }
 
     /// Returns the instant at which the event passed, by the GPU's clock. [`NEVER`]: it has not passed.
@@ -105,29 +124,32 @@ impl Gpu {
     }
 
     pub fn kernel(&mut self, client: usize, stream: usize, duration: u64) {
-        if self.restarts && client == self.owner && self.shortest(client).is_none() {
+        let context = self.context(client, stream);
+        if self.restarts && context == self.owner && self.shortest(context).is_none() {
             self.slice_end = self.clock + self.slice;
         }
-        self.clients[client].streams[stream].items.push_back(Item::Kernel(duration.max(1)));
+        self.contexts[context].streams[stream].items.push_back(Item::Kernel(duration.max(1)));
         self.choose();
     }
 
     pub fn record(&mut self, client: usize, stream: usize) -> usize {
+        let context = self.context(client, stream);
         self.events.push(NEVER);
         let event = self.events.len() - 1;
-        self.clients[client].streams[stream].items.push_back(Item::Event(event));
+        self.contexts[context].streams[stream].items.push_back(Item::Event(event));
         if self.waits {
             self.choose();
         }
-        if !self.waits || (client == self.owner && self.clock >= self.resume) {
-            self.pass_events(client);
+        if !self.waits || (context == self.owner && self.clock >= self.resume) {
+            self.pass_events(context);
         }
         event
     }
 
     /// Removes a client whose process died.
     pub fn remove(&mut self, client: usize) {
-        self.clients[client].streams.iter_mut().for_each(|stream| stream.items.clear());
+        let own = &mut self.contexts[self.clients[client].clone()];
+        own.iter_mut().flat_map(|context| &mut context.streams).for_each(|stream| stream.items.clear());
         self.choose();
     }
 
@@ -159,24 +181,24 @@ impl Gpu {
     }
 
     fn run(&mut self, time: u64) {
-        let client = &mut self.clients[self.owner];
+        let context = &mut self.contexts[self.owner];
         let mut ran = false;
-        for stream in &mut client.streams {
+        for stream in &mut context.streams {
             if let Some(Item::Kernel(left)) = stream.items.front_mut() {
                 ran = true;
                 let time = time.saturating_sub(stream.ready.saturating_sub(self.clock));
-                client.work += time;
+                context.work += time;
                 *left -= time;
                 if *left == 0 {
                     stream.items.pop_front();
                 }
             }
         }
-        client.busy += if ran { time } else { 0 };
+        context.busy += if ran { time } else { 0 };
     }
 
-    fn pass_events(&mut self, client: usize) {
-        for stream in &mut self.clients[client].streams {
+    fn pass_events(&mut self, context: usize) {
+        for stream in &mut self.contexts[context].streams {
             while let Some(Item::Event(event)) = stream.items.front() {
                 let passes = stream.ready.max(self.clock);
                 self.events[*event] = passes;
@@ -195,7 +217,7 @@ impl Gpu {
             }
             return;
         }
-        let count = self.clients.len();
+        let count = self.contexts.len();
         let next =
             (1..count).map(|by| (self.owner + by) % count).find(|other| self.shortest(*other).is_some());
         if let Some(next) = next {
@@ -209,11 +231,11 @@ impl Gpu {
     }
 
     fn others_wait(&self) -> bool {
-        (0..self.clients.len()).any(|other| other != self.owner && self.shortest(other).is_some())
+        (0..self.contexts.len()).any(|other| other != self.owner && self.shortest(other).is_some())
     }
 
-    fn shortest(&self, client: usize) -> Option<u64> {
-        let heads = self.clients.get(client)?.streams.iter();
+    fn shortest(&self, context: usize) -> Option<u64> {
+        let heads = self.contexts.get(context)?.streams.iter();
         heads
             .filter_map(|stream| match stream.items.front() {
                 Some(Item::Kernel(left)) => Some(stream.ready.saturating_sub(self.clock) + *left),

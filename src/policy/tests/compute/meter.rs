@@ -150,14 +150,16 @@ impl Shim {
                 slice.overlap.add(end.since(start), covered);
             }
         };
-        // An interval that is covered only by the process's own intervals shows nothing new. Beside others it shows whose
+        let context = peer_intervals::context(self.me, timed.context as u64);
+        let interval = Interval { start, end, context, goes_on };
+        // An interval that is covered only by intervals of its own context shows nothing new. Beside others it shows whose
         // turn it was.
-        if self.union.is_covered(start, end) && self.beside_until <= start {
+        if self.union.is_covered(start, end) && !self.context_ends.is_beside(&interval) {
             add_overlap(slice, WallTime::ZERO);
             return;
         }
-        let place =
-            slice.publish(Interval { start, end, context: peer_intervals::context(self.me, 0), goes_on });
+        let place = slice.publish(interval);
+        self.context_ends.add(&interval);
         self.own_until = self.own_until.max(end);
         self.read(place, now, slice);
         let covered = self.union.cover(start, end);
@@ -170,13 +172,13 @@ impl Shim {
 
     pub fn read(&mut self, to: u64, now: Monotonic, slice: &Slice) -> bool {
         self.read_to = self.read_to.max(to);
-        let (own, others, beside) = (self.own_until, &mut self.others_until, &mut self.beside_until);
+        let (own, others, ends) = (self.own_until, &mut self.others_until, &mut self.context_ends);
         let entry = |slot: u64| {
             let entry = slice.ring[slot as usize];
             let end = entry.interval.end;
             // An interval that ends later than all own intervals is not an own one.
             *others = (*others).max(if end > own { end } else { Monotonic::BEGIN });
-            *beside = (*beside).max(if entry.interval.is_of(self.me) { Monotonic::BEGIN } else { end });
+            ends.add(&entry.interval);
             entry
         };
         self.reader.read((to, PLACES), now, &mut self.union, entry)

@@ -54,6 +54,8 @@ pub enum Step {
 pub struct Program {
     pub kinds: Vec<Kind>,
     pub streams: usize,
+    /// Number of contexts. The streams belong to them in turn.
+    pub contexts: usize,
     /// Number of launches between waits; 0 for never.
     pub sync_every: u64,
     /// Mean host time between launches.
@@ -81,6 +83,7 @@ impl Program {
         Self {
             kinds,
             streams: 1,
+            contexts: 1,
             sync_every: 0,
             think: WallTime::ZERO,
             requests: None,
@@ -95,6 +98,11 @@ impl Program {
 
     pub fn streams(self, streams: usize) -> Self {
         Self { streams, ..self }
+    }
+
+    /// Gives the program contexts with one stream each.
+    pub fn contexts(self, contexts: usize) -> Self {
+        Self { streams: contexts, contexts, ..self }
     }
 
     pub fn think(self, mean: WallTime) -> Self {

@@ -11,7 +11,7 @@ use gpuslice_policy::compute::limiter::queue_bound::{self, QueuedWork, UNKNOWN_W
 use gpuslice_policy::compute::limiter::settlement::Settlement;
 use gpuslice_policy::compute::measuring::batch::{Batch, Spell};
 use gpuslice_policy::compute::measuring::event_clock::{ClockOffset, EventCost, EventTime};
-use gpuslice_policy::compute::measuring::peer_intervals::RingReader;
+use gpuslice_policy::compute::measuring::peer_intervals::{ContextEnds, RingReader};
 use gpuslice_policy::compute::measuring::union::BusyUnion;
 use gpuslice_policy::compute::measuring::when_alone::Sampler;
 use gpuslice_policy::time::{GpuTime, Monotonic, WallTime};
@@ -43,6 +43,8 @@ pub struct Paid {
 #[derive(Debug)]
 pub struct TimedBatch {
     pub batch: Batch,
+    /// Number of the context in its process.
+    pub context: usize,
     pub start: usize,
     pub end: usize,
     /// The instant at which the host recorded the start.
@@ -81,6 +83,8 @@ impl Readings {
 pub struct Shim {
     pub me: usize,
     pub client: usize,
+    /// Number of contexts. The streams belong to them in turn.
+    pub contexts: usize,
     pub readings: Readings,
     pub table: EstimateTable,
     pub recent: Recent,
@@ -116,8 +120,8 @@ pub struct Shim {
     /// The end of the intervals of this process and of its siblings.
     pub own_until: Monotonic,
     pub others_until: Monotonic,
-    /// The end of the siblings' intervals, whatever the intervals of this process are.
-    pub beside_until: Monotonic,
+    /// The ends of the intervals of the slice's contexts.
+    pub context_ends: ContextEnds,
     pub outstanding: GpuTime,
     pub settled_at: Monotonic,
     pub launches: u64,
@@ -144,6 +148,7 @@ impl Shim {
         Self {
             me,
             client,
+            contexts: 1,
             readings,
             table: EstimateTable::new(256),
             recent: Recent::NONE,
@@ -169,7 +174,7 @@ impl Shim {
             last_end: vec![EventTime::BEGIN; streams],
             own_until: Monotonic::BEGIN,
             others_until: Monotonic::BEGIN,
-            beside_until: Monotonic::BEGIN,
+            context_ends: ContextEnds::default(),
             outstanding: GpuTime::ZERO,
             settled_at: now,
             launches: 0,

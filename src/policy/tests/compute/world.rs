@@ -121,8 +121,9 @@ impl World {
             .into_iter()
             .enumerate()
             .map(|(me, (slice, program))| {
-                let client = gpu.client(program.streams);
+                let client = gpu.client(program.streams, program.contexts);
                 let mut shim = Shim::new(me, client, program.streams, machine.readings, now);
+                shim.contexts = program.contexts;
                 shim.nvml_only = (machine.meter == Meter::Nvml).then(NvmlOnly::default);
                 let start = now + ns(chance.between(0, 3_000_000));
                 Process {

@@ -72,10 +72,13 @@ pub(super) struct Replay {
     pub(super) time_slice: WallTime,
     /// Length of a time slice at the start.
     pub(super) nominal: WallTime,
-    /// Number of whole time slices since the last correction of their length.
-    time_slices: u64,
+    /// Number of whole time slices since the last correction. `None`: the correction has shown only the earliest end of the
+    /// present time slice, so this one does not count.
+    time_slices: Option<u64>,
     rule: OverrunRule,
     pub(super) owner: Option<usize>,
+    /// The context whose time slice ran out before that of the owner. `None`: the owner's time slice began for another reason.
+    ran_out: Option<usize>,
     since: Monotonic,
     resumes: Monotonic,
     time_slice_ends: Monotonic,
@@ -92,9 +95,10 @@ impl Replay {
         Self {
             time_slice,
             nominal: time_slice,
-            time_slices: 0,
+            time_slices: Some(0),
             rule,
             owner: None,
+            ran_out: None,
             since: Monotonic::BEGIN,
             resumes: Monotonic::BEGIN,
             time_slice_ends: Monotonic::BEGIN,
@@ -111,8 +115,9 @@ impl Replay {
             let Some(owner) = self.owner else { return };
             let others = flying & !bit(owner);
             if others != 0 && self.time_slice_ends <= at {
-                self.time_slices = self.time_slices.saturating_add(1);
+                self.time_slices = Some(self.time_slices.map_or(0, |count| count.saturating_add(1)));
                 self.give(others, at);
+                self.ran_out = Some(owner);
                 continue;
             }
             let end = if others == 0 { to } else { to.min(self.time_slice_ends) };
@@ -140,6 +145,7 @@ impl Replay {
     fn switch_to(&mut self, next: Option<usize>, at: Monotonic, switch: WallTime) {
         (self.owner, self.since, self.resumes) = (next, at, at.saturating_add(switch));
         self.time_slice_ends = self.resumes.saturating_add(self.time_slice);
+        self.ran_out = None;
     }
 
     pub(super) fn begin_work(&mut self, context: usize, at: Monotonic) {
@@ -178,23 +184,15 @@ impl Replay {
 
     /// Moves the time slice from `owner` to `context`, which has just ended work.
     ///
-    /// If the owner has used less than half of its time slice, the time slice of `context` lasted longer, or came first.
-    /// Then the whole time slice moves, and `context` comes before the owner in the order. Otherwise the owner's time slice
+    /// If the owner has used less than half of its time slice, the whole time slice moves. Otherwise the owner's time slice
     /// ended early, and only its end moves.
     fn correct(&mut self, owner: usize, context: usize, at: Monotonic) {
         let (into, left) = (at.since(self.since), self.time_slice_ends.since(at));
         let moved = if into < self.time_slice.part(2) {
-            // The owner's time slice began too early, or belonged to `context` from the start. So `context` comes before
-            // the owner.
-            self.circle.retain(|other| *other != context);
-            let place = self.circle.iter().position(|other| *other == owner).unwrap_or(0);
-            self.circle.insert(place, context);
-            (self.since, self.time_slice_ends) = (at.saturating_sub(self.time_slice), at);
-            self.tune(into.nanos().cast_signed());
+            self.move_whole(owner, context, at);
             at.since(self.resumes)
         } else {
             self.tune(0_i64.saturating_sub_unsigned(left.nanos()));
-            // The owner's time slice ended earlier than assumed.
             let rest = self.time_slice.saturating_sub(left).max(self.time_slice.part(10));
             (self.since, self.time_slice_ends) = (at.saturating_sub(left), at.saturating_add(rest));
             left.min(into.part(2))
@@ -209,13 +207,31 @@ impl Replay {
         (self.owner, self.resumes) = (Some(context), at);
     }
 
+    /// Gives `context` the whole time slice of `owner`. So `context` comes before the owner in the order.
+    ///
+    /// If the time slice of `context` ran out just before, it lasted until now at least. Otherwise `context` had this time slice
+    /// from its start, and the length of time slices may be right. Both leave open when the next time slice begins.
+    fn move_whole(&mut self, owner: usize, context: usize, at: Monotonic) {
+        self.circle.retain(|other| *other != context);
+        let place = self.circle.iter().position(|other| *other == owner).unwrap_or(0);
+        self.circle.insert(place, context);
+        if self.ran_out == Some(context) {
+            let late = at.since(self.since);
+            (self.since, self.time_slice_ends) = (at.saturating_sub(self.time_slice), at);
+            self.tune(late.nanos().cast_signed());
+        }
+        self.time_slices = None;
+    }
+
     /// Corrects the length of a time slice. The assumed end of the time slices was `late` nanoseconds before the true end.
     ///
     /// Example: time slices are 1.024 ms, and the replay assumes 1 ms. Ten time slices later it is 0.24 ms early. So each
     /// was assumed 24 us too short. An error of more than a quarter of a time slice has another cause, such as the order of
     /// the contexts.
     fn tune(&mut self, late: i64) {
-        let time_slices = i64::try_from(core::mem::take(&mut self.time_slices)).unwrap_or(i64::MAX);
+        let count = self.time_slices.unwrap_or(0);
+        self.time_slices = self.time_slices.map(|_| 0);
+        let time_slices = i64::try_from(count).unwrap_or(i64::MAX);
         if late.unsigned_abs() > self.time_slice.part(4).nanos() {
             return;
         }
@@ -252,4 +268,54 @@ impl Replay {
 
 pub(super) const fn bit(place: usize) -> u64 {
     if place < MOST_CONTEXTS { 1 << place } else { 0 }
+}
+
+#[cfg(test)]
+#[allow(clippy::indexing_slicing, reason = "a test")]
+mod tests {
+    use super::*;
+    use crate::time::literals::ms;
+
+    const START: Monotonic = Monotonic::from_nanos(1 << 40);
+
+    /// Returns a replay with time slices of 30 ms. Contexts 0 and 1 have work in flight, and context 0 has the time slice.
+    fn replay() -> Replay {
+        let mut replay = Replay::new(ms(30), OverrunRule::Yields);
+        (0..2).for_each(|context| replay.begin_work(context, START));
+        replay
+    }
+
+    /// Lets time pass until work of a context ends. Both times are in milliseconds since the start.
+    fn end_work(replay: &mut Replay, from: u64, to: u64, context: usize) {
+        replay.pass(START + ms(from), START + ms(to), bit(0) | bit(1));
+        replay.end_work(context, START + ms(to), true);
+    }
+
+    /// Returns the milliseconds that each context has.
+    fn own(replay: &Replay) -> [i64; 2] {
+        [0, 1].map(|context| replay.times[context].own / 1_000_000)
+    }
+
+    #[test]
+    fn a_context_that_ended_nothing_loses_its_whole_time_slice() {
+        let mut replay = replay();
+        end_work(&mut replay, 0, 5, 1);
+        assert_eq!((own(&replay), replay.owner, replay.time_slice), ([0, 5], Some(1), ms(30)));
+        assert_eq!((replay.time_slice_ends, &*replay.circle), (START + ms(30), &[1, 0][..]));
+    }
+
+    #[test]
+    fn time_slices_that_run_out_too_early_become_longer_but_the_one_with_a_guessed_end_shows_nothing() {
+        let mut replay = replay();
+        end_work(&mut replay, 0, 33, 0);
+        assert_eq!(
+            (replay.owner, replay.time_slice, replay.time_slice_ends),
+            (Some(0), ms(33), START + ms(33))
+        );
+        end_work(&mut replay, 33, 36, 0);
+        assert_eq!(
+            (replay.owner, replay.time_slice, replay.time_slice_ends),
+            (Some(0), ms(33), START + ms(36))
+        );
+    }
 }

@@ -54,12 +54,6 @@ impl Interval {
     pub fn process(&self) -> u32 {
         process_of(self.context)
     }
-
-    /// Returns true if the interval belongs to the process in this slot of the slice.
-    #[must_use]
-    pub fn is_of(&self, slot: usize) -> bool {
-        self.process() == process_of(context(slot, 0))
-    }
 }
 
 /// Returns the number of the process to which a context belongs, within the slice.
@@ -73,6 +67,39 @@ pub fn context(slot: usize, number: u64) -> u16 {
     let slot = u64::try_from(slot).unwrap_or(0).wrapping_mul(CONTEXT_NUMBERS);
     let number = slot.wrapping_add(number.checked_rem(CONTEXT_NUMBERS).unwrap_or(0));
     u16::try_from(number & u64::from(u16::MAX)).unwrap_or(0)
+}
+
+/// Latest ends of the intervals that the contexts of a slice have published.
+///
+/// An interval that runs beside an interval of another context must be published, because the replay needs all contexts
+/// that had work in flight. The other context may belong to the same process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ContextEnds {
+    /// The context whose intervals end last, and that end.
+    last: (u16, Monotonic),
+    /// Latest end of all other contexts.
+    others: Monotonic,
+}
+
+impl ContextEnds {
+    /// Adds an interval of any context of the slice.
+    pub fn add(&mut self, interval: &Interval) {
+        let (last, end) = self.last;
+        if interval.context == last {
+            self.last.1 = end.max(interval.end);
+        } else if interval.end > end {
+            *self = Self { last: (interval.context, interval.end), others: end };
+        } else {
+            self.others = self.others.max(interval.end);
+        }
+    }
+
+    /// Returns true if an interval of another context ends after the start of this one.
+    #[must_use]
+    pub fn is_beside(&self, interval: &Interval) -> bool {
+        let (last, end) = self.last;
+        interval.start < if interval.context == last { self.others } else { end }
+    }
 }
 
 /// The content of a place of the ring.
@@ -185,12 +212,28 @@ mod tests {
 
     #[test]
     fn contexts_of_processes_have_different_numbers_and_say_whose_they_are() {
-        let of = |slot, number| Interval { context: context(slot, number), ..Interval::default() };
         let numbers: std::collections::BTreeSet<u16> = (0..1024)
             .flat_map(|slot| (0..CONTEXT_NUMBERS).map(move |number| context(slot, number)))
             .collect();
         assert_eq!(numbers.len(), 1 << 16);
-        assert!(of(1023, 63).is_of(1023) && of(7, u64::MAX).is_of(7) && !of(7, 63).is_of(8));
+        let of = |slot, number| Interval { context: context(slot, number), ..Interval::default() }.process();
+        assert_eq!([of(1023, 63), of(7, u64::MAX), of(7, 63), of(8, 0)], [1023, 7, 7, 8]);
+    }
+
+    #[test]
+    fn an_interval_is_beside_those_of_other_contexts_and_not_beside_those_of_its_own() {
+        let of = |context, start, end| Interval { start: ns(start), end: ns(end), context, goes_on: false };
+        let mut ends = ContextEnds::default();
+        ends.add(&of(1, 0, 100));
+        assert!(!ends.is_beside(&of(1, 50, 200)), "of its own context");
+        assert!(ends.is_beside(&of(2, 99, 200)) && !ends.is_beside(&of(2, 100, 200)));
+        for (context, end) in [(2, 200), (1, 150), (2, 180)] {
+            ends.add(&of(context, 0, end));
+        }
+        assert!(ends.is_beside(&of(1, 199, 300)) && !ends.is_beside(&of(1, 200, 300)));
+        assert!(ends.is_beside(&of(2, 149, 300)) && !ends.is_beside(&of(2, 150, 300)));
+        ends.add(&of(1, 0, 250));
+        assert!(ends.is_beside(&of(2, 249, 300)) && !ends.is_beside(&of(1, 200, 300)));
     }
 
     #[test]

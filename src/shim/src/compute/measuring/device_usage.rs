@@ -16,7 +16,7 @@ use gpuslice_policy::compute::attribution::source::{Measured, Source};
 use gpuslice_policy::compute::coupling::{CouplingEvidence, MeasuredBatch};
 use gpuslice_policy::compute::limiter::settlement;
 use gpuslice_policy::compute::measuring::event_clock::{self, ClockOffset, EventCost, EventTime};
-use gpuslice_policy::compute::measuring::peer_intervals::{self, Interval, RingReader};
+use gpuslice_policy::compute::measuring::peer_intervals::{self, ContextEnds, Interval, RingReader};
 use gpuslice_policy::compute::measuring::union::BusyUnion;
 use gpuslice_policy::compute::measuring::verdict::{Opening, Verdict};
 use gpuslice_policy::time::{GpuTime, Monotonic, WallTime};
@@ -35,8 +35,8 @@ pub(crate) struct DeviceUsage {
     /// Latest end of an interval of another process that ended later than `own_until` when it was read. While it is later than
     /// `own_until`, the GPU was last at work for another process of the slice.
     others_until: Monotonic,
-    /// Latest end of any interval of other processes. An interval of this process that begins later runs beside none of them.
-    beside_until: Monotonic,
+    /// Ends of the intervals of all contexts of the slice. They show whether an interval runs beside another context.
+    context_ends: ContextEnds,
     /// Batches that waited for launches on other devices.
     coupling: CouplingEvidence,
 }
@@ -65,7 +65,7 @@ impl DeviceUsage {
             reader: RingReader::new(head),
             own_until: Monotonic::BEGIN,
             others_until: Monotonic::BEGIN,
-            beside_until: Monotonic::BEGIN,
+            context_ends: ContextEnds::default(),
             coupling: CouplingEvidence::default(),
         }
     }
@@ -226,14 +226,17 @@ impl DeviceUsage {
                 member.add_overlap(device, length, covered);
             }
         };
-        // If this process has covered the interval itself and no other process ran beside it, other processes do not need it.
-        // Beside intervals of other processes it is published, because the replay needs all contexts that had work in flight.
-        if self.union.is_covered(start, end) && self.beside_until <= start {
+        let context = peer_intervals::context(member.slot(), batch.closed.pool);
+        let interval = Interval { start, end, context, goes_on };
+        // If only intervals of the same context cover the interval, other processes do not need it. Beside intervals of other
+        // contexts it is published, because the replay needs all contexts that had work in flight. Example: a process has two
+        // contexts, and each has time slices of its own.
+        if self.union.is_covered(start, end) && !self.context_ends.is_beside(&interval) {
             add_overlap(WallTime::ZERO);
             return;
         }
-        let context = peer_intervals::context(member.slot(), batch.closed.pool);
-        let place = member.publish(device, Interval { start, end, context, goes_on });
+        let place = member.publish(device, interval);
+        self.context_ends.add(&interval);
         self.own_until = self.own_until.max(end);
         // The loop ends, because the reader skips a slot that is still half written after 2 ms.
         while !self.read(usage, device, place, clock::now()) {
@@ -248,15 +251,14 @@ impl DeviceUsage {
     /// Adds the intervals of other processes that lie below place `to` of the ring. Returns false if one of them is still being
     /// written. Then the caller charges nothing yet, because that interval may cover the same time.
     pub(crate) fn read(&mut self, slice: &Slice, device: Device, to: u64, now: Monotonic) -> bool {
-        let (own, others, beside) = (self.own_until, &mut self.others_until, &mut self.beside_until);
-        let me = slice.member().slot();
+        let (own, others, ends) = (self.own_until, &mut self.others_until, &mut self.context_ends);
         let entry = |slot: u64| {
             let entry = slice.member().interval_at(device, Origin::Slice, slot);
             // A half-written slot reads as empty. Its end is then the beginning of the clock, so it does not change the maxima.
             let end = entry.interval.end;
             // An interval that ends later than all intervals of this process belongs to another process.
             *others = (*others).max(if end > own { end } else { Monotonic::BEGIN });
-            *beside = (*beside).max(if entry.interval.is_of(me) { Monotonic::BEGIN } else { end });
+            ends.add(&entry.interval);
             entry
         };
         self.reader.read((to, INTERVAL_SLOTS), now, &mut self.union, entry)
