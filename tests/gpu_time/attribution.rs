@@ -16,6 +16,7 @@ use gpuslice_policy::compute::attribution::source::{Measured, Source, Why};
 use gpuslice_region::{Monitor, Trust};
 use serde_json::Value;
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread::sleep;
@@ -428,6 +429,66 @@ fn slices_whose_image_brings_a_cuda_library_find_each_other_by_that_of_nvml() {
         begin(host_of(&bench, &regions[place], name).set("LD_LIBRARY_PATH", libraries).start())
     });
     until_all_have(&regions, Source::Replayed);
+}
+
+/// Makes a folder of libraries that has the bench's CUDA library and no NVML, as in a container without NVIDIA's `utility`.
+fn without_nvml(bench: &Bench) -> String {
+    let folder = bench.region().with_file_name("without-nvml");
+    fs::create_dir_all(&folder).unwrap();
+    symlink(bench.absolute("libcuda.so.1"), folder.join("libcuda.so.1")).unwrap();
+    folder.display().to_string()
+}
+
+#[test]
+fn slices_of_which_one_lacks_nvml_find_each_other_by_the_cuda_library() {
+    let bench = Bench::simulated().with("SIMGPU_NVML_PIDS", "none");
+    let whole = bench.driver().display().to_string();
+    let slices = [("first", &whole), ("second", &without_nvml(&bench)), ("third", &whole)];
+    let regions = slices.map(|(name, _)| region_in(&bench, name, name));
+    let start = |place: usize| {
+        let (name, libraries) = slices[place];
+        let host = host_of(&bench, &regions[place], name).set("GPU_CORE_PERCENT", "30");
+        begin(host.set("LD_LIBRARY_PATH", libraries).start())
+    };
+    let members = [0, 1, 2].map(start);
+    until_all_have(&regions, Source::Replayed);
+    let factors = || {
+        regions.each_ref().map(|region| {
+            let monitor = monitor(region);
+            monitor.correction(monitor.devices()[0].device)
+        })
+    };
+    // A slice that does not see both of the others gets less than its share. One that counts them twice gets more.
+    hosts::until(factors, |factors| factors.iter().all(|factor| *factor < WHOLE_FACTOR * 2 / 3));
+    let shares = shares(&bench, members.each_ref().map(|member| member.pid()));
+    assert!(shares.iter().all(|share| (25..=34).contains(share)), "{shares:?} %");
+}
+
+#[test]
+fn a_slice_that_lacks_nvml_hears_of_programs_that_publish_nothing() {
+    for lacks_first in [true, false] {
+        let bench = Bench::simulated();
+        let libraries = [bench.driver().display().to_string(), without_nvml(&bench)];
+        let start = |number: usize| {
+            let has_nvml = (number == 0) != lacks_first;
+            let slice = number.to_string();
+            let region = region_in(&bench, &slice, &slice);
+            let host = host_of(&bench, &region, &slice);
+            (begin(host.set("LD_LIBRARY_PATH", &libraries[usize::from(!has_nvml)]).start()), region)
+        };
+        let (_first, of_first) = start(0);
+        // The slice whose region has the smaller file number calls NVML, if it has NVML. The system chooses the numbers, so the
+        // test tries several.
+        let mut others = (1..30).map(start);
+        let is_second = |region: &PathBuf| monitor(&of_first).file_number() < monitor(region).file_number();
+        let (_second, of_second) = others.find(|(_, region)| is_second(region)).expect("a larger number");
+        let regions = [of_first, of_second];
+        until_all_have(&regions, Source::Replayed);
+        let mut neighbour = neighbour(&bench);
+        until_all_have(&regions, Source::ReplayedWhole);
+        neighbour.kill();
+        until_all_have(&regions, Source::Replayed);
+    }
 }
 
 #[test]

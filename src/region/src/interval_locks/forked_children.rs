@@ -32,15 +32,17 @@ struct Place {
 
 const NO_DESCRIPTOR: c_int = -1;
 
-/// One place for each device of a slice.
-static PLACES: [Place; MAX_DEVICES] = [const {
+/// Two libraries for each device of a slice: NVML's and CUDA's.
+pub(super) const MOST_OPEN_LIBRARIES: usize = 2 * MAX_DEVICES;
+
+static PLACES: [Place; MOST_OPEN_LIBRARIES] = [const {
     Place {
         descriptor: AtomicI32::new(NO_DESCRIPTOR),
         is_taken: AtomicBool::new(false),
         device: AtomicU64::new(0),
         inode: AtomicU64::new(0),
     }
-}; MAX_DEVICES];
+}; MOST_OPEN_LIBRARIES];
 
 /// Whether the handler is set.
 static HAS_HANDLER: AtomicBool = AtomicBool::new(false);
@@ -54,7 +56,7 @@ impl ClosedInChildren {
     ///
     /// # Errors
     ///
-    /// There is no memory for the handler, or there are more files than devices.
+    /// There is no memory for the handler, or there are more than [`MOST_OPEN_LIBRARIES`].
     pub(super) fn begin(file: &File, id: FileId) -> io::Result<Self> {
         set_handler()?;
         let at = PLACES.iter().position(|place| !place.is_taken.swap(true, Ordering::Acquire));

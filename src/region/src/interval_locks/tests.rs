@@ -1,33 +1,56 @@
-//! Tests of slices that publish their intervals to each other by locks of one file.
+//! Tests of slices that publish their intervals to each other by locks of files.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
+
+mod two_libraries;
 
 use super::*;
 use gpuslice_policy::time::Monotonic;
 use gpuslice_policy::time::literals::ns;
-use std::fs::OpenOptions;
+use std::os::fd::{AsRawFd as _, RawFd};
+
+use super::forked_children::{ClosedInChildren, MOST_OPEN_LIBRARIES};
+use super::library::MOST_FOUND;
+use crate::{file::map::FileId, layout::constants::MAX_DEVICES};
 
 const GPU: Uuid = Uuid([7; 16]);
 const MS: u64 = 1_000_000;
 const START: Monotonic = Monotonic::from_nanos(1_000_000 * MS);
 
 /// A file that all containers of a node have.
-struct Node(tempfile::NamedTempFile);
+struct NodeFile(tempfile::NamedTempFile);
 
-impl Node {
+impl NodeFile {
     fn new() -> Self {
         Self(tempfile::NamedTempFile::new_in("/dev/shm").unwrap())
     }
 
     fn slice(&self, slice: u64) -> IntervalLocks {
-        IntervalLocks::open(self.0.path(), GPU, slice).unwrap()
+        slice_of([self], slice)
     }
+}
+
+/// Makes a slice whose container has these files as the driver's libraries.
+fn slice_of<const N: usize>(libraries: [&NodeFile; N], slice: u64) -> IntervalLocks {
+    IntervalLocks::open(libraries.map(|node| node.0.path()), GPU, slice).unwrap()
+}
+
+/// Returns how many intervals of the slice have locks, for each of its libraries.
+fn held(slice: &IntervalLocks) -> Vec<usize> {
+    slice.libraries.iter().map(Library::held).collect()
+}
+
+/// Takes the lock of a range for another process.
+fn take(node: &NodeFile, range: &Bytes) -> Library {
+    let other = Library::open(node.0.path()).unwrap();
+    other.set(range, true).unwrap();
+    other
 }
 
 /// Publishes intervals, and returns the intervals of others that the slice reads.
 fn exchange(locks: &mut IntervalLocks, new: &[Interval], now: Monotonic) -> Vec<(u64, Interval)> {
     let mut read = Vec::new();
     locks.publish(new, now).unwrap();
-    locks.read(now, |_| false, |slice, interval| read.push((slice, interval))).unwrap();
+    locks.read(now, |_| false, |slice, _, interval| read.push((slice, interval))).unwrap();
     read
 }
 
@@ -37,19 +60,24 @@ fn span(end: Monotonic, context: u16) -> Interval {
 }
 
 /// Makes slices that have met: each of them has read an interval of every other slice.
-fn met<const N: usize>(node: &Node) -> [IntervalLocks; N] {
+fn met<const N: usize>(node: &NodeFile) -> [IntervalLocks; N] {
     let mut slices = core::array::from_fn(|number| node.slice(number as u64 + 1));
+    meet(slices.each_mut());
+    slices
+}
+
+/// Lets slices find each other.
+fn meet<const N: usize>(mut slices: [&mut IntervalLocks; N]) {
     for round in 0..3 {
         let now = START + round * LOOK_EVERY;
         slices.iter_mut().for_each(|slice| drop(exchange(slice, &[span(now, 0)], now)));
         slices.iter_mut().for_each(|slice| drop(exchange(slice, &[], now)));
     }
-    slices
 }
 
 #[test]
 fn slices_read_the_intervals_of_each_other_once_and_in_order() {
-    let [mut a, mut b, mut c] = met(&Node::new());
+    let [mut a, mut b, mut c] = met(&NodeFile::new());
     let now = START + 3 * LOOK_EVERY;
     let (first, second) =
         (span(now - ns(5 * MS), 1), Interval { goes_on: true, ..span(now - ns(2 * MS), 2) });
@@ -67,32 +95,32 @@ fn slices_read_the_intervals_of_each_other_once_and_in_order() {
 
 #[test]
 fn a_slice_that_is_alone_holds_no_lock_but_its_entry() {
-    let node = Node::new();
+    let node = NodeFile::new();
     let mut alone = node.slice(1);
     for round in 0..9 {
         let now = START + round * LOOK_EVERY;
         assert_eq!(exchange(&mut alone, &[span(now, 0)], now), []);
     }
-    assert!(alone.held.is_empty() && alone.lane.is_some());
+    assert!(held(&alone) == [0] && alone.lane.is_some());
 }
 
 #[test]
 fn a_slice_of_another_gpu_and_one_that_is_known_otherwise_are_not_read() {
-    let node = Node::new();
+    let node = NodeFile::new();
     let (mut a, mut b) = (node.slice(1), node.slice(2));
-    let mut elsewhere = IntervalLocks::open(node.0.path(), Uuid([8; 16]), 3).unwrap();
+    let mut elsewhere = IntervalLocks::open([node.0.path()], Uuid([8; 16]), 3).unwrap();
     for round in 0..5 {
         let now = START + round * LOOK_EVERY;
         exchange(&mut b, &[span(now, 0)], now);
         exchange(&mut elsewhere, &[span(now, 0)], now);
-        a.read(now, |slice| slice == 2, |slice, _| panic!("reads {slice}")).unwrap();
+        a.read(now, |slice| slice == 2, |slice, _, _| panic!("reads {slice}")).unwrap();
     }
     assert!(!b.others.is_empty() && elsewhere.others.is_empty());
 }
 
 #[test]
 fn two_processes_of_a_slice_are_no_neighbours() {
-    let node = Node::new();
+    let node = NodeFile::new();
     let (mut elected, mut successor) = (node.slice(1), node.slice(1));
     for round in 0..3 {
         let now = START + round * LOOK_EVERY;
@@ -105,12 +133,12 @@ fn two_processes_of_a_slice_are_no_neighbours() {
 
 #[test]
 fn locks_are_released_once_every_replay_has_passed_them() {
-    let [mut a, mut b] = met(&Node::new());
+    let [mut a, mut b] = met(&NodeFile::new());
     let now = START + 3 * LOOK_EVERY;
     exchange(&mut a, &[span(now, 0)], now);
     let later = now + LOCKED_DELAY + ns(1000);
     exchange(&mut a, &[span(later, 0)], later);
-    assert_eq!(a.held.len(), 1);
+    assert_eq!(held(&a), [1]);
     // The lock of the first interval is gone. The reader goes on with the second interval.
     assert_eq!(exchange(&mut b, &[], later), [(1, span(later, 0))]);
     assert_eq!(exchange(&mut b, &[], later), []);
@@ -119,7 +147,7 @@ fn locks_are_released_once_every_replay_has_passed_them() {
 #[test]
 fn a_reader_goes_on_after_any_number_of_missed_intervals() {
     for missed in 0..2 * INTERVAL_NUMBERS {
-        let [mut a, mut b] = met(&Node::new());
+        let [mut a, mut b] = met(&NodeFile::new());
         let mut now = START + 3 * LOOK_EVERY;
         for _ in 0..=missed {
             now += LOCKED_DELAY + ns(1000);
@@ -132,7 +160,7 @@ fn a_reader_goes_on_after_any_number_of_missed_intervals() {
 
 #[test]
 fn a_process_that_is_elected_next_is_read_although_it_counts_anew() {
-    let node = Node::new();
+    let node = NodeFile::new();
     let [mut a, b] = met(&node);
     let now = START + 3 * LOOK_EVERY;
     drop(b);
@@ -144,7 +172,7 @@ fn a_process_that_is_elected_next_is_read_although_it_counts_anew() {
 
 #[test]
 fn a_slice_that_ends_is_a_neighbour_no_more() {
-    let [mut a, b] = met(&Node::new());
+    let [mut a, b] = met(&NodeFile::new());
     assert_eq!(a.others.len(), 1);
     drop(b);
     exchange(&mut a, &[], START + 4 * LOOK_EVERY);
@@ -153,7 +181,7 @@ fn a_slice_that_ends_is_a_neighbour_no_more() {
 
 #[test]
 fn a_slice_tells_of_programs_until_they_or_the_slice_are_gone() {
-    let [mut a, mut b] = met(&Node::new());
+    let [mut a, mut b] = met(&NodeFile::new());
     let mut heard = |a: &mut IntervalLocks, round: u64| {
         let now = START + round * LOOK_EVERY;
         let read = [exchange(a, &[], now), exchange(&mut b, &[], now)];
@@ -172,12 +200,11 @@ fn a_slice_tells_of_programs_until_they_or_the_slice_are_gone() {
 
 #[test]
 fn slices_that_take_one_lane_at_once_get_different_ones() {
-    let node = Node::new();
+    let node = NodeFile::new();
     // Both slices begin at the same lane, and neither has seen the other.
     let (mut a, mut b) = (node.slice(1), node.slice(1 + LANES));
     let entry = a.gpu.entry(1, 99);
-    let third = node.slice(99);
-    locks::share(third.file().unwrap(), &entry).unwrap();
+    let third = take(&node, &entry);
     a.take_lane(0).unwrap();
     b.take_lane(0).unwrap();
     assert_eq!((a.lane, b.lane), (None, None));
@@ -193,12 +220,12 @@ fn slices_that_take_one_lane_at_once_get_different_ones() {
 
 #[test]
 fn the_last_intervals_are_kept_where_there_are_too_many() {
-    let [mut a, mut b] = met(&Node::new());
+    let [mut a, mut b] = met(&NodeFile::new());
     let now = START + 3 * LOOK_EVERY;
     let many: Vec<Interval> =
         (0..3 * MOST_HELD as u64).map(|by| span(now - ns(40 * MS) + ns(by * 100_000), 0)).collect();
     exchange(&mut a, &many[..2 * MOST_HELD], now);
-    assert_eq!(a.held.len(), MOST_HELD);
+    assert_eq!(held(&a), [MOST_HELD]);
     exchange(&mut a, &many[2 * MOST_HELD..], now);
     // The reader is late, so it finds only the later intervals.
     let read: Vec<Interval> = exchange(&mut b, &[], now).into_iter().map(|(_, interval)| interval).collect();
@@ -207,13 +234,13 @@ fn the_last_intervals_are_kept_where_there_are_too_many() {
 
 #[test]
 fn locks_of_others_that_mean_nothing_do_no_harm() {
-    let node = Node::new();
+    let node = NodeFile::new();
     let [mut a, mut b] = met(&node);
-    let hostile = OpenOptions::new().read(true).open(node.0.path()).unwrap();
+    let hostile = Library::open(node.0.path()).unwrap();
     let gpu = a.gpu;
     let wide = gpu.numbers(a.lane.unwrap(), 0..INTERVAL_NUMBERS);
     for range in [0..i64::MAX as u64, wide.clone(), gpu.directory(), wide.start + 5..wide.start + 6] {
-        locks::share(&hostile, &range).unwrap();
+        hostile.set(&range, true).unwrap();
         for round in 3..6 {
             let now = START + round * LOOK_EVERY;
             exchange(&mut a, &[span(now, 0)], now);
@@ -221,12 +248,12 @@ fn locks_of_others_that_mean_nothing_do_no_harm() {
             assert!(read.len() <= 2 * MOST_FOUND, "{read:?}");
             assert!(read.iter().all(|(_, interval)| interval.start <= interval.end));
         }
-        locks::unshare(&hostile, &range).unwrap();
+        hostile.set(&range, false).unwrap();
     }
     // A process with thousands of locks delays no other process.
     for number in 0..4 * MOST_FOUND as u64 {
         let start = gpu.directory().start + 2 * number;
-        locks::share(&hostile, &(start..start + 1)).unwrap();
+        hostile.set(&(start..start + 1), true).unwrap();
     }
     let now = START + 9 * LOOK_EVERY;
     exchange(&mut b, &[], now);
@@ -234,19 +261,23 @@ fn locks_of_others_that_mean_nothing_do_no_harm() {
 
 #[test]
 fn a_descriptor_that_is_another_files_by_now_is_left_alone() {
-    let node = Node::new();
+    let node = NodeFile::new();
     let mut locks = node.slice(1);
     exchange(&mut locks, &[], START);
-    let descriptor = std::os::fd::AsRawFd::as_raw_fd(locks.file().unwrap());
+    let descriptor = descriptor_of(&locks.libraries[0]);
     let other = tempfile::tempfile().unwrap();
     // SAFETY: `dup2` needs two open descriptors, which both are. The test wants the first number to stand for another file.
-    assert_eq!(unsafe { libc::dup2(std::os::fd::AsRawFd::as_raw_fd(&other), descriptor) }, descriptor);
-    assert!(locks.read(START, |_| false, |_, _| ()).is_err());
+    assert_eq!(unsafe { libc::dup2(other.as_raw_fd(), descriptor) }, descriptor);
+    assert!(locks.read(START, |_| false, |_, _, _| ()).is_err());
     drop(locks);
     // SAFETY: `fcntl` with `F_GETFD` changes nothing, whatever the descriptor is.
     assert_ne!(unsafe { libc::fcntl(descriptor, libc::F_GETFD) }, -1);
     // SAFETY: the test made this descriptor and closes it once.
     assert_eq!(unsafe { libc::close(descriptor) }, 0);
+}
+
+fn descriptor_of(library: &Library) -> RawFd {
+    library.file().unwrap().as_raw_fd()
 }
 
 /// Forks a child that asks `question` and ends at once. Returns its answer. The question may only do what a child of a process
@@ -267,37 +298,37 @@ fn in_a_child(question: impl FnOnce() -> bool) -> bool {
 }
 
 /// Returns whether a forked child has the descriptor.
-fn a_child_has(descriptor: std::os::fd::RawFd) -> bool {
+fn a_child_has(descriptor: RawFd) -> bool {
     // SAFETY: `fcntl` with `F_GETFD` changes nothing, whatever the descriptor is.
     in_a_child(|| unsafe { libc::fcntl(descriptor, libc::F_GETFD) } != -1)
 }
 
 #[test]
 fn a_forked_child_has_all_places_for_its_own_files() {
-    let node = Node::new();
+    let node = NodeFile::new();
     let _locks = node.slice(1);
     let file = tempfile::tempfile().unwrap();
     let id = FileId { device: 0, inode: 0 };
     let takes = |_| ClosedInChildren::begin(&file, id).map(mem::forget).is_ok();
-    assert!(in_a_child(|| (0..crate::layout::constants::MAX_DEVICES).all(takes)));
+    assert!(in_a_child(|| (0..2 * MAX_DEVICES).all(takes)));
 }
 
 #[test]
-fn a_forked_child_closes_the_file_and_no_other_that_has_its_descriptor() {
-    let node = Node::new();
-    let locks = node.slice(1);
-    let descriptor = std::os::fd::AsRawFd::as_raw_fd(locks.file().unwrap());
-    assert!(!a_child_has(descriptor));
+fn a_forked_child_closes_the_files_and_no_other_that_has_a_descriptor_of_them() {
+    let locks = slice_of([&NodeFile::new(), &NodeFile::new()], 1);
+    let descriptors: Vec<RawFd> = locks.libraries.iter().map(descriptor_of).collect();
+    assert!(!descriptors.iter().any(|descriptor| a_child_has(*descriptor)));
+    let descriptor = descriptors[1];
     let other = tempfile::tempfile().unwrap();
     // SAFETY: `dup2` needs two open descriptors, which both are. The test wants the first number to stand for another file.
-    assert_eq!(unsafe { libc::dup2(std::os::fd::AsRawFd::as_raw_fd(&other), descriptor) }, descriptor);
+    assert_eq!(unsafe { libc::dup2(other.as_raw_fd(), descriptor) }, descriptor);
     assert!(a_child_has(descriptor));
 }
 
 #[test]
 fn many_files_are_opened_one_after_the_other() {
-    let node = Node::new();
-    for _ in 0..10 * crate::layout::constants::MAX_DEVICES {
+    let node = NodeFile::new();
+    for _ in 0..10 * MOST_OPEN_LIBRARIES {
         drop(node.slice(1));
     }
 }
@@ -305,7 +336,10 @@ fn many_files_are_opened_one_after_the_other() {
 #[test]
 fn only_files_of_this_machine_are_taken() {
     let folder = tempfile::tempdir().unwrap();
-    assert!(IntervalLocks::open(folder.path(), GPU, 1).is_err());
-    assert!(IntervalLocks::open(&folder.path().join("absent"), GPU, 1).is_err());
-    assert!(IntervalLocks::open(Path::new("/proc/self/status"), GPU, 1).is_err());
+    let absent = folder.path().join("absent");
+    let none = [folder.path(), &absent, Path::new("/proc/self/status")];
+    assert!(none.iter().all(|path| IntervalLocks::open([*path], GPU, 1).is_none()));
+    let node = NodeFile::new();
+    let some = IntervalLocks::open([none[0], node.0.path()], GPU, 1).unwrap();
+    assert_eq!(some.libraries.len(), 1);
 }

@@ -89,9 +89,9 @@ fn a_forked_child_does_not_keep_the_interval_locks_of_its_dead_parent() {
     std::fs::write(&path, "").unwrap();
     let mut puppet = Puppet::start();
     assert_eq!(puppet.ask(&format!("publish {}", path.display())), "true", "it is alone");
-    let mut locks = IntervalLocks::open(&path, UUID, 2).unwrap();
+    let mut locks = IntervalLocks::open([&path], UUID, 2).unwrap();
     let mut is_alone = |at| {
-        locks.read(at, |_| false, |_, _| ()).unwrap();
+        locks.read(at, |_| false, |_, _, _| ()).unwrap();
         !locks.has_others()
     };
     let began = now();

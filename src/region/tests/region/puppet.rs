@@ -162,8 +162,8 @@ fn limit_files(bytes: u64) -> bool {
 
 /// Takes interval locks of a file as slice 1, and keeps them. Returns whether the slice is alone.
 fn publish(path: &Path) -> bool {
-    let mut locks = IntervalLocks::open(path, UUID, 1).unwrap();
-    locks.read(time::now(), |_| false, |_, _| ()).unwrap();
+    let mut locks = IntervalLocks::open([path], UUID, 1).unwrap();
+    locks.read(time::now(), |_| false, |_, _, _| ()).unwrap();
     let is_alone = !locks.has_others();
     core::mem::forget(locks);
     is_alone

@@ -34,8 +34,8 @@ pub(crate) mod streams;
 
 /// Returns the paths of the driver's libraries: of NVML, if it is there, and of CUDA.
 ///
-/// NVML comes first, because a container runtime mounts it from the node. The CUDA library may be the image's own, for example
-/// from one of CUDA's compatibility packages.
+/// NVML comes first, because most containers have that of the node. The CUDA library may be the image's own, for example from one
+/// of CUDA's compatibility packages. A container without NVIDIA's `utility` has no NVML.
 pub(crate) fn libraries() -> impl Iterator<Item = &'static Path> {
     nvml::initialization::load();
     [Symbol::nvmlInit_v2, Symbol::cuInit].into_iter().filter_map(|symbol| {

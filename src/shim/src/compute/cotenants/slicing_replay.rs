@@ -3,14 +3,15 @@
 //! Example: two slices run kernels at once. Each measures 10 ms between its events, but the GPU has worked 5 ms for each.
 //! The slice elects one process. That process reads the busy intervals of all slices of its GPU whose regions lie in
 //! the same directory. It also reads intervals of slices of other directories: the node agent relays them, or they are in
-//! [locks](gpuslice_region::IntervalLocks) of a library of the driver. It
+//! [locks](gpuslice_region::IntervalLocks) of the driver's libraries. It
 //! [replays](gpuslice_policy::compute::attribution::slicing) the driver's time slices, writes the factor by which charges
 //! are multiplied, and settles the difference to earlier charges. If no co-tenant publishes intervals, the process
 //! replays nothing.
 //!
 //! Among slices that see each other, one asks NVML: the slice whose region has the smallest number. It passes the answer to the
 //! other slices by the source of its time in its region, or by a lock. If the node agent relays intervals, the agent asks NVML
-//! instead, and writes the answer to a word of each region.
+//! instead, and writes the answer to a word of each region. A slice whose locks are only in CUDA's library may have no NVML. So
+//! slices that have NVML do not count it among those of which one asks.
 
 use super::slices::Cotenants;
 use crate::compute::attribution::nvml_schedule::SAMPLER_SILENCE;
@@ -71,16 +72,15 @@ struct ElectedReplay {
     /// Place up to which this process has read the ring of each region, by the number of its slice. Number 0 is the ring of
     /// relayed intervals.
     read: BTreeMap<u64, u64>,
-    /// Present co-tenants, in the directory or by locks: the number of the region, and the instant at which the slice last
-    /// published.
-    present: BTreeMap<u64, Monotonic>,
+    /// Present co-tenants, in the directory or by locks, by the number of the region.
+    present: BTreeMap<u64, PresentSlice>,
     /// Processes of co-tenants that published since the last question to NVML: number of the region, and of the process in it.
     publishers: BTreeSet<(u64, u32)>,
     /// True if the co-tenant or the agent that asks NVML has reported programs that publish nothing.
     has_heard_of_programs: bool,
     /// Instant at which the agent last relayed an interval.
     relayed_at: Monotonic,
-    /// Intervals in locks of a library of the driver. `None`: this process does not use them.
+    /// Intervals in locks of the driver's libraries. `None`: this process does not use them.
     locks: Option<IntervalLocks>,
     /// Place up to which this process has published the slice's own ring by locks.
     locked: u64,
@@ -88,6 +88,15 @@ struct ElectedReplay {
     locked_at: Monotonic,
     /// Time that was refunded after it had been counted as used. It is subtracted from later counts.
     overcounted: GpuTime,
+}
+
+/// A co-tenant that publishes intervals.
+#[derive(Debug)]
+struct PresentSlice {
+    /// Instant at which it last published.
+    published_at: Monotonic,
+    /// True if it asks NVML for all slices that see each other, in case its region has the smallest number.
+    may_ask: bool,
 }
 
 impl SlicingReplay {
@@ -184,8 +193,8 @@ impl SlicingReplay {
         }
         if has_cotenants {
             elected.tell_programs(!self.listens && self.has_found_programs);
-            let has_programs =
-                if self.listens { elected.has_heard_of_programs } else { self.has_found_programs };
+            // A slice that asks may have no NVML. Then it hears from another slice.
+            let has_programs = elected.has_heard_of_programs || (!self.listens && self.has_found_programs);
             let source = if has_programs { Source::ReplayedWhole } else { Source::Replayed };
             sources.report(slice, gpu, Measured::by(source));
         }
@@ -218,7 +227,7 @@ impl ElectedReplay {
     /// slices of this directory.
     fn read(&mut self, slice: &Slice, gpu: SliceDevice, cotenants: &mut Cotenants, now: Monotonic) {
         let own = slice.region().path();
-        self.present.retain(|_, published_at| is_recent(*published_at, now));
+        self.present.retain(|_, cotenant| is_recent(cotenant.published_at, now));
         let asker = self.asker(slice, now);
         self.has_heard_of_programs = self.locks.as_ref().is_some_and(IntervalLocks::has_heard_of_programs);
         cotenants.refresh(slice, now);
@@ -254,10 +263,10 @@ impl ElectedReplay {
         const APART: u64 = 1 << 63;
         let Self { slicing, locked_at, locks, relayed_at, present, publishers, .. } = self;
         let Some(open) = locks.as_mut().filter(|_| !is_recent(*relayed_at, now)) else { return };
-        let add = |other: u64, interval| {
+        let add = |other: u64, may_ask, interval| {
             slicing.add(APART | other, false, interval);
             *locked_at = now;
-            present.insert(other, now);
+            present.insert(other, PresentSlice { published_at: now, may_ask });
             publishers.insert((other, interval.process()));
         };
         if open.read(now, |other| cotenants.has(other), add).is_err() {
@@ -297,7 +306,8 @@ impl ElectedReplay {
                 Origin::Relayed => self.relayed_at = now,
                 Origin::Slice if is_own => {}
                 Origin::Slice => {
-                    self.present.insert(region.file_number(), now);
+                    let cotenant = PresentSlice { published_at: now, may_ask: true };
+                    self.present.insert(region.file_number(), cotenant);
                     self.publishers.insert((region.file_number(), interval.process()));
                 }
             }
@@ -306,10 +316,12 @@ impl ElectedReplay {
 
     /// Returns the number of the region whose slice asks NVML. `None`: the node agent asks.
     ///
-    /// All slices apply the same rule, so they agree without a message. If the asking slice has ended, no slice asks until the
+    /// All slices with NVML's library in common apply the same rule, so they agree without a message. A slice without NVML may
+    /// find itself here: it gets no answer, and hears from another slice. If the asking slice has ended, no slice asks until the
     /// ended slice counts as absent, after [`ABSENT_AFTER`].
     fn asker(&self, slice: &Slice, now: Monotonic) -> Option<u64> {
-        let first = self.present.keys().copied().chain([slice.region().file_number()]).min();
+        let askers = self.present.iter().filter(|(_, cotenant)| cotenant.may_ask).map(|(id, _)| *id);
+        let first = askers.chain([slice.region().file_number()]).min();
         first.filter(|_| !is_recent(self.relayed_at, now))
     }
 
@@ -374,10 +386,9 @@ impl ElectedReplay {
     }
 }
 
-/// Opens a library of the driver for locks. It is the first of the driver's libraries that can be opened for this purpose.
+/// Opens the driver's libraries for locks.
 fn interval_locks(slice: &Slice, gpu: SliceDevice) -> Option<IntervalLocks> {
-    let open = |path| IntervalLocks::open(path, Uuid(gpu.uuid), slice.region().file_number());
-    driver_calls::libraries().find_map(|path| open(path).ok())
+    IntervalLocks::open(driver_calls::libraries(), Uuid(gpu.uuid), slice.region().file_number())
 }
 
 /// Returns true if co-tenants that published something at the instant `at` count as present.
