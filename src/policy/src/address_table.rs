@@ -56,6 +56,9 @@ impl<V: Copy> AddressTable<V> {
         if self.newest.as_ref().is_some_and(|(newest, _)| *newest == address) {
             return self.newest.as_mut().map(|(_, value)| value);
         }
+        if self.slots.is_empty() {
+            return None;
+        }
         let place = self.find(address);
         self.slots.get_mut(place)?.as_mut().map(|entry| &mut entry.value)
     }
@@ -63,6 +66,9 @@ impl<V: Copy> AddressTable<V> {
     /// Returns the position at which the search for an address will begin. The caller may prefetch it.
     #[must_use]
     pub fn near(&self, address: u64) -> Option<*const u8> {
+        if self.slots.is_empty() {
+            return None;
+        }
         self.slots.get(self.home(address)).map(|slot| core::ptr::from_ref(slot).cast())
     }
 
@@ -161,10 +167,13 @@ impl<V: Copy> AddressTable<V> {
     }
 }
 
-/// Spreads addresses, whose low bits are zero, over all bits. It multiplies by 2^64 divided by the golden ratio, as
-/// Knuth describes. A table uses the low bits. A caller with several tables chooses one by the top bits.
+/// Spreads addresses, whose low bits are zero, over all bits. It multiplies by 2^64 divided by the golden ratio, as Knuth
+/// describes, and folds the halves of the product. A table uses the low bits. A caller with several tables chooses one by the
+/// top bits. Without the upper half, most addresses of one table would have the same few places if all were multiples of 32 KiB.
 #[must_use]
+#[allow(clippy::cast_possible_truncation, reason = "the halves of the product are what is wanted")]
 pub fn spread(address: u64) -> u64 {
-    let product = (address >> 8 ^ address << 56).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    product ^ product >> 32
+    let product = u128::from(address >> 8 ^ address << 56).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let (low, high) = (product as u64, (product >> 64) as u64);
+    low ^ low >> 32 ^ high
 }

@@ -16,8 +16,8 @@ use crate::address_table::AddressTable;
 pub const BLOCK: u64 = 2 << 20;
 /// Largest allocation that shares a block, in bytes.
 pub const LARGEST_SMALL: u64 = 1 << 20;
-/// Smallest slot of a block, in bytes.
-const LEAST_SLOT: u64 = 512;
+/// Smallest slot of a block, in bytes. The address of each slot is a multiple of it.
+pub const LEAST_SLOT: u64 = 512;
 /// Smallest slot of managed memory, in bytes; managed memory comes in pages.
 const LEAST_MANAGED: u64 = 64 << 10;
 

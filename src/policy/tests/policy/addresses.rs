@@ -3,24 +3,20 @@
 use gpuslice_policy::address_table::{AddressTable, spread};
 use proptest::collection::vec;
 use proptest::prelude::*;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::LazyLock;
 
-/// Returns the address with this [`spread`].
-fn spreading_to(spread: u64) -> u64 {
-    // The inverse of the golden ratio's multiplier modulo 2^64, by Newton's method.
-    let multiplier = 0x9e37_79b9_7f4a_7c15_u64;
-    let invert = |guess: u64, _| guess.wrapping_mul(2_u64.wrapping_sub(multiplier.wrapping_mul(guess)));
-    let inverse = (0..6).fold(multiplier, invert);
-    (spread ^ spread >> 32).wrapping_mul(inverse).rotate_left(8)
-}
+/// Addresses of which many have the same few slots, including the last slot of a table with at most 1024 slots.
+static NEAR_EACH_OTHER: LazyLock<Vec<u64>> = LazyLock::new(|| {
+    let is_near = |address: &u64| matches!(spread(*address) & 1023, 0..6 | 1023);
+    (0..).map(|number| number << 9).filter(is_near).take(280).collect()
+});
 
-/// Generates addresses of which many have the same few slots, including the slots at the end of the table.
 fn address() -> impl Strategy<Value = u64> {
     prop_oneof![
-        (0_u64..6, 0_u64..40).prop_map(|(home, which)| spreading_to(which << 40 | home)),
-        (0_u64..40).prop_map(|which| spreading_to(which << 40 | 0xffff_ffff)),
-        (0_u64..200).prop_map(|number| 0x7f00_0000_0000 + (number << 9)),
-        prop_oneof![Just(0), Just(u64::MAX), any::<u64>()],
+        2 => (0_usize..280).prop_map(|which| NEAR_EACH_OTHER[which]),
+        1 => (0_u64..200).prop_map(|number| 0x7f00_0000_0000 + (number << 9)),
+        1 => prop_oneof![Just(0), Just(u64::MAX), any::<u64>()],
     ]
 }
 
@@ -29,11 +25,6 @@ fn contents(table: &AddressTable<u32>) -> BTreeMap<u64, u32> {
 }
 
 proptest! {
-    #[test]
-    fn spreading_loses_nothing(value in any::<u64>()) {
-        prop_assert_eq!(spread(spreading_to(value)), value);
-    }
-
     #[test]
     fn a_table_behaves_as_a_map(steps in vec((address(), any::<bool>()), 0..600)) {
         let (mut table, mut model) = (AddressTable::default(), HashMap::new());
@@ -93,7 +84,21 @@ fn different_addresses_are_near_different_places_of_the_table_that_is_there() {
     assert_eq!(table.near(0x7f00_0000_0000), None, "nothing is there");
     (0..1000_u64).for_each(|number| table.insert(0x7f00_0000_0000 + (number << 12), number));
     let near = |number: u64| table.near(0x7f00_0000_0000 + (number << 12)).unwrap();
-    let places: std::collections::BTreeSet<_> = (0..1000).map(near).collect();
+    let places: BTreeSet<_> = (0..1000).map(near).collect();
     assert!(places.len() > 500, "{}", places.len());
     assert_eq!(near(7), near(7));
+}
+
+#[test]
+fn addresses_of_one_table_have_different_places_for_each_distance_between_them() {
+    // A caller with 1024 tables gives this table one of 1024 addresses, by the top bits.
+    const ALL: u64 = 1 << 18;
+    for distance in (8..=24).map(|bits| 1_u64 << bits) {
+        let spreads = (0..ALL).map(|number| spread(0x7f00_0000_0000 + number * distance));
+        let of_one: Vec<_> = spreads.filter(|spread| spread >> 54 == 0).collect();
+        let places: BTreeSet<_> = of_one.iter().map(|spread| spread & 511).collect();
+        assert!((200..320).contains(&of_one.len()), "{distance}: {} addresses", of_one.len());
+        // By chance, 256 addresses have 201 of 512 places.
+        assert!(places.len() > 160, "{distance}: {} places", places.len());
+    }
 }

@@ -1,13 +1,17 @@
 //! Addresses of this process, and the charge of each.
 //!
-//! The map is divided into shards. A thread holds the lock of a shard for one look-up, and never across a call of the driver. A
-//! charge costs the same time whether the process has one live allocation or a million.
+//! The map is divided into shards. A thread holds the lock of a shard for one look-up, and never across a call of the driver.
+//!
+//! Small allocations lie side by side in blocks, so an entry of the map has the addresses of 32 KiB: one bit for each multiple of
+//! 512 bytes. A million allocations of 4 KiB take 8 MiB, where an entry for each of them would take 64 MiB. Other charges have an
+//! entry for each address.
 
 use crate::os::spin_lock::SpinLocked;
 use crate::slice::enforcement;
 use crate::slice::handle::Reservation;
 use core::num::NonZeroU64;
 use gpuslice_policy::address_table::{AddressTable, spread};
+use gpuslice_policy::sizes::blocks::{BLOCK, LEAST_SLOT};
 use gpuslice_region::Device;
 
 /// Charge of an address.
@@ -57,12 +61,12 @@ pub(crate) struct Addresses {
     shards: Box<[Shard]>,
 }
 
-/// Shard in one cache line: the lock, the newest address, and the pointer to the table of the other addresses.
+/// Shard in two cache lines. The first one has the lock, and all that the thread reads for the newest small allocation.
 #[derive(Debug, Default)]
 #[repr(align(64))]
-struct Shard(SpinLocked<AddressTable<Record>>);
+struct Shard(SpinLocked<Charges>);
 
-const _: () = assert!(size_of::<Shard>() == 64);
+const _: () = assert!(size_of::<Shard>() == 128);
 
 impl Default for Addresses {
     fn default() -> Self {
@@ -79,47 +83,46 @@ impl Addresses {
     }
 
     /// Records a charge.
+    #[inline(always)]
     pub(crate) fn insert(&self, address: u64, charge: Charge) {
-        if let Some(Shard(table)) = self.shard(address) {
-            let mut table = table.lock();
-            table.insert(address, charge.into());
-            // The next insertion into this shard moves this charge from its own place into the table, at the fetched line.
-            fetch(table.near(address));
+        if let Some(Shard(charges)) = self.shard(address) {
+            charges.lock().insert(address, charge);
         }
     }
 
     /// Returns the charge of an address and leaves it in the table. `None`: the address was not charged.
     pub(crate) fn get(&self, address: u64) -> Option<Charge> {
-        self.shard(address)?.0.lock().get(address).map(Charge::from)
+        self.shard(address)?.0.lock().get(address)
     }
 
     /// Takes the charge of an address out of the table. `None`: the address was not charged.
+    #[inline(never)]
     pub(crate) fn take(&self, address: u64) -> Option<Charge> {
-        self.shard(address)?.0.lock().take(address).map(Charge::from)
+        self.shard(address)?.0.lock().take(address)
     }
 
     /// Takes out all charges that the end of a context gives back.
     pub(crate) fn take_of(&self, context: usize) -> Vec<(u64, Charge)> {
         let mut taken = Vec::new();
-        for Shard(table) in &self.shards {
-            let mut table = table.lock();
+        for Shard(charges) in &self.shards {
+            let mut charges = charges.lock();
             let from = taken.len();
-            let count = charges(&table).filter(|(_, charge)| charge.ends_with(context)).count();
+            let count = charges.iter().filter(|(_, charge)| charge.ends_with(context)).count();
             if taken.try_reserve(count).is_err() {
                 // The charges that stay in the table count as held until the process ends.
                 enforcement::run_out();
                 return taken;
             }
-            taken.extend(charges(&table).filter(|(_, charge)| charge.ends_with(context)));
+            taken.extend(charges.iter().filter(|(_, charge)| charge.ends_with(context)));
             for (address, _) in taken.iter().skip(from) {
-                table.take(*address);
+                charges.take(*address);
             }
         }
         taken
     }
 
     fn shard(&self, address: u64) -> Option<&Shard> {
-        let place = usize::try_from(spread(address) >> (u64::BITS - SHARD_BITS)).ok()?;
+        let place = usize::try_from(spread(start_of_chunk(address)) >> (u64::BITS - SHARD_BITS)).ok()?;
         self.shards.get(place)
     }
 }
@@ -136,8 +139,137 @@ fn fetch(line: Option<*const u8>) {
     let _ = line;
 }
 
-fn charges(table: &AddressTable<Record>) -> impl Iterator<Item = (u64, Charge)> {
-    table.iter().map(|(address, record)| (address, record.into()))
+/// Charges of a shard. All addresses of a chunk are in the same shard.
+#[derive(Debug, Default)]
+#[repr(C)]
+struct Charges {
+    chunks: AddressTable<Chunk>,
+    /// Charges that are in no chunk.
+    others: AddressTable<Record>,
+}
+
+impl Charges {
+    #[inline]
+    fn insert(&mut self, address: u64, charge: Charge) {
+        if !Chunk::new(address, &charge).is_some_and(|chunk| self.insert_in_chunk(address, chunk)) {
+            self.insert_other(address, charge);
+        }
+    }
+
+    /// Returns false if a charge of another context is in the chunk.
+    #[inline]
+    fn insert_in_chunk(&mut self, address: u64, chunk: Chunk) -> bool {
+        let start = start_of_chunk(address);
+        if let Some(there) = self.chunks.get_mut(start) {
+            let is_same = there.is_of_same(&chunk);
+            if is_same {
+                there.slots |= chunk.slots;
+            }
+            return is_same;
+        }
+        self.chunks.insert(start, chunk);
+        // The next insertion into this table moves this chunk from its own place to the fetched line.
+        fetch(self.chunks.near(start));
+        true
+    }
+
+    #[inline(never)]
+    fn insert_other(&mut self, address: u64, charge: Charge) {
+        // If a chunk had an older charge of the address, a look-up would find that one.
+        self.take_from_chunk(address);
+        self.others.insert(address, charge.into());
+        fetch(self.others.near(address));
+    }
+
+    fn get(&self, address: u64) -> Option<Charge> {
+        let chunk = self.chunks.get(start_of_chunk(address)).filter(|chunk| chunk.has(address));
+        chunk.map(Chunk::charge).or_else(|| self.others.get(address).map(Charge::from))
+    }
+
+    #[inline(always)]
+    fn take(&mut self, address: u64) -> Option<Charge> {
+        self.take_from_chunk(address).or_else(|| self.take_other(address))
+    }
+
+    #[inline(never)]
+    fn take_other(&mut self, address: u64) -> Option<Charge> {
+        self.others.take(address).map(Charge::from)
+    }
+
+    /// Each call of its own would copy the charge through the stack, with loads that wait for narrower stores.
+    #[inline(always)]
+    fn take_from_chunk(&mut self, address: u64) -> Option<Charge> {
+        let start = start_of_chunk(address);
+        let chunk = self.chunks.get_mut(start).filter(|chunk| chunk.has(address))?;
+        let charge = chunk.charge();
+        match chunk.without(address) {
+            Some(slots) => chunk.slots = slots,
+            None => drop(self.chunks.take(start)),
+        }
+        Some(charge)
+    }
+
+    fn iter(&self) -> impl Iterator<Item = (u64, Charge)> {
+        let small = self.chunks.iter().flat_map(|(start, chunk)| {
+            addresses_of_chunk(start)
+                .filter(move |address| chunk.has(*address))
+                .map(move |address| (address, chunk.charge()))
+        });
+        small.chain(self.others.iter().map(|(address, record)| (address, record.into())))
+    }
+}
+
+/// Bytes of the addresses of a chunk.
+const CHUNK: u64 = LEAST_SLOT * u64::BITS as u64;
+
+/// Charges of small allocations in 32 KiB of a block: all of one context. It has at least one address.
+#[derive(Debug, Clone, Copy)]
+struct Chunk {
+    device: Device,
+    context: usize,
+    /// A bit for each address that is charged.
+    slots: NonZeroU64,
+}
+
+impl Chunk {
+    /// Returns a chunk with one address. `None`: the charge is of another kind.
+    fn new(address: u64, charge: &Charge) -> Option<Self> {
+        let Owner::Block(context) = charge.owner else { return None };
+        let is_slot = address.is_multiple_of(LEAST_SLOT) && charge.bytes == BLOCK;
+        let slots = NonZeroU64::new(slot_of(address)).filter(|_| is_slot)?;
+        Some(Self { device: charge.device, context, slots })
+    }
+
+    fn is_of_same(&self, other: &Self) -> bool {
+        self.device == other.device && self.context == other.context
+    }
+
+    fn has(&self, address: u64) -> bool {
+        self.slots.get() & slot_of(address) != 0 && address.is_multiple_of(LEAST_SLOT)
+    }
+
+    /// Returns the slots but the one of `address`. `None`: there are no others.
+    fn without(&self, address: u64) -> Option<NonZeroU64> {
+        NonZeroU64::new(self.slots.get() & !slot_of(address))
+    }
+
+    fn charge(self) -> Charge {
+        Charge { device: self.device, bytes: BLOCK, owner: Owner::Block(self.context) }
+    }
+}
+
+/// Returns the addresses at which slots of a chunk may begin.
+fn addresses_of_chunk(start: u64) -> impl Iterator<Item = u64> {
+    (0..u64::from(u64::BITS)).map(move |slot| start.saturating_add(slot.saturating_mul(LEAST_SLOT)))
+}
+
+const fn start_of_chunk(address: u64) -> u64 {
+    address & !(CHUNK - 1)
+}
+
+/// Returns the bit of an address in its chunk.
+const fn slot_of(address: u64) -> u64 {
+    1 << (address % CHUNK / LEAST_SLOT)
 }
 
 /// A [`Charge`] in 24 bytes. An `Option` of it has the same size, because `tagged` is never zero.
