@@ -3,8 +3,9 @@
 use super::hosts::{at_30, bench, number, paced};
 use crate::support::bench::Bench;
 use crate::support::outcome::Outcome;
-use crate::support::{skip_untold, timed};
+use crate::support::{skip, skip_untold, timed};
 use gpuslice_region::{Monitor, Trust};
+use std::fs;
 use std::time::{Duration, Instant};
 
 #[test]
@@ -83,6 +84,66 @@ fn while_nvml_keeps_the_meter_launches_go_on() {
         // The kernels take 1900 ms. If none were measured, one kernel would run each 50 ms.
         assert!(number(&outcome, "launches ") > 300, "{fault}: {outcome}");
     }
+}
+
+/// Returns the number of the library's worker in a process, once it has started.
+fn worker_of(process: u32) -> libc::pid_t {
+    let end = Instant::now() + Duration::from_secs(60);
+    loop {
+        let tasks = fs::read_dir(format!("/proc/{process}/task")).expect("the process runs").flatten();
+        let is_worker = |name: String| name == "gpuslice\n";
+        let worker = tasks
+            .map(|task| task.path())
+            .find(|task| fs::read_to_string(task.join("comm")).is_ok_and(is_worker));
+        if let Some(worker) = worker {
+            return worker.file_name().unwrap().to_str().unwrap().parse().expect("a number");
+        }
+        assert!(Instant::now() < end, "no worker starts");
+        std::thread::yield_now();
+    }
+}
+
+/// Makes a request of `ptrace` for a thread that the calling thread traces or begins to trace. Returns true if it is granted.
+fn trace(request: libc::c_uint, thread: libc::pid_t) -> bool {
+    let none = std::ptr::null_mut::<libc::c_void>();
+    // SAFETY: the requests of this file neither read nor write memory of this process.
+    unsafe { libc::ptrace(request, thread, none, none) == 0 }
+}
+
+/// Stops a traced thread between two of its ticks, while it sleeps. So it holds no lock.
+fn stop_in_its_sleep(process: u32, thread: libc::pid_t) {
+    let end = Instant::now() + Duration::from_secs(60);
+    let syscall = format!("/proc/{process}/task/{thread}/syscall");
+    loop {
+        assert!(trace(libc::PTRACE_INTERRUPT, thread));
+        // SAFETY: `waitpid` writes no status if the pointer is null.
+        assert_eq!(unsafe { libc::waitpid(thread, std::ptr::null_mut(), libc::__WALL) }, thread);
+        let text = fs::read_to_string(&syscall).expect("the tracer may read it");
+        if text.split_whitespace().next() == Some(&libc::SYS_clock_nanosleep.to_string()) {
+            return;
+        }
+        assert!(Instant::now() < end && trace(libc::PTRACE_CONT, thread), "{text}");
+    }
+}
+
+#[test]
+fn while_the_worker_gets_no_processor_launches_go_on() {
+    // One thread launches for two seconds without a pause. A debugger stops the worker for one of them.
+    let bench = Bench::simulated().with_quick_nvml();
+    let host = paced(bench.host("paced_streams", &["threads", "1ms", "1", "0"]), "95").start();
+    let worker = worker_of(host.pid());
+    if !trace(libc::PTRACE_SEIZE, worker) {
+        return skip(
+            "launches beside a stopped worker: ptrace is refused; elsewhere: where a process may trace its child",
+        );
+    }
+    stop_in_its_sleep(host.pid(), worker);
+    std::thread::sleep(Duration::from_secs(1));
+    assert!(trace(libc::PTRACE_DETACH, worker));
+    let told = host.hear().expect("the program ends");
+    println!("{told}");
+    let longest: u64 = told.split_whitespace().nth(1).unwrap().parse().unwrap();
+    assert!(longest < 700, "{told}");
 }
 
 #[test]

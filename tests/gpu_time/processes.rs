@@ -1,7 +1,11 @@
 //! Threads and processes of a slice whose launches are paced: their starts, forks, signals, suspensions and deaths.
 
-use super::hosts::{bench, busy, launches, member, paced, same};
+use super::hosts::{bench, busy, launches, member, paced, same, until};
 use crate::support::timed;
+use gpuslice_region::layout::FIGURES;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 #[test]
@@ -15,6 +19,31 @@ fn credit_of_a_thread_is_not_lost_with_it() {
     // The kernels take 400 ms, at half of the GPU's time. Other work of the machine makes that longer, never shorter.
     let taken = timed::holds(Duration::from_millis(2000 - 800), once, |taken| *taken < 2000);
     assert!(taken >= 400, "{taken} ms");
+}
+
+/// Returns the nanoseconds that the first process of a slice has prepaid on its first device, credit included.
+fn prepaid(region: &Path) -> u64 {
+    let figure = |name: &str| FIGURES.iter().find(|(known, _)| *known == name).expect("a figure").1 as u64;
+    let place = ["time.offset", "time.processes", "process.unsettled_ns"].map(figure).iter().sum();
+    let mut word = [0; 8];
+    let region = File::open(region).expect("the slice has a region");
+    region.read_exact_at(&mut word, place).expect("the region is whole");
+    u64::from_le_bytes(word)
+}
+
+#[test]
+fn a_quiet_thread_gives_back_its_credit() {
+    let bench = bench();
+    let mut member = member(&bench, "100us", "50");
+    // A lease of 1 ms pays for ten kernels, so credit is left after one. The thread keeps it for 50 ms, and does not end.
+    until(
+        || {
+            let _took = launches(&mut member, 1);
+            prepaid(&bench.region())
+        },
+        |prepaid| *prepaid > 500_000,
+    );
+    until(|| prepaid(&bench.region()), |prepaid| *prepaid == 0);
 }
 
 #[test]

@@ -12,7 +12,7 @@
 //! overrun), and ended when a throttled launch on another device was admitted.
 //!
 //! *Peer overdraft.* While a kernel overruns, it may wait. So a launch that another device throttles is admitted
-//! early, and the slice owes its cost ([`peer_overdraft`](super::peer_overdraft)).
+//! early, and the slice owes its cost ([`overdraft`](super::limiter::overdraft)).
 
 use super::limiter::lease;
 use super::limiter::overdraft::MOST_WAIT;

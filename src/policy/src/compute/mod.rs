@@ -14,9 +14,9 @@
 //! 6. The worker settles the difference to the prepaid time ([`limiter::settlement`]).
 //!
 //! Devices whose kernels wait for each other are throttled together ([`coupling`]). A launch is admitted early if such a
-//! kernel may wait for it ([`peer_overdraft`]).
+//! kernel may wait for it ([`limiter::overdraft`]).
 //!
-//! Folders, lowest first: `cost`, `measuring`, `attribution`, `limiter`; then `coupling` and `peer_overdraft`.
+//! Folders, lowest first: `cost`, `measuring`, `attribution`, `limiter`; then `coupling`.
 //!
 //! GPU time, wall time and instants of the monotonic clock have their own types ([`time`](crate::time)). Times of events
 //! have another type, [`EventTime`](measuring::event_clock::EventTime), because they lie on another time line.
@@ -26,4 +26,3 @@ pub mod cost;
 pub mod coupling;
 pub mod limiter;
 pub mod measuring;
-pub mod peer_overdraft;

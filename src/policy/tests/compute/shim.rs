@@ -6,7 +6,7 @@ use gpuslice_policy::compute::cost::estimate::Estimate;
 use gpuslice_policy::compute::cost::table::EstimateTable;
 use gpuslice_policy::compute::cost::thread_cache::{EPOCHS, Recent, epoch_of};
 use gpuslice_policy::compute::limiter::lease::{self, Lease};
-use gpuslice_policy::compute::limiter::overdraft::{self, OverlapDebt};
+use gpuslice_policy::compute::limiter::overdraft;
 use gpuslice_policy::compute::limiter::queue_bound::{self, QueuedWork, UNKNOWN_WAIT, Unknown};
 use gpuslice_policy::compute::limiter::settlement::Settlement;
 use gpuslice_policy::compute::measuring::batch::{Batch, Spell};
@@ -135,7 +135,6 @@ pub struct Shim {
     pub closed: Vec<Monotonic>,
     /// The predicted end of each stream's submitted work.
     pub until: Vec<Monotonic>,
-    overlap_debt: OverlapDebt,
     /// Number of payments.
     pub takes: u32,
     pub events: u64,
@@ -184,7 +183,6 @@ impl Shim {
             is_calibrated: false,
             closed: vec![Monotonic::BEGIN; streams],
             until: vec![Monotonic::BEGIN; streams],
-            overlap_debt: OverlapDebt::default(),
             takes: 0,
             events: 0,
             nvml_only: None,
@@ -244,10 +242,9 @@ impl Shim {
         let owed = cost.saturating_sub(self.lease.left());
         if known.is_some()
             && self.open.len() > 1
-            && let Some(beside) = self.goes_beside(stream, &estimate, now)
+            && self.ends_with_others(stream, &estimate, now)
             && slice.owe(self.me, owed, now)
         {
-            self.overlap_debt = OverlapDebt::of(beside);
             slice.asks[self.me].requested = GpuTime::ZERO;
             self.outstanding += owed;
             self.lease.fill(owed);
@@ -267,15 +264,14 @@ impl Shim {
             self.settled_at = now;
         }
         self.takes += 1;
-        self.overlap_debt = OverlapDebt::default();
         self.lease.fill(lacks);
         self.outstanding += lacks;
         assert!(self.lease.spend(cost));
         Ok(self.pay(known, estimate))
     }
 
-    /// Returns the GPU time launched beside other work, after one more launch. `None`: the launch may not go.
-    fn goes_beside(&self, stream: usize, estimate: &Estimate, now: Monotonic) -> Option<GpuTime> {
+    /// Returns true if a launch would run beside other work and end with it.
+    fn ends_with_others(&self, stream: usize, estimate: &Estimate, now: Monotonic) -> bool {
         let ends = |stream: usize| {
             let open = self.open[stream].as_ref();
             open.map_or(self.until[stream], |open| {
@@ -284,7 +280,7 @@ impl Shim {
         };
         let last = (0..self.until.len()).map(ends).max().unwrap();
         let done = overdraft::done(ends(stream), now, estimate.duration);
-        self.overlap_debt.go(estimate, done, last)
+        overdraft::ends_with_others(estimate, done, last)
     }
 
     /// Returns the smallest payment with which overlapping launches start together.

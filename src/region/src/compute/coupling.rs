@@ -8,11 +8,11 @@
 //! - *Peer overdraft.* A batch on another device may run far longer than predicted. A throttled launch is then admitted
 //!   early, and the slice owes the GPU time of that launch.
 //!
-//! The modules `coupling` and `peer_overdraft` of `gpuslice_policy::compute` make both decisions.
+//! The modules `coupling` and `limiter::overdraft` of `gpuslice_policy::compute` make both decisions.
 
 use gpuslice_policy::compute::{
     coupling::{self, COUPLING_LASTS, PeerDevice, ThrottledLaunch},
-    peer_overdraft,
+    limiter::{overdraft, token_bucket},
 };
 use gpuslice_policy::time::{GpuTime, Monotonic};
 
@@ -59,7 +59,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
     /// Only the first report wakes them. While the overrun goes on, they look at the word again by themselves.
     pub(crate) fn note_overrun(&self, device: usize, now: Monotonic) {
         let Some(time) = self.time(device) else { return };
-        if peer_overdraft::is_published(time.coupling.0.overrun_seen_at.swap(now), now) {
+        if overdraft::is_published(time.coupling.0.overrun_seen_at.swap(now), now) {
             return;
         }
         full_fence();
@@ -80,7 +80,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         let others = self.other_devices(device).filter_map(|other| self.time(other));
         others
             .map(|time| time.coupling.0.overrun_seen_at.get())
-            .filter(|seen| peer_overdraft::overrun_continues(*seen, now))
+            .filter(|seen| overdraft::overrun_continues(*seen, now))
             .max()
     }
 
@@ -90,7 +90,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
     /// The launch is not admitted in these cases:
     ///
     /// - No overrun was seen since this device's last payment.
-    /// - The slice could pay, or owes too much.
+    /// - The slice could pay.
     /// - The device has work under way, which may be the work that the batch waits for.
     /// - The budget of overdrafts does not pay for it.
     pub(crate) fn overdraw_for_peer(
@@ -103,7 +103,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         let Some(time) = self.time(device) else { return false };
         let (last_payment_at, rate_limit) = (&time.coupling.0.last_payment_at, self.rate_limit(device));
         if self.peer_overrun(device, now).is_none_or(|seen| seen <= last_payment_at.get())
-            || !peer_overdraft::may_overdraw(load_repaired(time, rate_limit, now), now, rate_limit)
+            || token_bucket::wait(load_repaired(time, rate_limit, now), now).is_none()
             || self.is_busy(time)
             || !self.overdraw(device, slot, amount, now)
         {

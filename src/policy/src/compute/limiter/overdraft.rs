@@ -2,10 +2,11 @@
 //!
 //! There are three reasons for such a launch:
 //!
-//! - The launch ends together with launches that run already ([`OverlapDebt`]). Example: launches on eight streams are
+//! - The launch ends together with launches that run already ([`ends_with_others`]). Example: launches on eight streams are
 //!   paid in groups. The credit runs out in the middle of a round, so three streams would be idle until the other five
 //!   finish. A launch on one of the three adds nothing to the slice's busy time.
-//! - A kernel on another device may wait for the launch ([`peer_overdraft`](super::super::peer_overdraft)).
+//! - A kernel on another device may wait for the launch: the *peer overdraft*. Example: a collective kernel on one GPU
+//!   overruns its estimate ([`overrun_continues`]), and a launch on a second GPU is throttled.
 //! - A kernel of its own process may wait for the launch.
 //!
 //! Each reason is a guess, and each may be wrong. Therefore one budget pays for all of them ([`admit`]). The slice owes the
@@ -28,6 +29,9 @@ pub const MOST_WAIT: WallTime = WallTime::from_millis(10_000);
 /// A launch may end later than the last admitted launch by one part in eight of its own duration. Streams that are filled
 /// in turn end one after the other.
 const LATER: u64 = 8;
+/// Time for which an overrun counts as continuing after it was seen: 5 ms. The worker looks each millisecond, and the host
+/// may be late.
+const FRESH: WallTime = WallTime::from_millis(5);
 
 /// Returns the word of paid overdrafts after one more overdraft of `amount`. `until` is the word before. `None`: the launch
 /// is not admitted.
@@ -52,37 +56,31 @@ pub fn done(until: Monotonic, now: Monotonic, duration: WallTime) -> Monotonic {
     until.max(now).saturating_add(duration)
 }
 
-/// GPU time that a process has launched beside other work since its last payment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct OverlapDebt {
-    owed: GpuTime,
+/// Returns true if launches like this one overlap, and this one ends with the last stream. `done` is the predicted end of
+/// the launch's stream, and `last` is the end of the last stream.
+#[must_use]
+pub fn ends_with_others(estimate: &Estimate, done: Monotonic, last: Monotonic) -> bool {
+    lease::overlaps(estimate) && done <= last.saturating_add(estimate.duration.part(LATER))
 }
 
-impl OverlapDebt {
-    /// Makes a sum of `owed`.
-    #[must_use]
-    pub const fn of(owed: GpuTime) -> Self {
-        Self { owed }
-    }
+/// Returns true if an overrun that a process saw at the instant `seen` continues. A kernel that overruns its estimate may
+/// wait for a launch on another device.
+#[must_use]
+pub fn overrun_continues(seen: Monotonic, now: Monotonic) -> bool {
+    seen > Monotonic::BEGIN && seen <= now.saturating_add(FRESH) && now <= seen.saturating_add(FRESH)
+}
 
-    /// Returns the sum after a launch. `None`: the launch would not run beside other work.
-    ///
-    /// `done` is the predicted end of the launch's stream, and `last` is the end of the last stream. Launches of this kind
-    /// overlap, and this launch ends with the last stream. Each such launch may move the end. So together they stay within
-    /// one launch that runs alone.
-    #[must_use]
-    pub fn go(self, estimate: &Estimate, done: Monotonic, last: Monotonic) -> Option<GpuTime> {
-        let owed = self.owed.saturating_add(estimate.charged);
-        let is_beside =
-            lease::overlaps(estimate) && done <= last.saturating_add(estimate.duration.part(LATER));
-        (is_beside && owed <= estimate.duration.gpu_if_alone()).then_some(owed)
-    }
+/// Returns true if waiting threads know of an overrun that was last published at `seen`. On a late host, a thread that
+/// looks after half of `FRESH` may have found the publication stale.
+#[must_use]
+pub fn is_published(seen: Monotonic, now: Monotonic) -> bool {
+    overrun_continues(seen, now) && now <= seen.saturating_add(FRESH.part(2))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::time::literals::{ms, ns};
+    use crate::time::literals::{ms, ns, us};
     use proptest::prelude::*;
 
     const NOW: Monotonic = Monotonic::from_nanos(1 << 50);
@@ -100,12 +98,30 @@ mod tests {
     #[test]
     fn a_launch_ends_with_the_others_or_would_run_on_alone() {
         let of = |charged, duration| Estimate { charged, duration, ..Estimate::NONE };
-        let ends = |estimate, done| OverlapDebt::default().go(&estimate, done, ms(20)).is_some();
+        let ends = |estimate, done| ends_with_others(&estimate, done, ms(20));
         assert!(ends(of(ms(1), ms(8)), ms(21)));
         assert!(!ends(of(ms(1), ms(8)), ms::<Monotonic>(21) + ns(1)));
         assert!(!ends(of(ms(8), ms(8)), ms(20)), "it does not overlap");
-        let go = |owed| OverlapDebt::of(owed).go(&of(ms(3), ms(8)), ms(1), ms(1));
-        assert_eq!([go(ns(0)), go(ms(5)), go(ms::<GpuTime>(5) + ns(1))], [Some(ms(3)), Some(ms(8)), None]);
+    }
+
+    #[test]
+    fn an_overrun_continues_for_five_milliseconds_after_it_was_seen() {
+        let overrun_continues = |now| overrun_continues(ms(100), now);
+        assert_eq!(
+            [ms::<Monotonic>(95) - ns(1), ms(95), ms(105), ms::<Monotonic>(105) + ns(1)]
+                .map(overrun_continues),
+            [false, true, true, false]
+        );
+        assert!(!super::overrun_continues(ns(0), ns(0)), "never");
+    }
+
+    #[test]
+    fn waiting_threads_know_of_an_overrun_for_half_of_that_time() {
+        assert_eq!(
+            [us(102_500), us::<Monotonic>(102_500) + ns(1)].map(|now| is_published(ms(100), now)),
+            [true, false]
+        );
+        assert!(!is_published(ns(0), ns(1)));
     }
 
     #[test]

@@ -22,7 +22,7 @@ use crate::os::clock;
 use core::sync::atomic::Ordering;
 use gpuslice_policy::compute::cost::estimate::Estimate;
 use gpuslice_policy::compute::limiter::lease;
-use gpuslice_policy::compute::limiter::overdraft::{self, OverlapDebt};
+use gpuslice_policy::compute::limiter::overdraft;
 use gpuslice_policy::time::{GpuTime, Monotonic, WallTime};
 
 /// Interval at which a waiting thread looks for changes that wake no thread: 0.1 s. Examples: another process dies, the
@@ -160,10 +160,6 @@ impl CreditRequest {
     ///
     /// On a single stream nothing overlaps. A slice that must yield takes nothing in advance. The prediction may be wrong; the
     /// budget of overdrafts bounds that error.
-    ///
-    /// Two bounds apply one after the other. `overlap_debt` keeps the debt of the process within one launch until its next
-    /// payment. The budget bounds the debt of the slice. If the budget refuses, `overlap_debt` stays raised. That error is on the
-    /// safe side, and the next payment clears it.
     fn overdraw(&self, held: &mut OwnerGuard, estimate: &Estimate) -> bool {
         let limiter = self.limiter;
         if limiter.streams.load(Ordering::Relaxed) < 2 || limiter.must_yield() {
@@ -177,8 +173,7 @@ impl CreditRequest {
         let last = last.max(limiter.busy_until.get());
         let Some(credit) = held.leases.get_mut(self.device) else { return false };
         let missing = estimate.charged.saturating_sub(credit.left());
-        let more = |owed| OverlapDebt::of(owed).go(estimate, done, last);
-        let goes = limiter.overlap_debt.change(more).is_some()
+        let goes = overdraft::ends_with_others(estimate, done, last)
             && self.compute.member().overdraw(limiter.gpu.device, missing, now);
         if goes {
             credit.fill(missing);
@@ -226,10 +221,7 @@ impl CreditRequest {
         self.check_region(now);
         let since = *self.asked_since.get_or_insert(now);
         match member.acquire_since(device, amount, since, clock::now) {
-            Ok(()) => {
-                self.limiter.overlap_debt.set(GpuTime::ZERO);
-                Some(amount)
-            }
+            Ok(()) => Some(amount),
             Err(_) if self.poll_stuck(now) && member.overdraw(device, least, now) => Some(least),
             Err(_) if !self.limiter.must_yield() && member.overdraw_for_peer(device, least, since, now) => {
                 Some(least)

@@ -51,11 +51,6 @@ pub(crate) struct DeviceLimiter {
     pub(crate) busy_until: TimeWord<Monotonic>,
     /// True if the GPU was at work on a batch at the last poll of events.
     pub(crate) is_running: AtomicBool,
-    /// GPU time of launches that were admitted without credit since the last payment, because other work runs beside them: see
-    /// [`OverlapDebt`]. A launch that the budget of overdrafts then refuses counts too.
-    ///
-    /// [`OverlapDebt`]: gpuslice_policy::compute::limiter::overdraft::OverlapDebt
-    pub(crate) overlap_debt: TimeWord<GpuTime>,
     /// Room that co-tenants leave for queued work, as of the worker's last tick. The tick writes it.
     pub(crate) room: TimeWord<GpuTime>,
     /// True if no other process of the slice uses the device, as of the last request for time. Written by threads that request.
@@ -85,7 +80,6 @@ impl DeviceLimiter {
             queued_launches: AtomicU32::new(0),
             busy_until: TimeWord::zero(),
             is_running: AtomicBool::new(false),
-            overlap_debt: TimeWord::zero(),
             room: TimeWord::new(GpuTime::MAX),
             is_alone: AtomicBool::new(true),
             queue_bound: TimeWord::new(queue_bound::LEAST_BOUND),

@@ -1,6 +1,6 @@
 //! Waits of a launching thread for batches to end: it sleeps, and polls in place of a late worker.
 //!
-//! Example: an NVML call blocks the worker for 50 ms. A thread waits for a batch that ends after 1 ms. It sleeps for 2 ms, sees
+//! Example: the worker gets no processor for 50 ms. A thread waits for a batch that ends after 1 ms. It sleeps for 2 ms, sees
 //! that the worker has not ended a tick meanwhile, and polls the timing events itself.
 
 use super::tick::tick;
