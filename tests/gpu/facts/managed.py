@@ -14,7 +14,7 @@ POOL = Fact(
 )
 UNCOUNTED = Fact(
     "managed memory on a device is not in NVML's bytes of the process",
-    "src/shim/src/hooks/memory/managed.rs: the library charges it by its own count",
+    "src/shim/src/memory/managed_bytes.rs: the library charges it by its own count",
     "contexts and code would be charged with managed memory where they are measured by NVML",
 )
 PAGEABLE = Fact(

@@ -123,3 +123,10 @@ impl Library {
         Ok(found)
     }
 }
+
+impl Drop for Library {
+    /// Closes the descriptor only if it still belongs to the library.
+    fn drop(&mut self) {
+        let _forgotten = self.check();
+    }
+}

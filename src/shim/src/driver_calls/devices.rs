@@ -52,6 +52,13 @@ pub(crate) fn device_attribute(device: CUdevice, attribute: c_uint) -> Option<u6
     ask!(cuDeviceGetAttribute, c_int, attribute, device).and_then(|value| u64::try_from(value).ok())
 }
 
+/// Returns true if a device can use managed memory at the same time as the host. Otherwise all managed memory is on the device.
+pub(crate) fn shares_managed_memory(device: CUdevice) -> bool {
+    /// `CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS`.
+    const CONCURRENT_ACCESS: c_uint = 89;
+    device_attribute(device, CONCURRENT_ACCESS) == Some(1)
+}
+
 /// Returns the number of a device's multiprocessors.
 pub(crate) fn multiprocessors(device: CUdevice) -> Option<u64> {
     /// `CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT`.

@@ -114,8 +114,8 @@ impl Addresses {
                 return taken;
             }
             taken.extend(charges.iter().filter(|(_, charge)| charge.ends_with(context)));
-            for (address, _) in taken.iter().skip(from) {
-                charges.take(*address);
+            for (address, charge) in taken.iter().skip(from) {
+                charges.take_equal(*address, charge);
             }
         }
         taken
@@ -207,6 +207,18 @@ impl Charges {
             None => drop(self.chunks.take(start)),
         }
         Some(charge)
+    }
+
+    /// Takes a charge that [`iter`](Self::iter) has returned. If both tables have a charge of the address, the other one stays.
+    fn take_equal(&mut self, address: u64, charge: &Charge) {
+        let is_in_chunk = |chunk: Chunk| {
+            chunk.has(address) && Chunk::new(address, charge).is_some_and(|new| chunk.is_of_same(&new))
+        };
+        if self.chunks.get(start_of_chunk(address)).is_some_and(is_in_chunk) {
+            self.take_from_chunk(address);
+        } else {
+            self.take_other(address);
+        }
     }
 
     fn iter(&self) -> impl Iterator<Item = (u64, Charge)> {

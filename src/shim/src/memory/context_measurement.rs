@@ -15,7 +15,7 @@
 //! takes an estimate.
 
 use super::measurement::reconcile_here;
-use super::nvml_baseline::signed;
+use super::nvml_baseline::{difference, signed};
 use super::reading::Reading;
 use super::state::Memory;
 use crate::driver_calls::nvml::memory::Session;
@@ -85,9 +85,10 @@ impl ContextMeasurement {
         let charged = memory.own(device).saturating_sub(reserved);
         let still = charged == self.charged && memory.member().memory_calls().is_still_since(self.calls, 1);
         let lost = self.device.zip(now).and_then(|(before, now)| before.lost(&now)).filter(|_| still);
-        let more = charged.saturating_sub(self.charged);
-        let grown =
-            own.map(|own| own.saturating_sub(self.own.unwrap_or(0)).saturating_sub(more)).filter(|grown| {
+        let more = difference(self.charged, charged);
+        let grown = own
+            .map(|own| difference(self.own.unwrap_or(0), own).saturating_sub(more).max(0).unsigned_abs())
+            .filter(|grown| {
                 let contradicted = lost.filter(|lost| *lost != signed(*grown));
                 believed(signed(*grown), estimate).is_some()
                     || contradicted.is_none_or(|lost| believed(lost, estimate).is_none())

@@ -122,18 +122,19 @@ impl GrantedAllocation {
         let (memory, device) = (self.memory, self.device);
         let WantedAllocation { context, kind, .. } = self.wanted;
         let way = match self.into_paid() {
-            Some(Paid::Whole(reserved)) if kind == Kind::Managed => {
-                memory.managed.add(device, reserved.bytes());
-                memory.addresses.record(reserved, address, Owner::Managed(context));
-                return true;
-            }
             Some(Paid::Whole(reserved)) => {
-                memory.addresses.record(reserved, address, Owner::Context(context));
+                let is_counted =
+                    kind == Kind::Managed && memory.managed.count(memory, device, reserved.bytes());
+                let owner = if is_counted { Owner::Managed(context) } else { Owner::Context(context) };
+                memory.addresses.record(reserved, address, owner);
                 return true;
             }
             Some(Paid::Slot(way)) => way,
             None => return true,
         };
+        if kind == Kind::Managed {
+            memory.managed.note_uncounted();
+        }
         let change = memory.small.0.lock().finish(way, address);
         apply(memory, device, change);
         if change.more && !pay_for_more(memory, device, address) {

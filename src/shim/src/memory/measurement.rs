@@ -231,7 +231,7 @@ impl CallMeasurement {
         let (least, most) = likely.range;
         let since = baseline.since(now);
         let since =
-            window.filter(|_| self.memory.shared.has_imported()).map_or(since, |lost| in_both(since, lost));
+            window.filter(|_| self.memory.needs_both_figures()).map_or(since, |lost| in_both(since, lost));
         let window = window.unwrap_or(since);
         if !still || self.round != Some(baseline.round) {
             return self.put_off(baseline, since.max(window), likely);
@@ -342,7 +342,7 @@ fn reconcile_by(memory: &'static Memory, device: Device, own: u64, asking: Askin
             return None;
         }
         let found =
-            baseline.found(now, rest, memory.shared.has_imported() && !before.place.shares_host_memory);
+            baseline.found(now, rest, memory.needs_both_figures() && !before.place.shares_host_memory);
         baseline.agree(now, found);
         Some(found)
     });

@@ -12,9 +12,6 @@ use gpuslice_policy::units::Bytes;
 use gpuslice_region::Device;
 use once_cell::race::OnceBool;
 
-/// `CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS`.
-const CONCURRENT_ACCESS: u32 = 89;
-
 /// Allocation for which the quota has no room and that host memory may serve.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct HostReservation {
@@ -53,7 +50,7 @@ impl HostReservation {
         if !memory.region().limits(place.device).oversubscribe {
             return None;
         }
-        if devices::device_attribute(place.handle, CONCURRENT_ACCESS) != Some(1) {
+        if !devices::shares_managed_memory(place.handle) {
             say_once(&place, &"the device cannot use managed memory that the host has");
             return None;
         }

@@ -110,6 +110,12 @@ impl Memory {
         nvml.saturating_add(self.managed.bytes(device))
     }
 
+    /// Returns true if NVML's figure and the ledger may count different memory. Then a change counts only if free memory shows it
+    /// too.
+    pub(crate) fn needs_both_figures(&self) -> bool {
+        self.shared.has_imported() || self.managed.has_uncounted()
+    }
+
     /// Returns the bytes of a device that this process holds by NVML. `None`: NVML does not answer, or did not lately.
     pub(crate) fn ask_nvml(&self, place: SliceDevice) -> Option<u64> {
         Some(self.own_by_nvml(place.device, self.baselines.ask(place)?))

@@ -204,7 +204,7 @@ impl Replay {
             }
         }
         self.misfit = self.misfit.saturating_add(moved.saturating_mul(MOVED) / MOVED_OF);
-        (self.owner, self.resumes) = (Some(context), at);
+        (self.owner, self.resumes, self.ran_out) = (Some(context), at, None);
     }
 
     /// Gives `context` the whole time slice of `owner`. So `context` comes before the owner in the order.

@@ -149,3 +149,23 @@ fn a_slice_tells_and_hears_of_programs_by_each_library() {
         }
     }
 }
+
+#[test]
+fn descriptors_that_are_both_another_files_by_now_are_left_alone() {
+    let (first, second) = (NodeFile::new(), NodeFile::new());
+    let mut locks = slice_of([&first, &second], 1);
+    exchange(&mut locks, &[], START);
+    let other = tempfile::tempfile().unwrap();
+    let descriptors: Vec<_> = locks.libraries.iter().map(descriptor_of).collect();
+    for descriptor in &descriptors {
+        // SAFETY: `dup2` needs two open descriptors, which both are. The test wants the first number to stand for another file.
+        assert_eq!(unsafe { libc::dup2(other.as_raw_fd(), *descriptor) }, *descriptor);
+    }
+    // The reading fails at the first library, so that only the drop looks at the second one.
+    assert!(locks.read(START, |_| false, |_, _, _| ()).is_err());
+    drop(locks);
+    for descriptor in descriptors {
+        // SAFETY: the test made this descriptor and closes it once.
+        assert_eq!(unsafe { libc::close(descriptor) }, 0, "it is open");
+    }
+}

@@ -20,6 +20,7 @@ use crate::driver_calls;
 use crate::os::clock;
 use crate::slice::device::SliceDevice;
 use crate::slice::handle::Slice;
+use gpuslice_driver::{Api, slot};
 use gpuslice_policy::compute::attribution::correction::{LOCKED_DELAY, REPLAY_STEP, Split};
 use gpuslice_policy::compute::attribution::slicing::{RELAYED_DELAY, REPLAY_DELAY, Slicing};
 use gpuslice_policy::compute::attribution::source::{Measured, Source};
@@ -194,7 +195,8 @@ impl SlicingReplay {
         if has_cotenants {
             elected.tell_programs(!self.listens && self.has_found_programs);
             // A slice that asks may have no NVML. Then it hears from another slice.
-            let has_programs = elected.has_heard_of_programs || (!self.listens && self.has_found_programs);
+            let hears = self.listens || !slot::is_driver_loaded(Api::Nvml);
+            let has_programs = if hears { elected.has_heard_of_programs } else { self.has_found_programs };
             let source = if has_programs { Source::ReplayedWhole } else { Source::Replayed };
             sources.report(slice, gpu, Measured::by(source));
         }

@@ -312,6 +312,9 @@ fn payer(process: &Process, kind: c_uint, location: CUmemLocation) -> Option<Dev
     let place = locations::device_of(location).and_then(|device| process.place(device));
     // Managed memory can move to any device, wherever it is at first.
     let anywhere = || process.place_of_current().or_else(|| process.places().first().copied());
+    if kind == MANAGED {
+        process.managed.note_uncounted();
+    }
     let place = if kind == MANAGED { place.or_else(anywhere) } else { place };
     place.map(|place| place.device)
 }
