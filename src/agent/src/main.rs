@@ -14,6 +14,7 @@ mod cotenants;
 mod extender;
 mod gpus;
 mod history;
+mod memory_answers;
 mod metrics;
 mod owned;
 mod page;

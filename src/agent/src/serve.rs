@@ -7,6 +7,7 @@ use crate::control;
 use crate::cotenants;
 use crate::gpus::Gpus;
 use crate::history;
+use crate::memory_answers;
 use crate::watch::Watch;
 use crate::web::{self, Answers, Rate, Shared};
 use gpuslice_kubernetes::metrics::PreStartMetrics;
@@ -88,6 +89,7 @@ fn serve_on(
     let calls = PreStartMetrics::default();
     let plugin = has_plugin.then(|| calls.clone());
     let cluster = cluster::serve(config.clone(), gpus.clone(), calls, alive);
+    let memory_answers = memory_answers::serve(config.places.clone());
     let (places, found) = channel();
     let asked = gpus.clone();
     thread::spawn(move || cotenants::serve(&found, &asked));
@@ -103,6 +105,7 @@ fn serve_on(
         info!(%address, socket = %socket.display(), "serving");
         let shared = Shared { watch: Arc::clone(&watch), rate, answers: Arc::new(Answers::new()), plugin };
         let cluster = tokio::spawn(cluster);
+        tokio::spawn(memory_answers);
         let web = gpuslice_kubernetes::web::serve(web, web::routes(shared), connections);
         let served = all(again, place, control, web, watch).await;
         drop(is_running);

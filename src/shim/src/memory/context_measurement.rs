@@ -28,7 +28,7 @@ use gpuslice_region::Calls;
 pub(crate) struct ContextMeasurement {
     memory: &'static Memory,
     pub(crate) place: SliceDevice,
-    /// Session with NVML, if the device has a quota.
+    /// Source of NVML's figures, if the device has a quota and there is a source.
     nvml: Option<Session>,
     own: Option<u64>,
     charged: u64,
@@ -52,10 +52,10 @@ impl ContextMeasurement {
         if memory.baselines.has_unmeasured() {
             reconcile_here(memory, 1);
         }
-        let nvml = if memory.has_quota(place.device) { Session::open() } else { None };
+        let nvml = if memory.has_quota(place.device) { Session::open(&place.uuid) } else { None };
         let calls = memory.member().memory_calls();
         let charged = memory.own(place.device);
-        let own = nvml.and_then(|nvml| nvml.own(&place.uuid).ok());
+        let own = nvml.and_then(|nvml| nvml.own().ok());
         let own = own.map(|own| memory.own_by_nvml(place.device, own));
         let device = if nvml.is_some() { Reading::take(memory, place, 0) } else { None };
         // The mark comes before the call of the driver. So another process sees the mark in one of its two readings, or the call
@@ -80,7 +80,7 @@ impl ContextMeasurement {
             return took;
         }
         let now = Reading::take(memory, self.place, reserved);
-        let own = self.nvml.and_then(|nvml| nvml.own(&self.place.uuid).ok());
+        let own = self.nvml.and_then(|nvml| nvml.own().ok());
         let own = own.map(|own| memory.own_by_nvml(device, own));
         let charged = memory.own(device).saturating_sub(reserved);
         let still = charged == self.charged && memory.member().memory_calls().is_still_since(self.calls, 1);

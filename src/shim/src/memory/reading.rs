@@ -11,7 +11,6 @@ use crate::driver_calls::{contexts, devices};
 use crate::slice::device::SliceDevice;
 use crate::slice::handle::Slice;
 use crate::slice::other_slices;
-use gpuslice_driver::types::nvmlDevice_t;
 use gpuslice_region::{Calls, Reaped, Region, Uuid};
 
 /// Largest number of readings in a row. A thread repeats a reading if a ledger changed meanwhile.
@@ -40,11 +39,12 @@ struct Ledgers {
     calls: Calls,
 }
 
-/// Source of a device's free memory.
+/// Sources of a device's free memory.
 #[derive(Debug)]
-enum Gauge {
-    Nvml(Session, nvmlDevice_t),
-    Driver,
+struct Gauge {
+    nvml: Option<Session>,
+    /// True if a context of the device is current, so that the driver tells the figure.
+    is_current: bool,
 }
 
 impl Ledgers {
@@ -133,21 +133,19 @@ impl Reading {
 }
 
 impl Gauge {
-    /// Chooses the source. NVML comes first, because it needs no context. The driver is the source if NVML is missing and a
-    /// context of the device is current. Returns `None` if there is no source, or if the device shares the host's memory.
+    /// Finds the sources. Returns `None` if there is none, or if the device shares the host's memory.
     fn of(place: SliceDevice) -> Option<Self> {
         if place.shares_host_memory {
             return None;
         }
-        let by_nvml = Session::open().and_then(|nvml| Some(Self::Nvml(nvml, nvml.device(&place.uuid)?)));
-        let is_current = || contexts::current_device() == Some(place.handle);
-        by_nvml.or_else(|| is_current().then_some(Self::Driver))
+        let is_current = contexts::current_device() == Some(place.handle);
+        let nvml = Session::open(&place.uuid);
+        (nvml.is_some() || is_current).then_some(Self { nvml, is_current })
     }
 
+    /// Asks NVML first, because it needs no context.
     fn free(&self) -> Option<u64> {
-        match self {
-            Self::Nvml(nvml, device) => nvml.free(*device),
-            Self::Driver => devices::device_free(),
-        }
+        let by_driver = || if self.is_current { devices::device_free() } else { None };
+        self.nvml.and_then(|nvml| nvml.free()).or_else(by_driver)
     }
 }
