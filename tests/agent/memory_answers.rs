@@ -29,7 +29,7 @@ const FLOOD: &str = "use IO::Socket::UNIX; my @kept; \
     for (1..40) { push @kept, IO::Socket::UNIX->new(Peer => $ARGV[0]) } \
     $| = 1; print \"floods\\n\"; for (;;) { IO::Socket::UNIX->new(Peer => $ARGV[0]) }";
 
-/// A node whose NVML names processes as that of a host, and whose containers tell whether they call NVML.
+/// A node whose containers tell whether they call NVML.
 struct Asking {
     node: Node,
 }
@@ -43,8 +43,7 @@ impl Asking {
         let bench = Bench::simulated_without_contexts()
             .with("SIMGPU_MEMORY", "16GiB")
             .with("SIMGPU_CONTEXT_BYTES", "500MiB")
-            .with("SIMGPU_MODULE_BYTES", "6MiB")
-            .with("SIMGPU_NVML_PIDS", "translated");
+            .with("SIMGPU_MODULE_BYTES", "6MiB");
         let mut asking = Self { node: Node::start_on(bench, SLICES) };
         asking.has_sockets();
         Some(asking)

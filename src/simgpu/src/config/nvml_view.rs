@@ -77,15 +77,15 @@ impl NvmlView {
         let duration = |name: &str, unit: u64| number(name, &|text| times(text, unit));
         let pids = get("SIMGPU_NVML_PIDS");
         let pids = match pids.as_deref() {
-            None | Some("host") => Pids::Own,
+            None | Some("translated") => Pids::Translated,
+            Some("own") => Pids::Own,
             Some("none") => Pids::None,
             Some("offset") => Pids::Offset,
             Some("mixed") => Pids::Mixed,
-            Some("translated") => Pids::Translated,
             Some("foreign") => Pids::Foreign,
             Some(other) => {
                 messages::say(&format!("not understood: SIMGPU_NVML_PIDS={other}"));
-                Pids::Own
+                Pids::Translated
             }
         };
         let samples = get("SIMGPU_NVML_SAMPLES");
