@@ -11,7 +11,8 @@ cargo build --release --quiet --package=gpuslice-{shim,reader,agent} --package=s
 library=${GPUSLICE_LIB:-${CARGO_TARGET_DIR:-$PWD/target}/release/libgpuslice.so}
 folder=$(mktemp -d)
 export LD_LIBRARY_PATH=$folder GPUSLICE_REGION=/dev/shm/gpuslice-bench-$$ SIMGPU_STATE=/dev/shm/gpuslice-bench-gpu-$$
-trap 'rm -rf "$folder" "$GPUSLICE_REGION" "$SIMGPU_STATE"*' EXIT
+agent=
+trap '[ -z "$agent" ] || kill "$agent" || true; rm -rf "$folder" "$GPUSLICE_REGION" "$SIMGPU_STATE"*' EXIT
 for program in calls startup processes memory launches throughput; do
     cc -O2 -pthread -o "$folder/$program" "tests/bench/$program.c" -ldl
 done
@@ -34,7 +35,7 @@ measure() { # file of the figures; variables for the programs, which are in the 
 }
 # The same start in a slice of the agent, whose files are mounted as a container engine would mount them.
 measure_beside_an_agent() {
-    local node=$folder/node agent name=start_with_900_look_ups
+    local node=$folder/node name=start_with_900_look_ups
     if [ "$(id -u)" != 0 ] || ! unshare --mount true 2>/dev/null; then
         skip_here "the start with 900 look-ups in a slice of the agent: this user may not mount" "as root"
         return
@@ -60,6 +61,7 @@ measure_beside_an_agent() {
     done
     kill "$agent"
     wait "$agent" || true
+    agent=
     for figures in "$folder/bare" "$folder/unlimited"; do
         sed -n "s/^$name /${name}_and_an_agent /p" "$figures" >>"$figures.more"
         cat "$figures.more" >>"$figures"

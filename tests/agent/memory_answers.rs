@@ -135,6 +135,40 @@ fn without_the_agent_a_new_process_starts_nvml_itself_and_an_old_one_goes_on() {
 }
 
 #[test]
+fn a_context_during_whose_making_the_agent_returns_or_goes_has_its_own_size() {
+    let Some(mut asking) = Asking::start() else { return };
+    for returns in [true, false] {
+        // The driver takes long for a context, so that the agent starts or ends meanwhile.
+        let mut program = asking.program("a", "calls", &["SIMGPU_FAULTS=cuCtxCreate_v2=delay:3s"]);
+        does(&mut program, &["retain", "current primary", "load data 4194304"]);
+        if returns {
+            asking.node.end(libc::SIGKILL);
+        }
+        program.order("context plain");
+        asking.node.until("the context is being made", |node| {
+            let region = Monitor::open(&node.region("a"), Trust::AnyOwner).unwrap().expect("it was made");
+            (region.held(region.devices()[0].device) > CONTEXT + 4 * MIB).then_some(())
+        });
+        if returns {
+            asking.node.begin();
+            asking.has_sockets();
+        } else {
+            asking.node.end(libc::SIGKILL);
+        }
+        assert!(program.hear().is_some_and(|answer| answer.starts_with("0 ")));
+        assert_eq!(asking.charged("a"), 2 * CONTEXT + 4 * MIB, "returns: {returns}");
+        if !returns {
+            asking.node.begin();
+            asking.has_sockets();
+        }
+        // NVML still counts for the process: code that a neighbour hides from free memory is charged.
+        does(&mut program, &["use function", "wait"]);
+        assert_eq!(asking.charged("a"), 2 * CONTEXT + 4 * MIB + CODE, "returns: {returns}");
+        program.end();
+    }
+}
+
+#[test]
 fn an_agent_that_does_not_answer_holds_nobody_up() {
     let Some(asking) = Asking::start() else { return };
     asking.node.signal(libc::SIGSTOP);

@@ -11,7 +11,6 @@ use gpuslice_policy::memory_question::{
     MEMORY_SOCKET_FILE, MemoryAnswer, MemoryFigure, MemoryQuestion, QUESTION_BYTES,
 };
 use gpuslice_slices::nvml::{Nvml, Use};
-use gpuslice_slices::nvml_retry::NvmlRetry;
 use gpuslice_slices::slot::{Name, Places};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, Permissions};
@@ -20,9 +19,8 @@ use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::os::unix::net;
 use std::path::Path;
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::thread;
-use std::time::Duration;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
+use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::oneshot;
@@ -33,13 +31,20 @@ use tracing::warn;
 /// Time between two looks for new slices. An engine takes longer to start a container.
 const LOOK: Duration = Duration::from_millis(500);
 /// Longest wait for the question of a client that has connected. The library sends it at once.
-const LONGEST_QUESTION: Duration = Duration::from_millis(100);
-/// Pause of a slice's task after each connection. A container that connects all the time costs the agent a few percent of a
-/// processor.
+const LONGEST_QUESTION: Duration = Duration::from_secs(1);
+/// Pause of a slice's task after each connection. So connections without a question take a few percent of a processor at most.
 const PAUSE: Duration = Duration::from_millis(1);
+/// Time that the answers to a slice may take at once. 64 processes that start together need this much.
+const BURST: Duration = Duration::from_secs(1);
+/// Divisor of the time that further answers to a slice may take. All processes of the machine share NVML's lock.
+const PART: u32 = 10;
+/// Inode of the host's namespace of process numbers: `PROC_PID_INIT_INO`, part of Linux's interface.
+const INITIAL_NAMESPACE: u64 = 0xefff_fffc;
+/// First series of drivers that name processes rightly in every namespace.
+const RIGHT_EVERYWHERE: u32 = 565;
 
 /// A question, its process, and the sender of the answer.
-struct Asked {
+pub(crate) struct Asked {
     question: MemoryQuestion,
     /// The process's number in the agent's namespace.
     pid: u32,
@@ -60,9 +65,7 @@ impl Drop for SliceSocket {
 }
 
 /// Makes the sockets of all slices, and answers the questions of their processes.
-pub(crate) async fn serve(places: Places) {
-    let (questions, asked) = channel();
-    thread::spawn(move || answer_all(&asked));
+pub(crate) async fn serve(places: Places, questions: Sender<Asked>) {
     let mut sockets = BTreeMap::new();
     let mut failed = BTreeSet::new();
     loop {
@@ -80,6 +83,7 @@ pub(crate) async fn serve(places: Places) {
             }
             match SliceSocket::make(&folder, &questions) {
                 Ok(socket) => {
+                    failed.remove(&name);
                     sockets.insert(name, socket);
                 }
                 // The slice is being made or removed.
@@ -117,24 +121,30 @@ impl SliceSocket {
     }
 }
 
-/// Answers the processes of a slice.
+/// Answers the processes of a slice. Beyond [`BURST`], the answers take one part in [`PART`] of the time.
 async fn answer_slice(listener: UnixListener, questions: Sender<Asked>) {
+    // The instant at which the time spent until now is one part in `PART` of all time.
+    let mut paid_at = Instant::now();
     loop {
         if let Ok((stream, _)) = listener.accept().await {
+            let began = Instant::now();
             // A client that has gone needs no answer.
-            let _failed = converse(stream, &questions).await;
+            let asked = converse(stream, &questions).await.unwrap_or(Duration::ZERO);
+            paid_at = paid_at.max(began) + asked * PART;
         }
-        sleep(PAUSE).await;
+        let debt = paid_at.saturating_duration_since(Instant::now() + BURST * PART);
+        sleep(debt.max(PAUSE)).await;
     }
 }
 
-/// Answers the question of one client.
-async fn converse(mut stream: UnixStream, questions: &Sender<Asked>) -> io::Result<()> {
+/// Answers the question of one client. Returns the time that NVML took.
+async fn converse(mut stream: UnixStream, questions: &Sender<Asked>) -> io::Result<Duration> {
     // 0: the agent's namespace does not contain the process.
     let pid = stream.peer_cred()?.pid().and_then(|pid| u32::try_from(pid).ok()).filter(|pid| *pid > 0);
     let mut message = [0; QUESTION_BYTES];
     timeout(LONGEST_QUESTION, stream.read_exact(&mut message)).await??;
-    let Some(question) = MemoryQuestion::of_message(message) else { return Ok(()) };
+    let Some(question) = MemoryQuestion::of_message(message) else { return Ok(Duration::ZERO) };
+    let began = Instant::now();
     let answer = match pid {
         Some(pid) => {
             let (reply, answer) = oneshot::channel();
@@ -143,20 +153,39 @@ async fn converse(mut stream: UnixStream, questions: &Sender<Asked>) -> io::Resu
         }
         None => MemoryAnswer::Failed,
     };
+    let took = began.elapsed();
     // The message fits into the socket's buffer, so this does not wait.
-    stream.write_all(&answer.to_message()).await
+    stream.write_all(&answer.to_message()).await?;
+    Ok(took)
 }
 
-/// Asks NVML the questions of all slices, in their order. NVML runs in a child of its own, so that it can hang without an effect on
-/// the agent's other questions.
-fn answer_all(asked: &Receiver<Asked>) {
-    let mut nvml = NvmlRetry::new(|silence| warn!("{silence}"));
-    // NVML starts now, and not at the first question.
-    let _started = nvml.refresh();
-    for Asked { question, pid, reply } in asked {
-        let answer = nvml.refresh().and_then(|nvml| answer(nvml, question, pid));
-        let _client_has_gone = reply.send(answer.unwrap_or(MemoryAnswer::Failed));
+/// Answers the questions of processes for a time, in their order. Without NVML, all answers are [`MemoryAnswer::Failed`]. Returns
+/// false if all senders of questions are gone.
+pub(crate) fn answer_for(span: Duration, questions: &Receiver<Asked>, nvml: Option<&Nvml>) -> bool {
+    let end = Instant::now() + span;
+    loop {
+        match questions.recv_timeout(end.saturating_duration_since(Instant::now())) {
+            Ok(Asked { question, pid, reply }) => {
+                let answer = nvml.and_then(|nvml| answer(nvml, question, pid));
+                let _client_has_gone = reply.send(answer.unwrap_or(MemoryAnswer::Failed));
+            }
+            Err(RecvTimeoutError::Timeout) => return true,
+            Err(RecvTimeoutError::Disconnected) => return false,
+        }
     }
+}
+
+/// Returns true if NVML of this driver version names processes to the agent by the numbers by which the kernel names them. In the
+/// host's namespace every driver does. In another one, drivers from 535.113 to 560 tell the bytes of other processes, and drivers
+/// before them the host's numbers.
+pub(crate) fn names_rightly(driver: Option<&str>) -> bool {
+    let namespace = fs::metadata("/proc/self/ns/pid").map_or(0, |namespace| namespace.ino());
+    names_rightly_in(namespace, driver)
+}
+
+fn names_rightly_in(namespace: u64, driver: Option<&str>) -> bool {
+    let series = driver.and_then(|version| version.split('.').next()?.parse().ok());
+    namespace == INITIAL_NAMESPACE || series.is_some_and(|series: u32| series >= RIGHT_EVERYWHERE)
 }
 
 /// Asks NVML one question. Returns `None` if NVML does not answer.
@@ -190,5 +219,25 @@ mod tests {
         assert_eq!(sum(&[entry(Some(3)), entry(Some(4))]), MemoryAnswer::Bytes(7));
         assert_eq!(sum(&[entry(Some(3)), entry(None)]), MemoryAnswer::Unlisted);
         assert_eq!(sum(&[]), MemoryAnswer::Unlisted);
+    }
+
+    #[test]
+    fn drivers_before_565_name_processes_rightly_only_on_the_host() {
+        for (driver, elsewhere) in [(None, false), (Some("560.35.03"), false), (Some("565.57.01"), true)] {
+            assert!(names_rightly_in(INITIAL_NAMESPACE, driver), "{driver:?}");
+            assert_eq!(names_rightly_in(INITIAL_NAMESPACE - 1, driver), elsewhere, "{driver:?}");
+        }
+    }
+
+    #[test]
+    fn questions_without_nvml_fail_and_the_end_of_their_senders_ends_the_thread() {
+        let (questions, asked) = std::sync::mpsc::channel();
+        let (reply, mut answer) = oneshot::channel();
+        let question = MemoryQuestion { figure: MemoryFigure::Own, device: [0; 16] };
+        questions.send(Asked { question, pid: 1, reply }).unwrap();
+        assert!(answer_for(Duration::from_millis(1), &asked, None));
+        assert_eq!(answer.try_recv(), Ok(MemoryAnswer::Failed));
+        drop(questions);
+        assert!(!answer_for(Duration::from_secs(3600), &asked, None));
     }
 }

@@ -73,11 +73,11 @@ fn serve_on(
     let web = web?;
     let address = web.local_addr().map_err(|error| error.to_string())?;
     let gpus = Gpus::default();
-    let (_asks_for_gpus, stop) = channel();
+    let (questions, asked) = channel();
     let watched = gpus.clone();
     let (tell, told) = channel();
     thread::spawn(move || {
-        watched.watch(&stop, || {
+        watched.watch(&asked, || {
             let _nobody_waits_any_more = tell.send(());
         });
     });
@@ -89,7 +89,7 @@ fn serve_on(
     let calls = PreStartMetrics::default();
     let plugin = has_plugin.then(|| calls.clone());
     let cluster = cluster::serve(config.clone(), gpus.clone(), calls, alive);
-    let memory_answers = memory_answers::serve(config.places.clone());
+    let memory_answers = memory_answers::serve(config.places.clone(), questions);
     let (places, found) = channel();
     let asked = gpus.clone();
     thread::spawn(move || cotenants::serve(&found, &asked));

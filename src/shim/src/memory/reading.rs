@@ -39,12 +39,11 @@ struct Ledgers {
     calls: Calls,
 }
 
-/// Sources of a device's free memory.
+/// Source of a device's free memory.
 #[derive(Debug)]
-struct Gauge {
-    nvml: Option<Session>,
-    /// True if a context of the device is current, so that the driver tells the figure.
-    is_current: bool,
+enum Gauge {
+    Nvml(Session),
+    Driver,
 }
 
 impl Ledgers {
@@ -133,19 +132,20 @@ impl Reading {
 }
 
 impl Gauge {
-    /// Finds the sources. Returns `None` if there is none, or if the device shares the host's memory.
+    /// Chooses the source. NVML comes first, because it needs no context. The driver is the source if there are no figures of NVML
+    /// and a context of the device is current. Returns `None` if there is no source, or if the device shares the host's memory.
     fn of(place: SliceDevice) -> Option<Self> {
         if place.shares_host_memory {
             return None;
         }
-        let is_current = contexts::current_device() == Some(place.handle);
-        let nvml = Session::open(&place.uuid);
-        (nvml.is_some() || is_current).then_some(Self { nvml, is_current })
+        let is_current = || contexts::current_device() == Some(place.handle);
+        Session::open(&place.uuid).map(Self::Nvml).or_else(|| is_current().then_some(Self::Driver))
     }
 
-    /// Asks NVML first, because it needs no context.
     fn free(&self) -> Option<u64> {
-        let by_driver = || if self.is_current { devices::device_free() } else { None };
-        self.nvml.and_then(|nvml| nvml.free()).or_else(by_driver)
+        match self {
+            Self::Nvml(nvml) => nvml.free(),
+            Self::Driver => devices::device_free(),
+        }
     }
 }

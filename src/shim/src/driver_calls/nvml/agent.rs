@@ -1,42 +1,35 @@
 //! Asks the agent of the node for figures of NVML.
 //!
 //! The agent has NVML open, so that a process need not start it. It also knows the process by its number on the host. In a
-//! container that an agent does not serve, the socket is missing or nobody accepts, and a question ends at once.
-
-#![allow(
-    clippy::disallowed_types,
-    reason = "words of this process alone: `region::sync` is for words shared between processes"
-)]
+//! container that an agent does not serve, the socket is missing or nobody accepts, and a question ends at once. If an agent
+//! accepts and does not answer, the process asks it no more for a while.
 
 use crate::os::clock::now;
+use crate::os::time_word::TimeWord;
 use core::ptr;
-use core::sync::atomic::{AtomicBool, Ordering};
 use gpuslice_policy::memory_question::{
     ANSWER_BYTES, MEMORY_SOCKET, MemoryAnswer, MemoryFigure, MemoryQuestion, QUESTION_BYTES,
 };
-use gpuslice_policy::time::WallTime;
+use gpuslice_policy::time::{Monotonic, WallTime};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 /// Longest wait for an answer. NVML takes some milliseconds for one, and the agent answers the processes of a slice one after
 /// another. Dozens of processes that start at once wait some tenths of a second.
 const PATIENCE: WallTime = WallTime::from_millis(2_000);
+/// Time for which the process does not ask after a wait without an answer. A call of the program asks several questions, and it
+/// must not wait for each.
+const SILENT: WallTime = WallTime::from_millis(10_000);
 
-/// True if the agent has told this process a figure.
-static HAS_TOLD: AtomicBool = AtomicBool::new(false);
-
-/// Returns true if the agent has told this process a figure.
-pub(crate) fn has_told() -> bool {
-    HAS_TOLD.load(Ordering::Relaxed)
-}
+/// Instant until which the process does not ask.
+static SILENT_UNTIL: TimeWord<Monotonic> = TimeWord::zero();
 
 /// Asks for a figure of a device.
 pub(crate) fn ask(figure: MemoryFigure, device: &[u8; 16]) -> MemoryAnswer {
-    let question = MemoryQuestion { figure, device: *device }.to_message();
-    let answer = exchange(&question).and_then(MemoryAnswer::of_message).unwrap_or(MemoryAnswer::Failed);
-    if answer != MemoryAnswer::Failed {
-        HAS_TOLD.store(true, Ordering::Relaxed);
+    if now() < SILENT_UNTIL.get() {
+        return MemoryAnswer::Failed;
     }
-    answer
+    let question = MemoryQuestion { figure, device: *device }.to_message();
+    exchange(&question).and_then(MemoryAnswer::of_message).unwrap_or(MemoryAnswer::Failed)
 }
 
 /// Sends a question over a new connection, and returns the answer.
@@ -59,6 +52,7 @@ fn exchange(question: &[u8; QUESTION_BYTES]) -> Option<[u8; ANSWER_BYTES]> {
         let polled = unsafe { libc::poll(&raw mut ready, 1, i32::try_from(left).unwrap_or(i32::MAX)) };
         // A handler of the program may interrupt the wait. The next round waits for the rest of the time.
         if polled == 0 || (polled < 0 && left == 0) {
+            SILENT_UNTIL.set(now().saturating_add(SILENT));
             return None;
         }
         let room = answer.get_mut(received..)?;

@@ -23,14 +23,9 @@ static OURS: AtomicBool = AtomicBool::new(false);
 /// Number of initializations by the program, minus its shutdowns.
 static PROGRAMS: AtomicU32 = AtomicU32::new(0);
 
-/// Returns true if the library has initialised NVML.
-pub(crate) fn is_open() -> bool {
-    OURS.load(Ordering::Relaxed)
-}
-
 /// Initialises NVML, and loads it if it is not loaded. Returns false if NVML is missing or fails.
 pub(crate) fn initialise() -> bool {
-    if is_open() {
+    if OURS.load(Ordering::Relaxed) {
         return true;
     }
     load();

@@ -3,11 +3,17 @@
 //! CUDA does not report this figure. The agent of the node tells it, or NVML in this process. NVML in this process does not tell it
 //! if it lists the process by its number in another namespace.
 
+#![allow(
+    clippy::disallowed_types,
+    reason = "words of this process alone: `region::sync` is for words shared between processes"
+)]
+
 use super::answers::driver_version;
 use super::{agent, initialization};
 use core::ffi::{c_uint, c_ulonglong};
 use core::ops::Range;
 use core::ptr;
+use core::sync::atomic::{AtomicU8, Ordering};
 use gpuslice_driver::Symbol;
 use gpuslice_driver::functions as real;
 use gpuslice_driver::slot;
@@ -41,7 +47,7 @@ const NOT_AVAILABLE: c_ulonglong = c_ulonglong::MAX;
 /// Reason why NVML does not report the memory of this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Silence {
-    /// NVML is missing or fails.
+    /// NVML is missing or fails, or the agent does not answer.
     Failed,
     /// NVML does not list this process, or does not list its bytes. The process holds nothing, or NVML lists it by another
     /// number.
@@ -68,15 +74,12 @@ pub(crate) enum Session {
 }
 
 impl Session {
-    /// Chooses the source. The agent comes first, because NVML takes a third of a second to start. A process that has figures of
-    /// one source does not change to the other, because they may name different processes: drivers before 565 confuse numbers in
-    /// containers. `None`: there is no source, or NVML does not know the device.
+    /// Opens the source of this process. `None`: there is no source, or NVML in this process does not know the device.
     pub(crate) fn open(uuid: &[u8; 16]) -> Option<Self> {
-        let tells = || agent::ask(MemoryFigure::Free, uuid) != MemoryAnswer::Failed;
-        if agent::has_told() || (!initialization::is_open() && tells()) {
-            return Some(Self::Agent(*uuid));
+        match source(uuid)? {
+            BY_AGENT => Some(Self::Agent(*uuid)),
+            _ => device(uuid).map(Self::Nvml),
         }
-        initialization::initialise().then(|| device(uuid)).flatten().map(Self::Nvml)
     }
 
     /// Returns the bytes of the device that NVML attributes to this process.
@@ -87,7 +90,7 @@ impl Session {
                 MemoryAnswer::Unlisted => Err(Silence::Unlisted),
                 MemoryAnswer::Failed => Err(Silence::Failed),
             },
-            Self::Nvml(device) => own_by_nvml(*device),
+            Self::Nvml(device) => listed(*device),
         }
     }
 
@@ -98,9 +101,29 @@ impl Session {
                 MemoryAnswer::Bytes(bytes) => Some(bytes),
                 MemoryAnswer::Unlisted | MemoryAnswer::Failed => None,
             },
-            Self::Nvml(device) => free_by_nvml(*device),
+            Self::Nvml(device) => free_of(*device),
         }
     }
+}
+
+/// Source that this process has chosen: [`NONE_YET`], [`BY_AGENT`] or [`BY_NVML`].
+static SOURCE: AtomicU8 = AtomicU8::new(NONE_YET);
+const NONE_YET: u8 = 0;
+const BY_AGENT: u8 = 1;
+const BY_NVML: u8 = 2;
+
+/// Returns the source of this process. The first question chooses it for all threads. The agent comes first, because NVML takes a
+/// third of a second to start. The process keeps its source, because the library compares figures of different times. The other
+/// source may name another process: drivers before 565 confuse numbers in containers.
+fn source(uuid: &[u8; 16]) -> Option<u8> {
+    let chosen = SOURCE.load(Ordering::Relaxed);
+    let wanted = match chosen {
+        NONE_YET if agent::ask(MemoryFigure::Free, uuid) != MemoryAnswer::Failed => BY_AGENT,
+        NONE_YET => initialization::initialise().then_some(BY_NVML)?,
+        _ => return Some(chosen),
+    };
+    let before = SOURCE.compare_exchange(NONE_YET, wanted, Ordering::Relaxed, Ordering::Relaxed);
+    Some(before.map_or_else(|chosen| chosen, |_| wanted))
 }
 
 /// Returns NVML's handle of a device. NVML must be open.
@@ -118,14 +141,14 @@ pub(crate) fn device(uuid: &[u8; 16]) -> Option<nvmlDevice_t> {
     })
 }
 
-fn own_by_nvml(device: nvmlDevice_t) -> Result<u64, Silence> {
+fn listed(device: nvmlDevice_t) -> Result<u64, Silence> {
     let bytes = own_entries(device).ok_or(Silence::Failed)?;
     let sum = bytes.iter().fold(0, |sum: u64, bytes| sum.saturating_add(*bytes));
     let is_told = !bytes.is_empty() && !bytes.contains(&NOT_AVAILABLE);
     if is_told && (sum > 0 || !confuses_numbers()) { Ok(sum) } else { Err(Silence::Unlisted) }
 }
 
-fn free_by_nvml(device: nvmlDevice_t) -> Option<u64> {
+fn free_of(device: nvmlDevice_t) -> Option<u64> {
     let ask = slot::real::<real::nvmlDeviceGetMemoryInfo>(Symbol::nvmlDeviceGetMemoryInfo)?;
     let mut memory = [0_u64; 3];
     // SAFETY: `ask` requires room for the three words that it writes (total, free, used): `memory` has three.
