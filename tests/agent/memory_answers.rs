@@ -111,7 +111,7 @@ fn a_process_of_a_slice_counts_exactly_and_never_starts_nvml() {
 }
 
 #[test]
-fn without_the_agent_a_new_process_starts_nvml_itself_and_an_old_one_goes_on() {
+fn a_new_process_without_the_agent_starts_nvml_and_an_old_one_goes_on() {
     let Some(mut asking) = Asking::start() else { return };
     let mut old = asking.program("a", "calls-old", &[]);
     does(&mut old, &["retain", "current primary"]);
@@ -169,7 +169,7 @@ fn a_context_during_whose_making_the_agent_returns_or_goes_has_its_own_size() {
 }
 
 #[test]
-fn an_agent_that_does_not_answer_holds_nobody_up() {
+fn an_agent_that_does_not_answer_delays_no_process_for_long() {
     let Some(asking) = Asking::start() else { return };
     asking.node.signal(libc::SIGSTOP);
     let mut program = asking.program("a", "calls", &[]);

@@ -29,15 +29,17 @@ use tokio::time::{sleep, timeout};
 use tracing::warn;
 
 /// Time between two looks for new slices. An engine takes longer to start a container.
-const LOOK: Duration = Duration::from_millis(500);
+const SOCKET_LOOK: Duration = Duration::from_millis(500);
 /// Longest wait for the question of a client that has connected. The library sends it at once.
 const LONGEST_QUESTION: Duration = Duration::from_secs(1);
 /// Pause of a slice's task after each connection. So connections without a question take a few percent of a processor at most.
-const PAUSE: Duration = Duration::from_millis(1);
-/// Time that the answers to a slice may take at once. 64 processes that start together need this much.
-const BURST: Duration = Duration::from_secs(1);
-/// Divisor of the time that further answers to a slice may take. All processes of the machine share NVML's lock.
-const PART: u32 = 10;
+const CONNECTION_PAUSE: Duration = Duration::from_millis(1);
+/// Time that the answers to a slice may take at once. 64 processes that start together need 1.3 s: 10 ms for look-ups, and two
+/// lists of NVML for a context.
+const ANSWER_BURST: Duration = Duration::from_secs(2);
+/// Divisor of the time that further answers to a slice may take. All processes of the machine share NVML's lock. Each process asks
+/// for a twentieth of the time at most, so five busy processes need this much.
+const ANSWER_PART: u32 = 4;
 /// Inode of the host's namespace of process numbers: `PROC_PID_INIT_INO`, part of Linux's interface.
 const INITIAL_NAMESPACE: u64 = 0xefff_fffc;
 /// First series of drivers that name processes rightly in every namespace.
@@ -48,8 +50,11 @@ pub(crate) struct Asked {
     question: MemoryQuestion,
     /// The process's number in the agent's namespace.
     pid: u32,
-    reply: oneshot::Sender<MemoryAnswer>,
+    reply: oneshot::Sender<Told>,
 }
+
+/// An answer, and the time that NVML took for it.
+type Told = (MemoryAnswer, Duration);
 
 /// The socket of a slice. A drop ends its task.
 #[derive(Debug)]
@@ -95,7 +100,7 @@ pub(crate) async fn serve(places: Places, questions: Sender<Asked>) {
                 }
             }
         }
-        sleep(LOOK).await;
+        sleep(SOCKET_LOOK).await;
     }
 }
 
@@ -121,41 +126,38 @@ impl SliceSocket {
     }
 }
 
-/// Answers the processes of a slice. Beyond [`BURST`], the answers take one part in [`PART`] of the time.
+/// Answers the processes of a slice. Beyond [`ANSWER_BURST`], the answers take one part in [`ANSWER_PART`] of the time.
 async fn answer_slice(listener: UnixListener, questions: Sender<Asked>) {
-    // The instant at which the time spent until now is one part in `PART` of all time.
+    // The instant at which the time spent until now is one part in `ANSWER_PART` of all time.
     let mut paid_at = Instant::now();
     loop {
         if let Ok((stream, _)) = listener.accept().await {
             let began = Instant::now();
-            // A client that has gone needs no answer.
-            let asked = converse(stream, &questions).await.unwrap_or(Duration::ZERO);
-            paid_at = paid_at.max(began) + asked * PART;
+            let took = converse(stream, &questions).await.unwrap_or(Duration::ZERO);
+            paid_at = paid_at.max(began) + took * ANSWER_PART;
         }
-        let debt = paid_at.saturating_duration_since(Instant::now() + BURST * PART);
-        sleep(debt.max(PAUSE)).await;
+        let debt = paid_at.saturating_duration_since(Instant::now() + ANSWER_BURST * ANSWER_PART);
+        sleep(debt.max(CONNECTION_PAUSE)).await;
     }
 }
 
-/// Answers the question of one client. Returns the time that NVML took.
+/// Answers the question of one client. Returns the time that NVML took. An error means that there was no question.
 async fn converse(mut stream: UnixStream, questions: &Sender<Asked>) -> io::Result<Duration> {
     // 0: the agent's namespace does not contain the process.
     let pid = stream.peer_cred()?.pid().and_then(|pid| u32::try_from(pid).ok()).filter(|pid| *pid > 0);
     let mut message = [0; QUESTION_BYTES];
     timeout(LONGEST_QUESTION, stream.read_exact(&mut message)).await??;
     let Some(question) = MemoryQuestion::of_message(message) else { return Ok(Duration::ZERO) };
-    let began = Instant::now();
-    let answer = match pid {
+    let (answer, took) = match pid {
         Some(pid) => {
-            let (reply, answer) = oneshot::channel();
+            let (reply, told) = oneshot::channel();
             let _thread_has_ended = questions.send(Asked { question, pid, reply });
-            answer.await.unwrap_or(MemoryAnswer::Failed)
+            told.await.unwrap_or((MemoryAnswer::Failed, Duration::ZERO))
         }
-        None => MemoryAnswer::Failed,
+        None => (MemoryAnswer::Failed, Duration::ZERO),
     };
-    let took = began.elapsed();
-    // The message fits into the socket's buffer, so this does not wait.
-    stream.write_all(&answer.to_message()).await?;
+    // The message fits into the socket's buffer, so this does not wait. The question counts although the client has gone.
+    let _client_has_gone = stream.write_all(&answer.to_message()).await;
     Ok(took)
 }
 
@@ -164,10 +166,16 @@ async fn converse(mut stream: UnixStream, questions: &Sender<Asked>) -> io::Resu
 pub(crate) fn answer_for(span: Duration, questions: &Receiver<Asked>, nvml: Option<&Nvml>) -> bool {
     let end = Instant::now() + span;
     loop {
-        match questions.recv_timeout(end.saturating_duration_since(Instant::now())) {
+        // The channel gives a waiting question even after the time. So the time is looked at first.
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return true;
+        }
+        match questions.recv_timeout(left) {
             Ok(Asked { question, pid, reply }) => {
-                let answer = nvml.and_then(|nvml| answer(nvml, question, pid));
-                let _client_has_gone = reply.send(answer.unwrap_or(MemoryAnswer::Failed));
+                let began = Instant::now();
+                let answer = nvml.map_or(MemoryAnswer::Failed, |nvml| answer(nvml, question, pid));
+                let _task_has_ended = reply.send((answer, began.elapsed()));
             }
             Err(RecvTimeoutError::Timeout) => return true,
             Err(RecvTimeoutError::Disconnected) => return false,
@@ -188,14 +196,17 @@ fn names_rightly_in(namespace: u64, driver: Option<&str>) -> bool {
     namespace == INITIAL_NAMESPACE || series.is_some_and(|series: u32| series >= RIGHT_EVERYWHERE)
 }
 
-/// Asks NVML one question. Returns `None` if NVML does not answer.
-fn answer(nvml: &Nvml, question: MemoryQuestion, pid: u32) -> Option<MemoryAnswer> {
+/// Asks NVML one question.
+fn answer(nvml: &Nvml, question: MemoryQuestion, pid: u32) -> MemoryAnswer {
     let gpu = gpu_uuid_text(&question.device);
-    let uuid = gpu.strip_prefix("GPU-")?;
-    match question.figure {
+    let uuid = gpu.strip_prefix("GPU-").unwrap_or(&gpu);
+    let told = match question.figure {
         MemoryFigure::Free => nvml.free(uuid).map(MemoryAnswer::Bytes),
         MemoryFigure::Own => nvml.process(uuid, pid).map(|entries| sum(&entries)),
-    }
+    };
+    let is_refused = || question.figure == MemoryFigure::Own && nvml.is_alive();
+    // Some vGPUs have no list of processes. The process must not wait for one.
+    told.unwrap_or_else(|| if is_refused() { MemoryAnswer::Unlisted } else { MemoryAnswer::Failed })
 }
 
 /// Returns the bytes of all entries of a process.
@@ -235,8 +246,10 @@ mod tests {
         let (reply, mut answer) = oneshot::channel();
         let question = MemoryQuestion { figure: MemoryFigure::Own, device: [0; 16] };
         questions.send(Asked { question, pid: 1, reply }).unwrap();
-        assert!(answer_for(Duration::from_millis(1), &asked, None));
-        assert_eq!(answer.try_recv(), Ok(MemoryAnswer::Failed));
+        assert!(answer_for(Duration::ZERO, &asked, None), "no question is answered after the time");
+        assert!(answer.try_recv().is_err());
+        assert!(answer_for(Duration::from_secs(1), &asked, None));
+        assert_eq!(answer.try_recv().unwrap().0, MemoryAnswer::Failed);
         drop(questions);
         assert!(!answer_for(Duration::from_secs(3600), &asked, None));
     }

@@ -89,6 +89,8 @@ fn serve_on(
     let calls = PreStartMetrics::default();
     let plugin = has_plugin.then(|| calls.clone());
     let cluster = cluster::serve(config.clone(), gpus.clone(), calls, alive);
+    // The thread that asks NVML runs as long as this sender lives.
+    let _questions = questions.clone();
     let memory_answers = memory_answers::serve(config.places.clone(), questions);
     let (places, found) = channel();
     let asked = gpus.clone();

@@ -11,7 +11,7 @@ pub const MEMORY_SOCKET: &str = "/run/gpuslice/conf/memory.sock";
 pub const MEMORY_SOCKET_FILE: &str = "memory.sock";
 
 /// First bytes of each message. The last one is the version of the format.
-const MAGIC: [u8; 4] = *b"gsm\x01";
+const MESSAGE_MAGIC: [u8; 4] = *b"gsm\x01";
 
 /// Length of a question, in bytes.
 pub const QUESTION_BYTES: usize = 24;
@@ -97,7 +97,7 @@ impl MemoryAnswer {
 
 /// Returns a message of the magic bytes, a kind and a value. `ALL` is the length of all three.
 fn message<const ALL: usize, const VALUE: usize>(kind: u32, value: [u8; VALUE]) -> [u8; ALL] {
-    let bytes = MAGIC.into_iter().chain(kind.to_le_bytes()).chain(value);
+    let bytes = MESSAGE_MAGIC.into_iter().chain(kind.to_le_bytes()).chain(value);
     let mut message = [0; ALL];
     message.iter_mut().zip(bytes).for_each(|(to, byte)| *to = byte);
     message
@@ -105,7 +105,7 @@ fn message<const ALL: usize, const VALUE: usize>(kind: u32, value: [u8; VALUE]) 
 
 /// Returns the kind and the value of a message that begins with the magic bytes.
 fn parts<const VALUE: usize>(message: &[u8]) -> Option<(u32, [u8; VALUE])> {
-    let (kind, value) = message.strip_prefix(&MAGIC)?.split_first_chunk()?;
+    let (kind, value) = message.strip_prefix(&MESSAGE_MAGIC)?.split_first_chunk()?;
     Some((u32::from_le_bytes(*kind), value.try_into().ok()?))
 }
 

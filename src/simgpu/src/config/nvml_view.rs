@@ -164,7 +164,7 @@ impl NvmlView {
             Pids::Translated => pid_namespace::number_here(process.pid_namespace, process.pid),
             Pids::Foreign => self.is_at_home(state, process).then_some(process.pid),
         };
-        translated.unwrap_or(process.pid.saturating_add(OFFSET))
+        translated.unwrap_or_else(|| process.pid.saturating_add(OFFSET))
     }
 
     fn is_at_home(&self, state: &State, process: &Process) -> bool {

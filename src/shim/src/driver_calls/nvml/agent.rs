@@ -1,7 +1,7 @@
 //! Asks the agent of the node for figures of NVML.
 //!
 //! The agent has NVML open, so that a process need not start it. It also knows the process by its number on the host. In a
-//! container that an agent does not serve, the socket is missing or nobody accepts, and a question ends at once. If an agent
+//! container that an agent does not serve, the socket is missing or no agent accepts, and a question ends at once. If an agent
 //! accepts and does not answer, the process asks it no more for a while.
 
 use crate::os::clock::now;
@@ -15,10 +15,10 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 /// Longest wait for an answer. NVML takes some milliseconds for one, and the agent answers the processes of a slice one after
 /// another. Dozens of processes that start at once wait some tenths of a second.
-const PATIENCE: WallTime = WallTime::from_millis(2_000);
+const AGENT_PATIENCE: WallTime = WallTime::from_millis(2_000);
 /// Time for which the process does not ask after a wait without an answer. A call of the program asks several questions, and it
 /// must not wait for each.
-const SILENT: WallTime = WallTime::from_millis(10_000);
+const AGENT_SILENCE: WallTime = WallTime::from_millis(10_000);
 
 /// Instant until which the process does not ask.
 static SILENT_UNTIL: TimeWord<Monotonic> = TimeWord::zero();
@@ -34,7 +34,7 @@ pub(crate) fn ask(figure: MemoryFigure, device: &[u8; 16]) -> MemoryAnswer {
 
 /// Sends a question over a new connection, and returns the answer.
 fn exchange(question: &[u8; QUESTION_BYTES]) -> Option<[u8; ANSWER_BYTES]> {
-    let until = now().saturating_add(PATIENCE);
+    let until = now().saturating_add(AGENT_PATIENCE);
     let socket = connect()?;
     // SAFETY: `send` requires a buffer of the given length: `question` has it.
     let sent = unsafe {
@@ -52,7 +52,7 @@ fn exchange(question: &[u8; QUESTION_BYTES]) -> Option<[u8; ANSWER_BYTES]> {
         let polled = unsafe { libc::poll(&raw mut ready, 1, i32::try_from(left).unwrap_or(i32::MAX)) };
         // A handler of the program may interrupt the wait. The next round waits for the rest of the time.
         if polled == 0 || (polled < 0 && left == 0) {
-            SILENT_UNTIL.set(now().saturating_add(SILENT));
+            SILENT_UNTIL.set(now().saturating_add(AGENT_SILENCE));
             return None;
         }
         let room = answer.get_mut(received..)?;

@@ -35,7 +35,7 @@ struct ProcessEntry {
 const _: () = assert!(size_of::<ProcessEntry>() == 24);
 
 /// Room for the processes of one device, in entries.
-const MOST_PROCESSES: usize = 1024;
+const MOST_PROCESSES: c_uint = 1024;
 
 /// Versions of drivers that confuse process numbers. They list a process by its number in its container. But the bytes in that
 /// entry are those of the host's process with the same number, or 0 if there is no such process.
@@ -142,7 +142,7 @@ pub(crate) fn device(uuid: &[u8; 16]) -> Option<nvmlDevice_t> {
 }
 
 fn listed(device: nvmlDevice_t) -> Result<u64, Silence> {
-    let bytes = own_entries(device).ok_or(Silence::Failed)?;
+    let bytes = own_entries(device)?;
     let sum = bytes.iter().fold(0, |sum: u64, bytes| sum.saturating_add(*bytes));
     let is_told = !bytes.is_empty() && !bytes.contains(&NOT_AVAILABLE);
     if is_told && (sum > 0 || !confuses_numbers()) { Ok(sum) } else { Err(Silence::Unlisted) }
@@ -157,21 +157,24 @@ fn free_of(device: nvmlDevice_t) -> Option<u64> {
     (code == status::SUCCESS).then_some(free)
 }
 
-/// Returns the bytes of each entry of this process.
-fn own_entries(device: nvmlDevice_t) -> Option<Vec<u64>> {
+/// Returns the bytes of each entry of this process. Some vGPUs have no list of processes.
+fn own_entries(device: nvmlDevice_t) -> Result<Vec<u64>, Silence> {
     // The second form is used, because the newest form has entries of two sizes, by driver.
     let list = slot::real::<real::nvmlDeviceGetComputeRunningProcesses_v2>(
         Symbol::nvmlDeviceGetComputeRunningProcesses_v2,
-    )?;
+    )
+    .ok_or(Silence::Unlisted)?;
     let empty = ProcessEntry { pid: 0, bytes: 0, gpu_instance: 0, compute_instance: 0 };
-    let mut entries = vec![empty; MOST_PROCESSES];
-    let mut count = c_uint::try_from(MOST_PROCESSES).ok()?;
+    let mut entries = vec![empty; usize::try_from(MOST_PROCESSES).unwrap_or(0)];
+    let mut count = MOST_PROCESSES;
     // SAFETY: the function needs room for `count` entries: `entries` has as many.
     let code = unsafe { list(device, &raw mut count, entries.as_mut_ptr().cast()) };
-    if code != status::SUCCESS {
-        return None;
+    match code {
+        status::SUCCESS => {}
+        status::NVML_NOT_SUPPORTED => return Err(Silence::Unlisted),
+        _ => return Err(Silence::Failed),
     }
     let own = std::process::id();
-    let listed = entries.iter().take(usize::try_from(count).ok()?);
-    Some(listed.filter(|entry| entry.pid == own).map(|entry| entry.bytes).collect())
+    let listed = entries.iter().take(usize::try_from(count).unwrap_or(0));
+    Ok(listed.filter(|entry| entry.pid == own).map(|entry| entry.bytes).collect())
 }
