@@ -7,11 +7,12 @@ set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 need_compilers
 
-cargo build --release --quiet --package=gpuslice-{shim,reader} --package=simgpu-{cuda,nvml}
+cargo build --release --quiet --package=gpuslice-{shim,reader,agent} --package=simgpu-{cuda,nvml}
 library=${GPUSLICE_LIB:-${CARGO_TARGET_DIR:-$PWD/target}/release/libgpuslice.so}
 folder=$(mktemp -d)
 export LD_LIBRARY_PATH=$folder GPUSLICE_REGION=/dev/shm/gpuslice-bench-$$ SIMGPU_STATE=/dev/shm/gpuslice-bench-gpu-$$
-trap 'rm -rf "$folder" "$GPUSLICE_REGION" "$SIMGPU_STATE"*' EXIT
+agent=
+trap '[ -z "$agent" ] || kill "$agent" || true; rm -rf "$folder" "$GPUSLICE_REGION" "$SIMGPU_STATE"*' EXIT
 for program in calls startup processes memory launches throughput; do
     cc -O2 -pthread -o "$folder/$program" "tests/bench/$program.c" -ldl
 done
@@ -32,6 +33,42 @@ measure() { # file of the figures; variables for the programs, which are in the 
         env "${@:2}" "$folder"/$job >>"$folder/$1"
     done
 }
+# The same start in a slice of the agent, whose files are mounted as a container engine would mount them.
+measure_beside_an_agent() {
+    local node=$folder/node name=start_with_900_look_ups
+    if [ "$(id -u)" != 0 ] || ! unshare --mount true 2>/dev/null; then
+        skip_here "the start with 900 look-ups in a slice of the agent: this user may not mount" "as root"
+        return
+    fi
+    mkdir -p "$node/etc/gpuslice"
+    printf '%s\n' 'discover = false' '[web]' 'listen = "127.0.0.1:0"' '[[slices]]' 'name = "a"' 'gpu = 0' 'memory = "8GiB"' \
+        >"$node/etc/gpuslice/agent.toml"
+    rm -f "$SIMGPU_STATE"
+    env "${slow[@]}" GPUSLICE_LIB="$library" "${CARGO_TARGET_DIR:-target}/release/gpuslice-agent" run --root "$node" \
+        2>"$node/log" &
+    agent=$!
+    until [ -S "$node/var/lib/gpuslice/slots/a/conf/memory.sock" ]; do
+        kill -0 "$agent" || { cat "$node/log" >&2 && exit 1; }
+        sleep 0.1
+    done
+    # The agent starts NVML meanwhile, for which calls of other processes wait. So only the second start is measured.
+    for _ in 1 2; do
+        # shellcheck disable=SC2016 # the inner shell expands these
+        unshare --mount sh -ec 'mount -t tmpfs none /run && mkdir -p /run/gpuslice/conf /run/gpuslice/region &&
+            mount --bind "$0/var/lib/gpuslice/slots/a/conf" /run/gpuslice/conf &&
+            mount --bind "$0/run/gpuslice/slots/a" /run/gpuslice/region && exec env "$@"' \
+            "$node" "${slow[@]}" LD_PRELOAD="$library" "$folder/many_look_ups" >"$node/figures"
+    done
+    kill "$agent"
+    wait "$agent" || true
+    agent=
+    for figures in "$folder/bare" "$folder/unlimited"; do
+        sed -n "s/^$name /${name}_and_an_agent /p" "$figures" >>"$figures.more"
+        cat "$figures.more" >>"$figures"
+    done
+    sed -n "s/^$name /${name}_and_an_agent /p" "$node/figures" >>"$folder/limited"
+}
+
 all=(calls processes\ {1,2,16,64} memory\ {none,1,1000000} "launches whole_launch")
 steps=("launches paced_launch" "launches step_of_256_shapes 256")
 paced=("${steps[@]}" "launches idle")
@@ -61,6 +98,7 @@ rm -f "$SIMGPU_STATE"
 measure bare "${slow[@]}"
 measure unlimited "${slow[@]}" LD_PRELOAD="$library"
 measure limited "${slow[@]}" LD_PRELOAD="$library" GPU_MEM_LIMIT=8GiB
+measure_beside_an_agent
 "$folder/startup" "$library" >"$folder/start"
 awk -v at="$folder/" '{ print $1, $2 >>(at "bare"); print $1, $3 >>(at "unlimited"); print $1, $3 >>(at "limited") }' "$folder/start"
 

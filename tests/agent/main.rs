@@ -20,6 +20,7 @@ mod engine;
 mod engines;
 mod figures;
 mod kubernetes;
+mod memory_answers;
 mod monitoring;
 mod node;
 mod openmetrics;

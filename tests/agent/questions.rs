@@ -95,7 +95,6 @@ fn only_one_process_of_the_agent_asks_nvml_once_a_second_about_several_slices() 
     // A slice may have begun a call of NVML before the agent relayed, so the first looks do not count.
     files.further(look);
     one_asked(&files.further(look), 0);
-    assert!(files.lines().iter().all(|lines| !lines.is_empty()), "a process's calls are not written down");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use crate::MIB;
 use crate::node::Node;
+use crate::support::bench::Bench;
 use crate::support::container::{OWN_ETC, may_have_containers, start_with_host_numbers};
 use crate::support::living::Living;
 use crate::support::{artefacts, compiler, skip, skip_without_rights};
@@ -42,7 +43,7 @@ fn with_preload_file(node: &Node, program: &Path) -> Option<Living> {
 /// Makes NVML name a program as one that uses the GPU.
 ///
 /// A static program and one with musl cannot open the simulated driver. So another process holds memory in the program's place.
-/// It has the program's number in a namespace of its own, and NVML names it by that number.
+/// It has the program's number in a namespace of its own, and NVML of the node names it by that number.
 fn use_gpu_for(node: &Node, program: &Living) -> Living {
     let (number, bytes) = (program.pid().to_string(), (16 * MIB).to_string());
     let witness = compiler::plain("witness").display().to_string();
@@ -90,7 +91,8 @@ fn static_programs_and_those_with_musl_are_named_although_the_preload_file_has_t
         skip(&format!("{WHAT}: cc -static does not work; to mend it: apt-get install libc6-dev"));
     }
     let musl = compiler::for_musl(WHAT, "idle.c", "idle_musl", &[]);
-    let mut node = Node::start("");
+    let bench = Bench::simulated_without_contexts().with("SIMGPU_NVML_PIDS", "own");
+    let mut node = Node::start_on(bench, "");
     let Some(dynamic) = with_preload_file(&node, &compiler::plain("idle")) else {
         return skip_without_rights(WHAT);
     };

@@ -3,6 +3,7 @@
 //! A separate thread asks NVML once a second. If the driver hangs, only that thread waits. Other threads get the last
 //! answer while it is fresh.
 
+use crate::memory_answers::{Asked, answer_for, names_rightly};
 use crate::process_lists::{ComparedSlices, ProcessLists};
 use gpuslice_policy::compute::attribution::nvml_windows::Use;
 use gpuslice_policy::config::parse_uuid_text;
@@ -13,7 +14,7 @@ use gpuslice_slices::nvml_retry::AGAIN;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::PathBuf;
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tracing::warn;
@@ -123,24 +124,25 @@ impl Gpus {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Asks NVML until the sender of `stop` is gone. Calls `first` once, after the first attempt, even if that failed.
-    pub(crate) fn watch(&self, stop: &Receiver<()>, first: impl FnOnce()) {
+    /// Asks NVML until all senders of questions are gone. Answers the questions of processes between its own. Calls `first` once,
+    /// after the first attempt, even if that failed.
+    pub(crate) fn watch(&self, questions: &Receiver<Asked>, first: impl FnOnce()) {
         let mut first = Some(first);
         loop {
             if let Some(nvml) = Nvml::open(NvmlTimeout::Full, |silence| warn!("{silence}")) {
-                self.ask(nvml, stop, || first.take().into_iter().for_each(|first| first()));
+                self.ask(nvml, questions, || first.take().into_iter().for_each(|first| first()));
             }
             first.take().into_iter().for_each(|first| first());
-            if stop.recv_timeout(AGAIN) != Err(RecvTimeoutError::Timeout) {
+            if !answer_for(AGAIN, questions, None) {
                 return;
             }
         }
     }
 
-    /// Asks NVML once a second, until NVML fails to answer or the sender of `stop` is gone. The question for NVLink is asked
+    /// Asks NVML once a second, until NVML fails to answer or all senders of questions are gone. The question for NVLink is asked
     /// only if the list of GPUs has changed, and the question for processes only every five seconds. Calls `asked` after each
     /// complete round.
-    fn ask(&self, mut nvml: Nvml, stop: &Receiver<()>, mut asked: impl FnMut()) {
+    fn ask(&self, mut nvml: Nvml, questions: &Receiver<Asked>, mut asked: impl FnMut()) {
         let (mut linked, mut lists, mut uses) = (Linked::default(), ProcessLists::default(), Uses::default());
         while let Some(machine) = nvml.machine() {
             nvml.refresh();
@@ -164,9 +166,10 @@ impl Gpus {
             if !nvml.is_alive() {
                 return;
             }
+            let names_rightly = names_rightly(machine.driver.as_deref());
             self.take(machine.driver, gpus);
             asked();
-            if stop.recv_timeout(QUESTION_PERIOD) != Err(RecvTimeoutError::Timeout) {
+            if !answer_for(QUESTION_PERIOD, questions, Some(&nvml).filter(|_| names_rightly)) {
                 return;
             }
         }

@@ -1,7 +1,7 @@
 //! The `gpuslice-agent` command makes the slices of a node, and shows the use of all of its slices.
 //!
-//! The slices work without the agent, so its end or restart changes nothing for them. Tenants can write regions, names and
-//! commands. So the agent expects any text and any number in them.
+//! The slices work without the agent, with their limits. Tenants can write regions, names, commands and questions. So the agent
+//! expects any text and any number in them.
 
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line program")]
@@ -14,6 +14,7 @@ mod cotenants;
 mod extender;
 mod gpus;
 mod history;
+mod memory_answers;
 mod metrics;
 mod owned;
 mod page;

@@ -7,6 +7,7 @@ use crate::control;
 use crate::cotenants;
 use crate::gpus::Gpus;
 use crate::history;
+use crate::memory_answers;
 use crate::watch::Watch;
 use crate::web::{self, Answers, Rate, Shared};
 use gpuslice_kubernetes::metrics::PreStartMetrics;
@@ -72,11 +73,11 @@ fn serve_on(
     let web = web?;
     let address = web.local_addr().map_err(|error| error.to_string())?;
     let gpus = Gpus::default();
-    let (_asks_for_gpus, stop) = channel();
+    let (questions, asked) = channel();
     let watched = gpus.clone();
     let (tell, told) = channel();
     thread::spawn(move || {
-        watched.watch(&stop, || {
+        watched.watch(&asked, || {
             let _nobody_waits_any_more = tell.send(());
         });
     });
@@ -88,6 +89,9 @@ fn serve_on(
     let calls = PreStartMetrics::default();
     let plugin = has_plugin.then(|| calls.clone());
     let cluster = cluster::serve(config.clone(), gpus.clone(), calls, alive);
+    // The thread that asks NVML runs as long as this sender lives.
+    let _questions = questions.clone();
+    let memory_answers = memory_answers::serve(config.places.clone(), questions);
     let (places, found) = channel();
     let asked = gpus.clone();
     thread::spawn(move || cotenants::serve(&found, &asked));
@@ -103,6 +107,7 @@ fn serve_on(
         info!(%address, socket = %socket.display(), "serving");
         let shared = Shared { watch: Arc::clone(&watch), rate, answers: Arc::new(Answers::new()), plugin };
         let cluster = tokio::spawn(cluster);
+        tokio::spawn(memory_answers);
         let web = gpuslice_kubernetes::web::serve(web, web::routes(shared), connections);
         let served = all(again, place, control, web, watch).await;
         drop(is_running);

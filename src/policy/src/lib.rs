@@ -8,7 +8,8 @@
 //!
 //! 1. `units`, `time`: bytes and shares; GPU time, wall time and instants.
 //! 2. `config`: settings from the environment and the operator's files.
-//! 3. `address_table`, `host_memory`, `visible_devices`: a hash table, and texts of the kernel and the user.
+//! 3. `address_table`, `host_memory`, `visible_devices`, `memory_question`: a hash table, texts of the kernel and the user, and
+//!    messages between a process and the agent.
 //! 4. `sizes`: device memory of arrays, blocks, code, contexts and graphs.
 //! 5. `pool`: the charge of a memory pool.
 //! 6. `compute`: the GPU time of one slice.
@@ -22,6 +23,7 @@ pub mod arbiter;
 pub mod compute;
 pub mod config;
 pub mod host_memory;
+pub mod memory_question;
 pub mod pool;
 pub mod sizes;
 pub mod time;

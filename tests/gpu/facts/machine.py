@@ -1,5 +1,6 @@
 """Describes the machine, and compares the names of devices and processes of the driver, NVML and the kernel."""
 
+import contextlib
 import ctypes
 import json
 import os
@@ -19,6 +20,11 @@ BYTES = Fact(
     "src/shim/src/driver_calls/nvml/memory.rs",
     "contexts and code would be charged with what another process holds, or with nothing",
 )
+OUTSIDE = Fact(
+    "outside of a namespace of process numbers, NVML lists a process inside by its number outside, with its bytes",
+    "src/agent/src/memory_answers.rs",
+    "the agent could not tell a process in a container the memory that it holds",
+)
 UUIDS = Fact(
     "NVML finds the device by the UUID that CUDA gives",
     "src/shim/src/driver_calls/nvml/devices.rs",
@@ -34,6 +40,8 @@ FORKED = Fact(
     "src/shim/src/process.rs",
     "a forked child would need a context's charge of its own",
 )
+# The host's namespace of process numbers
+HOST = "pid:[4026531836]"
 # Flags of unshare(2).
 NEW_PIDS, NEW_USER = 0x20000000, 0x10000000
 # CUdevice_attribute
@@ -127,12 +135,15 @@ def took(size):
     nvml = Nvml(cuda.uuid())
     cuda.value("cuMemAlloc_v2", size)
     own, there = own_numbers(), listed(nvml)
-    return {"own": own, "listed": {pid: used for pid, used in there.items() if pid in own}, "others": len(there)}
+    found = {pid: used for pid, used in there.items() if pid in own}
+    return {"own": own, "listed": found, "others": len(there), "uuid": cuda.uuid()}
 
 
 def inside(size):
-    """Runs `took` in a namespace of process numbers of its own, as in a container."""
-    reading, writing = os.pipe()
+    """Runs `took` in a namespace of process numbers of its own, as in a container. Then adds the bytes that NVML outside of the
+    namespace lists for the process."""
+    outside = lister()  # before the pipes, whose ends it would keep open
+    (reading, writing), (ended, end) = os.pipe(), os.pipe()
     enter_namespace()
     child = os.fork()
     if child == 0:
@@ -141,14 +152,41 @@ def inside(size):
         except Exception as error:  # the parent reports any error
             told = {"error": f"{type(error).__name__}: {error}"}
         os.write(writing, json.dumps(told).encode())
+        os.close(writing)
+        os.close(end)
+        os.read(ended, 1)  # the parent has asked NVML, or has ended
         os._exit(0)
     os.close(writing)
     with os.fdopen(reading) as answer:
         told = json.loads(answer.read() or "{}")
+    if "uuid" in told:
+        told["outside"] = outside(told["uuid"], child)
+    os.close(end)
     os.waitpid(child, 0)
     if "number" not in told:
         raise Skip(f"no CUDA in a namespace of its own: {told.get('error', 'the process ended')}")
     return told
+
+
+def lister():
+    """Returns a function that tells the bytes that NVML outside of a later namespace lists for a process.
+
+    A child asks NVML. A process that has made a namespace for its children can start no threads, and NVML may start some."""
+    (asking, ask), (answering, answer) = os.pipe(), os.pipe()
+    if os.fork() == 0:
+        os.close(ask)
+        uuid, _, pid = os.read(asking, 100).decode().partition(" ")
+        told = None
+        with contextlib.suppress(Refused, OSError):
+            told = listed(Nvml(uuid)).get(int(pid)) if pid else None
+        os.write(answer, json.dumps(told).encode())
+        os._exit(0)
+
+    def outside(uuid, pid):
+        os.write(ask, f"{uuid} {pid}".encode())
+        return json.loads(os.read(answering, 100) or "null")
+
+    return outside
 
 
 def enter_namespace():
@@ -197,10 +235,13 @@ def run(part):
             raise Skip("NVML lists no new process once it has a context")
         part.fact(PIDS, any(pid in seen["own"] for pid in seen["listed"]), seen)
 
-    with part.about_facts("bytes of a process", BYTES):
+    with part.about_facts("bytes of a process", BYTES, OUTSIDE):
         seen = {"here": part.work("took", size=GIB)}
         with part.about("bytes of a process in a namespace of its own"):
             seen["in a namespace of its own"] = part.work("inside", size=GIB)
+            outside = seen["in a namespace of its own"]["outside"]
+            if os.readlink("/proc/self/ns/pid") == HOST:
+                part.fact(OUTSIDE, (outside or 0) >= GIB, outside)
         part.figure("bytes after 1 GiB", seen)
         right = [right_bytes(each, GIB) for each in seen.values()]
         part.fact(BYTES, None if all(each is None for each in right) else False not in right, seen)

@@ -18,7 +18,7 @@ use super::measurement::reconcile_here;
 use super::nvml_baseline::{difference, signed};
 use super::reading::Reading;
 use super::state::Memory;
-use crate::driver_calls::nvml::memory::Session;
+use crate::driver_calls::nvml::memory::{Session, Silence};
 use crate::slice::device::SliceDevice;
 use gpuslice_policy::sizes::context::believed;
 use gpuslice_region::Calls;
@@ -28,9 +28,10 @@ use gpuslice_region::Calls;
 pub(crate) struct ContextMeasurement {
     memory: &'static Memory,
     pub(crate) place: SliceDevice,
-    /// Session with NVML, if the device has a quota.
+    /// Source of NVML's figures, if the device has a quota and there is a source.
     nvml: Option<Session>,
-    own: Option<u64>,
+    /// Bytes that this process holds by NVML; `None` without a source.
+    own: Option<Result<u64, Silence>>,
     charged: u64,
     calls: Calls,
     /// True for a context of the usual kind, whose size is the same for all.
@@ -52,11 +53,10 @@ impl ContextMeasurement {
         if memory.baselines.has_unmeasured() {
             reconcile_here(memory, 1);
         }
-        let nvml = if memory.has_quota(place.device) { Session::open() } else { None };
+        let nvml = if memory.has_quota(place.device) { Session::open(&place.uuid) } else { None };
         let calls = memory.member().memory_calls();
         let charged = memory.own(place.device);
-        let own = nvml.and_then(|nvml| nvml.own(&place.uuid).ok());
-        let own = own.map(|own| memory.own_by_nvml(place.device, own));
+        let own = nvml.map(|nvml| memory.own_by(place.device, nvml));
         let device = if nvml.is_some() { Reading::take(memory, place, 0) } else { None };
         // The mark comes before the call of the driver. So another process sees the mark in one of its two readings, or the call
         // does not overlap its readings.
@@ -80,14 +80,15 @@ impl ContextMeasurement {
             return took;
         }
         let now = Reading::take(memory, self.place, reserved);
-        let own = self.nvml.and_then(|nvml| nvml.own(&self.place.uuid).ok());
-        let own = own.map(|own| memory.own_by_nvml(device, own));
+        let answer = self.nvml.map(|nvml| memory.own_by(device, nvml));
         let charged = memory.own(device).saturating_sub(reserved);
         let still = charged == self.charged && memory.member().memory_calls().is_still_since(self.calls, 1);
         let lost = self.device.zip(now).and_then(|(before, now)| before.lost(&now)).filter(|_| still);
         let more = difference(self.charged, charged);
-        let grown = own
-            .map(|own| difference(self.own.unwrap_or(0), own).saturating_sub(more).max(0).unsigned_abs())
+        let own = answer.and_then(Result::ok);
+        let grown = held(self.own)
+            .zip(own)
+            .map(|(before, own)| difference(before, own).saturating_sub(more).max(0).unsigned_abs())
             .filter(|grown| {
                 let contradicted = lost.filter(|lost| *lost != signed(*grown));
                 believed(signed(*grown), estimate).is_some()
@@ -105,9 +106,14 @@ impl ContextMeasurement {
             now.note_room(memory, self.place, took, 1);
         }
         let took = took.unwrap_or(estimate);
-        // If NVML's growth was not believed, NVML knows this process by another number.
-        let own = own.filter(|_| grown.is_some());
-        memory.baselines.note(device, own, own.map_or(charged, |_| charged.saturating_add(took)));
+        if [self.own, answer].contains(&Some(Err(Silence::Failed))) {
+            // A later answer tells whether the size is right.
+            memory.baselines.note_estimate(device, 0, signed(took));
+        } else {
+            // If NVML's growth was not believed, NVML knows this process by another number.
+            let own = own.filter(|_| grown.is_some());
+            memory.baselines.note(device, own, own.map_or(charged, |_| charged.saturating_add(took)));
+        }
         self.leave_available_to_later_calls();
         took
     }
@@ -118,6 +124,16 @@ impl ContextMeasurement {
         let (memory, place) = (self.memory, self.place);
         let lacks = !place.shares_host_memory && !memory.member().is_available_known(place.device);
         memory.baselines.set_lacks_available(place.device, lacks);
+    }
+}
+
+/// Returns the bytes that the process holds by an answer before the call. A process without a context is in no list of NVML.
+/// `None`: there is no answer.
+const fn held(answer: Option<Result<u64, Silence>>) -> Option<u64> {
+    match answer {
+        Some(Ok(bytes)) => Some(bytes),
+        Some(Err(Silence::Unlisted)) => Some(0),
+        Some(Err(Silence::Failed)) | None => None,
     }
 }
 

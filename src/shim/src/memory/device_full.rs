@@ -86,10 +86,7 @@ pub(crate) fn note(device_full_messages: &DeviceFullMessages, slice: &Slice, dev
         asked: granted,
         held: slice.region().held(device).saturating_sub(granted),
         quota: slice.region().memory_limit(device),
-        free: free.or_else(|| {
-            let nvml = memory::Session::open()?;
-            nvml.free(nvml.device(&place.uuid)?)
-        }),
+        free: free.or_else(|| memory::Session::open(&place.uuid)?.free()),
         total: place.total,
     };
     messages::say(LogLevel::Warn, &message);

@@ -33,7 +33,7 @@ pub(crate) fn wait(slice: &Slice, device: Device, bytes: u64, given: u64) -> boo
 
 /// Checks whether the device has back the memory of dead processes. If so, that memory does not count any more.
 pub(crate) fn look(slice: &Slice, place: SliceDevice) {
-    if slice.region().leaving(place.device) > 0 {
+    if slice.has_quota(place.device) && slice.region().leaving(place.device) > 0 {
         let _is_back = is_back(slice, place, 0);
     }
 }

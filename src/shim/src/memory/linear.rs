@@ -178,11 +178,7 @@ impl Charge {
     pub(crate) fn end(self, memory: &Memory, address: u64) {
         match self.owner {
             Owner::Block(_) => memory.small.ended(memory, self.device, address),
-            Owner::Managed(_) => {
-                memory.managed.subtract(self.device, self.bytes);
-                memory.refund(self.device, self.bytes);
-            }
-            Owner::Context(_) | Owner::Pool(_) => memory.refund(self.device, self.bytes),
+            Owner::Managed(_) | Owner::Context(_) | Owner::Pool(_) => self.refund(memory),
         }
     }
 
@@ -190,11 +186,15 @@ impl Charge {
     pub(crate) fn end_of_freed(self, memory: &Memory, address: u64) {
         match self.owner {
             Owner::Block(_) => memory.small.end_free(memory, self.device, address, true),
-            Owner::Managed(_) => {
-                memory.managed.subtract(self.device, self.bytes);
-                memory.refund(self.device, self.bytes);
-            }
-            Owner::Context(_) | Owner::Pool(_) => memory.refund(self.device, self.bytes),
+            Owner::Managed(_) | Owner::Context(_) | Owner::Pool(_) => self.refund(memory),
         }
+    }
+
+    /// Gives back a charge that no other allocation shares.
+    fn refund(&self, memory: &Memory) {
+        if matches!(self.owner, Owner::Managed(_)) {
+            memory.managed.subtract(self.device, self.bytes);
+        }
+        memory.refund(self.device, self.bytes);
     }
 }

@@ -118,8 +118,11 @@ impl CallMeasurement {
     }
 
     /// Leaves the memory of a call in the current context to a later comparison with NVML. Returns the device and the context.
-    /// `None`: there will be no comparison, because NVML does not know this process.
+    /// `None`: there may be no comparison, because NVML does not know this process, or has not answered lately.
     fn leave_to_nvml(memory: &Memory) -> Option<(Device, usize)> {
+        if memory.baselines.is_silent() {
+            return None;
+        }
         let (device, context) = (memory.place_of_current()?.device, memory.owner_of_current()?);
         memory.baselines.note_unmeasured(device, context).then_some((device, context))
     }

@@ -11,7 +11,6 @@ use crate::driver_calls::{contexts, devices};
 use crate::slice::device::SliceDevice;
 use crate::slice::handle::Slice;
 use crate::slice::other_slices;
-use gpuslice_driver::types::nvmlDevice_t;
 use gpuslice_region::{Calls, Reaped, Region, Uuid};
 
 /// Largest number of readings in a row. A thread repeats a reading if a ledger changed meanwhile.
@@ -43,7 +42,7 @@ struct Ledgers {
 /// Source of a device's free memory.
 #[derive(Debug)]
 enum Gauge {
-    Nvml(Session, nvmlDevice_t),
+    Nvml(Session),
     Driver,
 }
 
@@ -133,20 +132,19 @@ impl Reading {
 }
 
 impl Gauge {
-    /// Chooses the source. NVML comes first, because it needs no context. The driver is the source if NVML is missing and a
-    /// context of the device is current. Returns `None` if there is no source, or if the device shares the host's memory.
+    /// Chooses the source. NVML comes first, because it needs no context. The driver is the source if there are no figures of NVML
+    /// and a context of the device is current. Returns `None` if there is no source, or if the device shares the host's memory.
     fn of(place: SliceDevice) -> Option<Self> {
         if place.shares_host_memory {
             return None;
         }
-        let by_nvml = Session::open().and_then(|nvml| Some(Self::Nvml(nvml, nvml.device(&place.uuid)?)));
         let is_current = || contexts::current_device() == Some(place.handle);
-        by_nvml.or_else(|| is_current().then_some(Self::Driver))
+        Session::open(&place.uuid).map(Self::Nvml).or_else(|| is_current().then_some(Self::Driver))
     }
 
     fn free(&self) -> Option<u64> {
         match self {
-            Self::Nvml(nvml, device) => nvml.free(*device),
+            Self::Nvml(nvml) => nvml.free(),
             Self::Driver => devices::device_free(),
         }
     }

@@ -17,6 +17,7 @@ use super::refusals::{Refusals, RefusedKind};
 use super::shared::Shared;
 use super::small_blocks::Small;
 use super::stream_frees::StreamFrees;
+use crate::driver_calls::nvml::memory::{Session, Silence};
 use crate::slice::device::SliceDevice;
 use crate::slice::handle::Slice;
 use core::ops::Deref;
@@ -105,8 +106,13 @@ impl Memory {
         self.refusals.say(&self.slice, device, what, asked);
     }
 
+    /// Returns the bytes of a device that this process holds, by a source of NVML's figures.
+    pub(crate) fn own_by(&self, device: Device, nvml: Session) -> Result<u64, Silence> {
+        Ok(self.with_managed(device, nvml.own()?))
+    }
+
     /// Returns the bytes of a device that this process holds by NVML's figure `nvml`. NVML reports no managed memory.
-    pub(crate) fn own_by_nvml(&self, device: Device, nvml: u64) -> u64 {
+    fn with_managed(&self, device: Device, nvml: u64) -> u64 {
         nvml.saturating_add(self.managed.bytes(device))
     }
 
@@ -118,7 +124,7 @@ impl Memory {
 
     /// Returns the bytes of a device that this process holds by NVML. `None`: NVML does not answer, or did not lately.
     pub(crate) fn ask_nvml(&self, place: SliceDevice) -> Option<u64> {
-        Some(self.own_by_nvml(place.device, self.baselines.ask(place)?))
+        Some(self.with_managed(place.device, self.baselines.ask(place)?))
     }
 
     /// Returns the bytes of a device that the driver has given to this process, by the ledger. It leaves out bytes that are

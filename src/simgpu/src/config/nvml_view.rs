@@ -4,7 +4,7 @@ use gpuslice_driver::Symbol;
 
 use crate::engine::EngineState;
 use crate::os::clock::{self, MS};
-use crate::os::messages;
+use crate::os::{messages, pid_namespace};
 use crate::state::file::Locked;
 use crate::state::layout::{Process, State, name_bytes};
 use crate::state::settings::size;
@@ -21,6 +21,8 @@ enum Pids {
     Offset,
     /// The processes' own PIDs in lists, and the host's PIDs with utilisation.
     Mixed,
+    /// The PIDs in the namespace of this process. No list contains a process of another namespace.
+    Translated,
     /// The own PIDs for processes of the same group. Other processes have the host's PIDs, and no list contains them.
     Foreign,
 }
@@ -75,14 +77,15 @@ impl NvmlView {
         let duration = |name: &str, unit: u64| number(name, &|text| times(text, unit));
         let pids = get("SIMGPU_NVML_PIDS");
         let pids = match pids.as_deref() {
-            None | Some("host") => Pids::Own,
+            None | Some("translated") => Pids::Translated,
+            Some("own") => Pids::Own,
             Some("none") => Pids::None,
             Some("offset") => Pids::Offset,
             Some("mixed") => Pids::Mixed,
             Some("foreign") => Pids::Foreign,
             Some(other) => {
                 messages::say(&format!("not understood: SIMGPU_NVML_PIDS={other}"));
-                Pids::Own
+                Pids::Translated
             }
         };
         let samples = get("SIMGPU_NVML_SAMPLES");
@@ -147,6 +150,7 @@ impl NvmlView {
         match self.pids {
             Pids::None => None,
             Pids::Offset => Some(process.pid.saturating_add(OFFSET)),
+            Pids::Translated => pid_namespace::number_here(process.pid_namespace, process.pid),
             Pids::Foreign if !self.is_at_home(state, process) => None,
             Pids::Own | Pids::Mixed | Pids::Foreign => Some(process.pid),
         }
@@ -154,12 +158,13 @@ impl NvmlView {
 
     /// Returns the PID of a process in utilisation samples.
     pub(crate) fn sampled(&self, state: &State, process: &Process) -> u32 {
-        let is_own = match self.pids {
-            Pids::Own | Pids::None => true,
-            Pids::Offset | Pids::Mixed => false,
-            Pids::Foreign => self.is_at_home(state, process),
+        let translated = match self.pids {
+            Pids::Own | Pids::None => Some(process.pid),
+            Pids::Offset | Pids::Mixed => None,
+            Pids::Translated => pid_namespace::number_here(process.pid_namespace, process.pid),
+            Pids::Foreign => self.is_at_home(state, process).then_some(process.pid),
         };
-        if is_own { process.pid } else { process.pid.saturating_add(OFFSET) }
+        translated.unwrap_or_else(|| process.pid.saturating_add(OFFSET))
     }
 
     fn is_at_home(&self, state: &State, process: &Process) -> bool {

@@ -17,6 +17,7 @@ use crate::faults::Verdict;
 use crate::model::arena::Arena;
 use crate::os::clock;
 use crate::os::messages;
+use crate::os::pid_namespace;
 use crate::os::threads::LifeThread;
 use crate::state::file::{Locked, Shared, default_path};
 use crate::state::layout::{MemoryKind, life};
@@ -271,7 +272,8 @@ fn enroll(
     config: &ProcessConfig,
     life: LifeThread,
 ) -> Result<usize, Status> {
-    let new_process = NewProcess { pid: std::process::id(), name: &config.program, group: &config.group };
+    let (pid, pid_namespace) = (std::process::id(), pid_namespace::own());
+    let new_process = NewProcess { pid, pid_namespace, name: &config.program, group: &config.group };
     let slot = state.claim(&new_process).map_err(|none| {
         messages::say(&format!("no room in the state file: {none:?}"));
         statuses::UNKNOWN

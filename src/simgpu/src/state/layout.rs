@@ -11,7 +11,7 @@ use crate::os::robust_mutex::RobustMutex;
 /// The first word of the file: `SIMGPU`, and a number that belongs to the layout.
 pub const MAGIC: u64 = 0x0055_5047_4d49_5300;
 /// The version of the layout. It must change whenever the layout does.
-pub const LAYOUT_VERSION: u32 = 12;
+pub const LAYOUT_VERSION: u32 = 13;
 
 /// The use of device memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -141,6 +141,8 @@ pub struct Process {
     pub pid: u32,
     /// The checkpoint phase of the process, as a number of `checkpoint::phase`.
     pub phase: AtomicU32,
+    /// The inode of the namespace in which the process has that PID.
+    pub pid_namespace: u64,
     /// The process's position in the order of all processes that ever joined, from 1.
     pub serial: u64,
     /// When the process joined, in nanoseconds of the monotonic clock.

@@ -25,6 +25,8 @@ pub enum NoRoom {
 pub struct NewProcess<'a> {
     /// The PID that the process itself sees.
     pub pid: u32,
+    /// The inode of the namespace in which the process has that PID.
+    pub pid_namespace: u64,
     /// The program's name.
     pub name: &'a [u8],
     /// The name of the process's group; empty for none.
@@ -166,7 +168,7 @@ impl Locked<'_> {
         process.usage = [Usage::NONE; DEVICES];
         process.phase.store(0, Ordering::Relaxed);
         process.group = group;
-        process.pid = new_process.pid;
+        (process.pid, process.pid_namespace) = (new_process.pid, new_process.pid_namespace);
         process.serial = serial;
         process.joined_ns = crate::os::clock::now();
         process.name = name_bytes(new_process.name);

@@ -32,7 +32,7 @@ impl Drop for File {
 
 /// Makes a process that has no life lock. It counts as alive until the next search for dead processes.
 fn join(state: &mut Locked<'_>, group: &str) -> usize {
-    let new_process = NewProcess { pid: 1, name: b"test", group: group.as_bytes() };
+    let new_process = NewProcess { pid: 1, pid_namespace: 0, name: b"test", group: group.as_bytes() };
     let slot = state.claim(&new_process).unwrap();
     state.processes[slot].life = life::LIVE;
     slot

@@ -135,6 +135,24 @@ impl Nvml {
         device
     }
 
+    /// Returns the free memory of the device with this UUID at this moment in bytes, or none if NVML does not tell.
+    #[must_use]
+    pub fn free(&self, uuid: &str) -> Option<u64> {
+        match self.ask(&Question::Free(uuid.to_owned()))? {
+            Answer::Free(bytes) => Some(bytes),
+            _ => None,
+        }
+    }
+
+    /// Returns the entries of one process on the device with this UUID, or none if NVML does not tell.
+    #[must_use]
+    pub fn process(&self, uuid: &str, pid: u32) -> Option<Vec<Use>> {
+        match self.ask(&Question::Process(uuid.to_owned(), pid))? {
+            Answer::Process(entries) => Some(entries),
+            _ => None,
+        }
+    }
+
     /// Returns the compute processes of a device, or none if NVML does not tell.
     #[must_use]
     pub fn processes(&self, device: &NvmlDevice) -> Option<Vec<Use>> {

@@ -16,6 +16,10 @@ pub(super) enum Question {
     Machine,
     /// Asks for the figures of the device with this UUID. The device is a whole GPU or an instance.
     Device(String),
+    /// Asks for the free memory of the device with this UUID, which is without `GPU-` or `MIG-`.
+    Free(String),
+    /// Asks for the memory of one process on such a device.
+    Process(String, u32),
     /// Asks for the memory of the compute processes on the device with this UUID.
     Processes(String),
     /// Asks for the samples of utilisation on the device with this UUID. The number is a time of NVML's clock in microseconds,
@@ -32,6 +36,10 @@ pub(super) enum Answer {
     Machine(NvmlMachine),
     /// The device.
     Device(NvmlDevice),
+    /// The free memory in bytes.
+    Free(u64),
+    /// The entries of the process. It has several if it uses several instances of the device.
+    Process(Vec<Use>),
     /// The processes.
     Processes(Vec<Use>),
     /// The samples.

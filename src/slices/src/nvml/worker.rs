@@ -72,6 +72,12 @@ struct Memory {
     reserved: Option<u64>,
 }
 
+impl Memory {
+    fn free(&self) -> u64 {
+        self.total.saturating_sub(self.used).saturating_sub(self.reserved.unwrap_or(0))
+    }
+}
+
 impl NvmlSession {
     /// Starts NVML. Returns none if there is no NVML, or it cannot be used.
     fn open() -> Option<Self> {
@@ -111,14 +117,19 @@ impl NvmlSession {
     fn answer(&self, question: &Question) -> Option<Answer> {
         match question {
             Question::Device(uuid) => {
-                let device = |kind| {
-                    let name = format!("{kind}-{uuid}");
-                    Some((self.handle(&name)?, name))
-                };
-                let (handle, name) = device("GPU").or_else(|| device("MIG"))?;
+                let (handle, name) = self.device(uuid)?;
                 Some(Answer::Device(self.describe(handle, name)))
             }
             Question::Machine => Some(Answer::Machine(self.machine())),
+            Question::Free(uuid) => {
+                let (handle, _) = self.device(uuid)?;
+                Some(Answer::Free(self.memory(handle)?.free()))
+            }
+            Question::Process(uuid, pid) => {
+                let (handle, _) = self.device(uuid)?;
+                let listed = self.processes(handle)?.into_iter();
+                Some(Answer::Process(listed.filter(|entry| entry.pid == *pid).collect()))
+            }
             Question::Processes(name) => self.processes(self.handle(name)?).map(Answer::Processes),
             Question::Samples(name, since) => self.samples(self.handle(name)?, *since).map(Answer::Samples),
             Question::Links(gpus) => Some(Answer::Links(self.links(gpus))),
@@ -152,6 +163,15 @@ impl NvmlSession {
         }
         // SAFETY: `device` is a handle that NVML gave, and `room` has space for `length` bytes.
         Some((device, text(|room, length| unsafe { uuid_of(device, room, length) })?))
+    }
+
+    /// Returns the GPU or instance with this UUID, and its name.
+    fn device(&self, uuid: &str) -> Option<(nvmlDevice_t, String)> {
+        let device = |kind| {
+            let name = format!("{kind}-{uuid}");
+            Some((self.handle(&name)?, name))
+        };
+        device("GPU").or_else(|| device("MIG"))
     }
 
     /// Returns the device of this name, `GPU-…` or `MIG-…`.

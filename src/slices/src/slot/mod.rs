@@ -6,6 +6,7 @@
 //! STATE/lib/<sha256>/libgpuslice.so    the preload library; a newer one lies beside it
 //! STATE/ld.so.preload                  names it, as the container sees it
 //! STATE/slots/NAME/conf/config         the operator's file of the slice
+//! STATE/slots/NAME/conf/memory.sock    the socket at which an agent tells processes of the slice NVML's figures
 //! REGIONS/NAME/region                  the region, in a folder that the container may write
 //! CDI/gpuslice-NAME.json               tells container engines these mounts and settings
 //! ```

@@ -83,7 +83,13 @@ impl Places {
     /// Returns the path of a slice's operator's file.
     #[must_use]
     pub fn config(&self, name: &Name) -> PathBuf {
-        self.slot(name).join("conf/config")
+        self.conf(name).join("config")
+    }
+
+    /// Returns the folder that a container of the slice gets as that of the operator's file.
+    #[must_use]
+    pub fn conf(&self, name: &Name) -> PathBuf {
+        self.slot(name).join("conf")
     }
 
     /// Returns the path of a slice's region.

@@ -1,6 +1,7 @@
 //! Windows of GPU utilization from NVML: the use of a device by each process since the last window.
 
-use crate::driver_calls::nvml::memory::Session;
+use crate::driver_calls::nvml::initialization::initialise;
+use crate::driver_calls::nvml::memory;
 use crate::driver_calls::nvml::utilization::{Question, Used, knows_our_numbers, used};
 use crate::os::clock;
 use crate::slice::device::SliceDevice;
@@ -19,7 +20,6 @@ pub(crate) struct UtilizationReader {
     /// True if the driver names this process by the number in its own namespace. The library checks this once, because the driver
     /// stays the same while NVML is open.
     knows_own_pid: bool,
-    _session: Session,
 }
 
 // SAFETY: `Send` requires that another thread may use the fields. NVML allows its handles on any thread, and looks each up by its
@@ -29,16 +29,12 @@ unsafe impl Send for UtilizationReader {}
 impl UtilizationReader {
     /// Opens NVML and finds a device by its UUID.
     pub(crate) fn open(gpu: SliceDevice) -> Result<Self, Why> {
-        let session = Session::open().ok_or(Why::NoNvml)?;
-        let device = session.device(&gpu.uuid).ok_or(Why::NoDevice)?;
+        if !initialise() {
+            return Err(Why::NoNvml);
+        }
+        let device = memory::device(&gpu.uuid).ok_or(Why::NoDevice)?;
         let knows_own_pid = knows_our_numbers();
-        Ok(Self {
-            device,
-            form: Question::List,
-            windows: Windows::default(),
-            knows_own_pid,
-            _session: session,
-        })
+        Ok(Self { device, form: Question::List, windows: Windows::default(), knows_own_pid })
     }
 
     /// Returns the window that has ended since the last call, and the use of each process in it. `None`: no window has ended.

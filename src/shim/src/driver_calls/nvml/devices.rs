@@ -4,7 +4,7 @@
 //! `CUDA_VISIBLE_DEVICES`. If the process has not started CUDA, the library computes CUDA's numbers. Lists in an operator's
 //! file name devices by NVML's numbers, because a program cannot change these.
 
-use super::memory::Session;
+use super::initialization::initialise;
 use crate::os::messages;
 use core::ffi::{CStr, c_char, c_uint};
 use core::fmt::{self, Display};
@@ -58,8 +58,7 @@ pub(crate) fn total(device: nvmlDevice_t) -> Option<u64> {
 /// Returns the UUIDs of all devices with the numbers of their GPUs in the order of the bus. Returns `None` if NVML cannot be
 /// opened.
 pub(crate) fn bus_order() -> Option<Vec<([u8; 16], u32)>> {
-    let _open = Session::open()?;
-    Some(numbered_parts().map(|(number, part)| (part.uuid, number)).collect())
+    initialise().then(|| numbered_parts().map(|(number, part)| (part.uuid, number)).collect())
 }
 
 /// Returns the names by which settings can name a device. They are its UUID, the number that CUDA would give it, and its number

@@ -1,5 +1,6 @@
 //! Calls of NVML, the library of `nvidia-smi`.
 
+mod agent;
 pub(crate) mod answers;
 pub(crate) mod devices;
 pub(crate) mod initialization;

@@ -12,7 +12,7 @@ use super::library::NvmlLibrary;
 use super::{Hardware, NvmlCall, Tuning, Usage, layouts, statuses};
 use crate::engine::{ProcessSample, StreamKind, WHOLE_DEVICE, Work};
 use crate::hardware::texts;
-use crate::os::clock;
+use crate::os::{clock, pid_namespace};
 use crate::state::device_time::process_number;
 use crate::state::layout::{MemoryKind, life};
 use crate::state::roster::NewProcess;
@@ -69,7 +69,9 @@ impl Machine {
     /// Makes a process that belongs to a group.
     fn process_of(&self, pid: u32, group: &[u8], device: usize, bytes: u64) -> usize {
         let mut state = self.library.shared.lock();
-        let slot = state.claim(&NewProcess { pid, name: b"worker", group }).unwrap();
+        let slot = state
+            .claim(&NewProcess { pid, pid_namespace: pid_namespace::own(), name: b"worker", group })
+            .unwrap();
         self.library.shared.life_lock(slot).unwrap().lock();
         state.processes[slot].life = life::LIVE;
         state.charge(slot, device, MemoryKind::Linear, bytes).unwrap();

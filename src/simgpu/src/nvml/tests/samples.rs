@@ -121,9 +121,10 @@ fn lists_may_say_the_same_of_every_process_whatever_it_holds() {
 #[test]
 fn numbers_are_those_that_a_container_would_be_told() {
     for (pids, listed, sampled) in [
-        ("host", &[100, 200][..], [100, 200]),
+        ("own", &[100, 200][..], [100, 200]),
         ("offset", &[1_000_100, 1_000_200], [1_000_100, 1_000_200]),
         ("mixed", &[100, 200], [1_000_100, 1_000_200]),
+        ("translated", &[100, 200], [100, 200]),
         ("foreign", &[100], [100, 1_000_200]),
     ] {
         let machine = machine(&[("SIMGPU_NVML_PIDS", pids), ("SIMGPU_GROUP", "home")]);
