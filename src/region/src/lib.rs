@@ -64,6 +64,7 @@ pub use memory::{
     leaving::LEAVING,
     ledger::{Refusal, RefusalReason},
 };
+pub use slots::identity::{FIRST_PID_NAMESPACE, own_pid_namespace};
 pub use slots::roster::Reaped;
 
 #[cfg(not(loom))]

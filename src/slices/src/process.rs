@@ -1,17 +1,15 @@
 //! Finds the process of this machine for a member of a slice, and the command of that process.
 
 use crate::figures;
-use gpuslice_region::ProcessView;
+use gpuslice_region::{ProcessView, own_pid_namespace};
 use std::fs;
 use std::io::Read as _;
-use std::os::unix::fs::MetadataExt as _;
 use std::str::FromStr;
 
 /// Returns true if the number of a slice's process means the same process in this process's namespace.
 #[must_use]
 pub fn is_near(process: &ProcessView) -> bool {
-    let namespace = fs::metadata("/proc/self/ns/pid").map_or(0, |namespace| namespace.ino());
-    process.pid_namespace == namespace && start_of(process.pid) == Some(process.start)
+    process.pid_namespace == own_pid_namespace() && start_of(process.pid) == Some(process.start)
 }
 
 /// Returns the start time of a process: the 22nd field of its `stat`.

@@ -13,15 +13,15 @@ use crate::output::failure::{self, Failure};
 use crate::system;
 pub(crate) use access::{is_of_others, look_at, trust};
 use gpuslice_region::names::{self, FILE_PREFIX, RUN, folder};
-use gpuslice_region::{RegionError, Removal, Trust, remove_if_unused, remove_if_unused_now};
+use gpuslice_region::{
+    FIRST_PID_NAMESPACE, RegionError, Removal, Trust, own_pid_namespace, remove_if_unused,
+    remove_if_unused_now,
+};
 use gpuslice_slices::discovery::FoundRegion;
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 pub(crate) use survey::{OpenRegion, Survey};
-
-/// Inode of the initial process-number namespace of a machine.
-pub(crate) const FIRST_PID_NAMESPACE: u64 = 0xEFFF_FFFC;
 
 /// Returns the region of a slice that `run` starts under a name.
 ///
@@ -63,7 +63,7 @@ pub(crate) fn demo_name(name: &str) -> String {
 /// and their process numbers repeat.
 pub(crate) fn own_number() -> String {
     let number = std::process::id();
-    match fs::metadata("/proc/self/ns/pid").map_or(0, |namespace| namespace.ino()) {
+    match own_pid_namespace() {
         FIRST_PID_NAMESPACE => number.to_string(),
         namespace => format!("{number}-{namespace}"),
     }

@@ -21,6 +21,15 @@ pub(crate) struct Identity {
 /// The boot of the machine, as two words of the header. Zeroes: not known.
 pub(crate) type Boot = [u64; 2];
 
+/// Inode of the first namespace of process numbers, the host's: `PROC_PID_INIT_INO`, part of Linux's interface.
+pub const FIRST_PID_NAMESPACE: u64 = 0xEFFF_FFFC;
+
+/// Returns the inode of this process's namespace of process numbers; 0 if the kernel does not tell it.
+#[must_use]
+pub fn own_pid_namespace() -> u64 {
+    fs::metadata("/proc/self/ns/pid").map_or(0, |namespace| namespace.ino())
+}
+
 /// Returns the number of this process.
 pub(crate) fn own_pid() -> u32 {
     process::id()
@@ -31,7 +40,7 @@ pub(crate) fn own_identity() -> Identity {
     Identity {
         pid: own_pid(),
         start: fs::read("/proc/self/stat").ok().and_then(|stat| start_time(&stat)).unwrap_or(0),
-        pid_namespace: fs::metadata("/proc/self/ns/pid").map_or(0, |namespace| namespace.ino()),
+        pid_namespace: own_pid_namespace(),
     }
 }
 

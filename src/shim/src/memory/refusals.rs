@@ -4,7 +4,6 @@
 //! has the request, the bytes that the slice holds, its quota, and the process that holds most. Some programs allocate until the
 //! library refuses. For them a denial costs only one reading of the clock and one comparison.
 
-use crate::driver_calls::nvml::utilization::pid_namespace;
 use crate::os::clock::now;
 use crate::os::messages::{self, MESSAGE_PAUSE};
 use crate::os::time_word::TimeWord;
@@ -16,7 +15,7 @@ use gpuslice_policy::config::{LogLevel, QuotaSource, ValueOrigin, gpu_uuid_text}
 use gpuslice_policy::sizes::blocks::{BLOCK, LARGEST_SMALL, taken};
 use gpuslice_policy::time::Monotonic;
 use gpuslice_policy::units::Bytes;
-use gpuslice_region::{Device, ProcessView};
+use gpuslice_region::{Device, ProcessView, own_pid_namespace};
 use std::fs;
 
 /// Kind of memory that is refused.
@@ -180,7 +179,7 @@ fn largest(slice: &Slice, device: Device) -> Option<(u64, ProcessView)> {
 /// Returns the name of a process, as far as it can be read and printed.
 fn command_of(process: &ProcessView) -> Option<String> {
     // A process number of another namespace names another process here.
-    if process.pid_namespace != pid_namespace() {
+    if process.pid_namespace != own_pid_namespace() {
         return None;
     }
     let name = fs::read_to_string(format!("/proc/{}/comm", process.pid)).ok()?;

@@ -2,7 +2,7 @@
 
 use super::calls::{self, Room};
 use super::finding::Finding;
-use crate::slices::FIRST_PID_NAMESPACE;
+use gpuslice_region::{FIRST_PID_NAMESPACE, own_pid_namespace};
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -38,7 +38,7 @@ impl Machine {
     pub(super) fn look() -> Self {
         let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
         let inode = |path| fs::metadata(path).map_or(0, |found| found.ino());
-        let pids = inode("/proc/self/ns/pid");
+        let pids = own_pid_namespace();
         let own_pids = pids != FIRST_PID_NAMESPACE && pids != 0;
         let container = container();
         Self {

@@ -17,11 +17,8 @@ use gpuslice_driver::types::{
     nvmlProcessesUtilizationInfo_t, status,
 };
 use gpuslice_driver::{Symbol, slot};
-use std::fs;
-use std::os::unix::fs::MetadataExt;
+use gpuslice_region::{FIRST_PID_NAMESPACE, own_pid_namespace};
 
-/// Inode of the initial process-number namespace: `PROC_PID_INIT_INO`, part of Linux's interface.
-const INITIAL: u64 = 0xefff_fffc;
 /// First version of drivers that translate process numbers.
 const TRANSLATES: u32 = 570;
 /// Version word of the lists of processes and of their use: version 1, with 24 bytes. Neither list has another version.
@@ -51,13 +48,8 @@ pub(crate) enum Question {
 
 /// Returns true if the driver names this process by the number that it has in its own namespace. NVML must be open.
 pub(crate) fn knows_our_numbers() -> bool {
-    pid_namespace() == INITIAL || driver_version().is_some_and(|(major, _)| major >= TRANSLATES)
-}
-
-/// Returns the inode of this process's namespace of process numbers; 0 if the kernel does not report it. The region stores the
-/// same value.
-pub(crate) fn pid_namespace() -> u64 {
-    fs::metadata("/proc/self/ns/pid").map_or(0, |namespace| namespace.ino())
+    own_pid_namespace() == FIRST_PID_NAMESPACE
+        || driver_version().is_some_and(|(major, _)| major >= TRANSLATES)
 }
 
 /// Asks by one function. Returns an empty list if no process has a new sample, for which NVML answers "not found".

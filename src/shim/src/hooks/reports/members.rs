@@ -3,12 +3,12 @@
 use super::entries::Listed;
 use super::nvml;
 use crate::driver_calls::nvml::devices::{self, ComputeDevice};
-use crate::driver_calls::nvml::utilization::{knows_our_numbers, pid_namespace};
+use crate::driver_calls::nvml::utilization::knows_our_numbers;
 use crate::os::reentrancy::{PhaseOutcome, enter};
 use crate::process::{self, Enforcement};
 use crate::slice::settings;
 use gpuslice_driver::types::nvmlDevice_t;
-use gpuslice_region::{Monitor, ProcessView, Region, Uuid};
+use gpuslice_region::{Monitor, ProcessView, Region, Uuid, own_pid_namespace};
 
 /// A process of the slice.
 #[derive(Debug, Clone, Copy)]
@@ -47,7 +47,7 @@ impl Members {
     fn of(region: &Region, parts: &[ComputeDevice]) -> Self {
         // An error means that dead members cannot be told now: they stay listed until they can.
         let _reaped = region.reap();
-        let here = pid_namespace();
+        let here = own_pid_namespace();
         let devices: Vec<_> = parts.iter().filter_map(|part| region.device(&Uuid(part.uuid))).collect();
         let held = |process: &ProcessView| {
             let words = devices.iter().filter_map(|device| process.held.get(device.index()));
