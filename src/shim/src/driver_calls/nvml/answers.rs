@@ -9,7 +9,7 @@ use gpuslice_driver::types::{
 use gpuslice_driver::{Symbol, slot};
 
 /// Room for the answer in the first question to the driver, in entries.
-const FIRST_ROOM: c_uint = 64;
+const FIRST_ROOM: c_uint = 1024;
 /// Room for the answer in the last question, in entries.
 const MOST_ROOM: c_uint = 1 << 16;
 /// Number of the instance in an entry if the device is no instance.

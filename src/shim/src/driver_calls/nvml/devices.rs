@@ -50,9 +50,9 @@ pub(crate) fn parts(device: nvmlDevice_t) -> Vec<ComputeDevice> {
     itself.into_iter().collect()
 }
 
-/// Returns the bytes of memory of a device.
-pub(crate) fn total(device: nvmlDevice_t) -> Option<u64> {
-    ask!(nvmlDeviceGetMemoryInfo, nvmlMemory_t::default(), device).map(|memory| memory.total)
+/// Returns the total, free and used memory of a device.
+pub(crate) fn memory(device: nvmlDevice_t) -> Option<nvmlMemory_t> {
+    ask!(nvmlDeviceGetMemoryInfo, nvmlMemory_t::default(), device)
 }
 
 /// Returns the UUIDs of all devices with the numbers of their GPUs in the order of the bus. Returns `None` if NVML cannot be
@@ -66,7 +66,7 @@ pub(crate) fn bus_order() -> Option<Vec<([u8; 16], u32)>> {
 pub(crate) fn identity(part: ComputeDevice, config: &Config, ordinal: Option<u32>) -> Option<DeviceIdentity> {
     let place = || numbered_parts().find(|(_, other)| other.uuid == part.uuid).map(|(number, _)| number);
     let bus = config.counts_on_bus().then(place).flatten();
-    Some(DeviceIdentity { ordinal, bus, uuid: part.uuid, total: Bytes::new(total(part.handle)?) })
+    Some(DeviceIdentity { ordinal, bus, uuid: part.uuid, total: Bytes::new(memory(part.handle)?.total) })
 }
 
 /// Returns all devices and instances with the numbers of their GPUs in the order of the bus. NVML must be open.

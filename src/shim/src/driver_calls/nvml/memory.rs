@@ -8,34 +8,19 @@
     reason = "words of this process alone: `region::sync` is for words shared between processes"
 )]
 
-use super::answers::driver_version;
-use super::{agent, initialization};
-use core::ffi::{c_uint, c_ulonglong};
+use super::answers::{ask, driver_version};
+use super::{agent, devices, initialization};
+use core::ffi::c_ulonglong;
 use core::ops::Range;
 use core::ptr;
 use core::sync::atomic::{AtomicU8, Ordering};
 use gpuslice_driver::Symbol;
 use gpuslice_driver::functions as real;
 use gpuslice_driver::slot;
-use gpuslice_driver::types::{nvmlDevice_t, status};
+use gpuslice_driver::types::{nvmlDevice_t, nvmlProcessInfo_v2_t, status};
 use gpuslice_policy::config::gpu_uuid_text;
 use gpuslice_policy::memory_question::{MemoryAnswer, MemoryFigure};
 use std::ffi::CString;
-
-/// An entry of NVML's process lists, in the second form.
-#[repr(C)]
-#[derive(Debug, Clone, Copy)]
-struct ProcessEntry {
-    pid: c_uint,
-    bytes: c_ulonglong,
-    gpu_instance: c_uint,
-    compute_instance: c_uint,
-}
-
-const _: () = assert!(size_of::<ProcessEntry>() == 24);
-
-/// Room for the processes of one device, in entries.
-const MOST_PROCESSES: c_uint = 1024;
 
 /// Versions of drivers that confuse process numbers. They list a process by its number in its container. But the bytes in that
 /// entry are those of the host's process with the same number, or 0 if there is no such process.
@@ -101,7 +86,7 @@ impl Session {
                 MemoryAnswer::Bytes(bytes) => Some(bytes),
                 MemoryAnswer::Unlisted | MemoryAnswer::Failed => None,
             },
-            Self::Nvml(device) => free_of(*device),
+            Self::Nvml(device) => Some(devices::memory(*device)?.free),
         }
     }
 }
@@ -141,40 +126,23 @@ pub(crate) fn device(uuid: &[u8; 16]) -> Option<nvmlDevice_t> {
     })
 }
 
+/// Returns the bytes in NVML's list of processes. Some vGPUs have no such list.
 fn listed(device: nvmlDevice_t) -> Result<u64, Silence> {
-    let bytes = own_entries(device)?;
-    let sum = bytes.iter().fold(0, |sum: u64, bytes| sum.saturating_add(*bytes));
-    let is_told = !bytes.is_empty() && !bytes.contains(&NOT_AVAILABLE);
-    if is_told && (sum > 0 || !confuses_numbers()) { Ok(sum) } else { Err(Silence::Unlisted) }
-}
-
-fn free_of(device: nvmlDevice_t) -> Option<u64> {
-    let ask = slot::real::<real::nvmlDeviceGetMemoryInfo>(Symbol::nvmlDeviceGetMemoryInfo)?;
-    let mut memory = [0_u64; 3];
-    // SAFETY: `ask` requires room for the three words that it writes (total, free, used): `memory` has three.
-    let code = unsafe { ask(device, memory.as_mut_ptr().cast()) };
-    let [_, free, _] = memory;
-    (code == status::SUCCESS).then_some(free)
-}
-
-/// Returns the bytes of each entry of this process. Some vGPUs have no list of processes.
-fn own_entries(device: nvmlDevice_t) -> Result<Vec<u64>, Silence> {
     // The second form is used, because the newest form has entries of two sizes, by driver.
     let list = slot::real::<real::nvmlDeviceGetComputeRunningProcesses_v2>(
         Symbol::nvmlDeviceGetComputeRunningProcesses_v2,
     )
     .ok_or(Silence::Unlisted)?;
-    let empty = ProcessEntry { pid: 0, bytes: 0, gpu_instance: 0, compute_instance: 0 };
-    let mut entries = vec![empty; usize::try_from(MOST_PROCESSES).unwrap_or(0)];
-    let mut count = MOST_PROCESSES;
-    // SAFETY: the function needs room for `count` entries: `entries` has as many.
-    let code = unsafe { list(device, &raw mut count, entries.as_mut_ptr().cast()) };
-    match code {
-        status::SUCCESS => {}
-        status::NVML_NOT_SUPPORTED => return Err(Silence::Unlisted),
-        _ => return Err(Silence::Failed),
-    }
+    // SAFETY: the function needs room for as many entries as the count says: `ask` passes both.
+    let answer = ask(|count, entries: *mut nvmlProcessInfo_v2_t| unsafe { list(device, count, entries) });
+    let (entries, count) = answer.map_err(|code| match code {
+        status::NVML_NOT_SUPPORTED => Silence::Unlisted,
+        _ => Silence::Failed,
+    })?;
     let own = std::process::id();
-    let listed = entries.iter().take(usize::try_from(count).unwrap_or(0));
-    Ok(listed.filter(|entry| entry.pid == own).map(|entry| entry.bytes).collect())
+    let listed = entries.iter().take(count).filter(|entry| entry.pid == own);
+    let bytes: Vec<u64> = listed.map(|entry| entry.used_gpu_memory).collect();
+    let sum = bytes.iter().fold(0, |sum: u64, bytes| sum.saturating_add(*bytes));
+    let is_told = !bytes.is_empty() && !bytes.contains(&NOT_AVAILABLE);
+    if is_told && (sum > 0 || !confuses_numbers()) { Ok(sum) } else { Err(Silence::Unlisted) }
 }
