@@ -6,10 +6,10 @@
 //! One task for each slice answers one connection after another. If a container connects all the time, it delays only its own
 //! processes. A library without an answer starts NVML itself.
 
-use gpuslice_policy::config::gpu_uuid_text;
 use gpuslice_policy::memory_question::{
     MEMORY_SOCKET_FILE, MemoryAnswer, MemoryFigure, MemoryQuestion, QUESTION_BYTES,
 };
+use gpuslice_region::{FIRST_PID_NAMESPACE, Uuid, own_pid_namespace};
 use gpuslice_slices::nvml::{Nvml, Use};
 use gpuslice_slices::slot::{Name, Places};
 use std::collections::{BTreeMap, BTreeSet};
@@ -40,8 +40,6 @@ const ANSWER_BURST: Duration = Duration::from_secs(2);
 /// Divisor of the time that further answers to a slice may take. All processes of the machine share NVML's lock. Each process asks
 /// for a twentieth of the time at most, so five busy processes need this much.
 const ANSWER_PART: u32 = 4;
-/// Inode of the host's namespace of process numbers: `PROC_PID_INIT_INO`, part of Linux's interface.
-const INITIAL_NAMESPACE: u64 = 0xefff_fffc;
 /// First series of drivers that name processes rightly in every namespace.
 const RIGHT_EVERYWHERE: u32 = 565;
 
@@ -187,35 +185,28 @@ pub(crate) fn answer_for(span: Duration, questions: &Receiver<Asked>, nvml: Opti
 /// host's namespace every driver does. In another one, drivers from 535.113 to 560 tell the bytes of other processes, and drivers
 /// before them the host's numbers.
 pub(crate) fn names_rightly(driver: Option<&str>) -> bool {
-    let namespace = fs::metadata("/proc/self/ns/pid").map_or(0, |namespace| namespace.ino());
-    names_rightly_in(namespace, driver)
+    names_rightly_in(own_pid_namespace(), driver)
 }
 
 fn names_rightly_in(namespace: u64, driver: Option<&str>) -> bool {
     let series = driver.and_then(|version| version.split('.').next()?.parse().ok());
-    namespace == INITIAL_NAMESPACE || series.is_some_and(|series: u32| series >= RIGHT_EVERYWHERE)
+    namespace == FIRST_PID_NAMESPACE || series.is_some_and(|series: u32| series >= RIGHT_EVERYWHERE)
 }
 
 /// Asks NVML one question.
 fn answer(nvml: &Nvml, question: MemoryQuestion, pid: u32) -> MemoryAnswer {
-    let gpu = gpu_uuid_text(&question.device);
-    let uuid = gpu.strip_prefix("GPU-").unwrap_or(&gpu);
+    let uuid = Uuid(question.device).to_string();
     let told = match question.figure {
-        MemoryFigure::Free => nvml.free(uuid).map(MemoryAnswer::Bytes),
-        MemoryFigure::Own => nvml.process(uuid, pid).map(|entries| sum(&entries)),
+        MemoryFigure::Free => nvml.free(&uuid).map(MemoryAnswer::Bytes),
+        MemoryFigure::Own => nvml.process(&uuid, pid).map(|entries| sum(&entries)),
     };
-    let is_refused = || question.figure == MemoryFigure::Own && nvml.is_alive();
-    // Some vGPUs have no list of processes. The process must not wait for one.
-    told.unwrap_or_else(|| if is_refused() { MemoryAnswer::Unlisted } else { MemoryAnswer::Failed })
+    told.unwrap_or(MemoryAnswer::Failed)
 }
 
 /// Returns the bytes of all entries of a process.
 fn sum(entries: &[Use]) -> MemoryAnswer {
-    let bytes: Option<Vec<u64>> = entries.iter().map(|entry| entry.bytes).collect();
-    match bytes {
-        Some(bytes) if !bytes.is_empty() => {
-            MemoryAnswer::Bytes(bytes.into_iter().fold(0, u64::saturating_add))
-        }
+    match entries.iter().try_fold(0_u64, |sum, entry| Some(sum.saturating_add(entry.bytes?))) {
+        Some(bytes) if !entries.is_empty() => MemoryAnswer::Bytes(bytes),
         _ => MemoryAnswer::Unlisted,
     }
 }
@@ -235,8 +226,8 @@ mod tests {
     #[test]
     fn drivers_before_565_name_processes_rightly_only_on_the_host() {
         for (driver, elsewhere) in [(None, false), (Some("560.35.03"), false), (Some("565.57.01"), true)] {
-            assert!(names_rightly_in(INITIAL_NAMESPACE, driver), "{driver:?}");
-            assert_eq!(names_rightly_in(INITIAL_NAMESPACE - 1, driver), elsewhere, "{driver:?}");
+            assert!(names_rightly_in(FIRST_PID_NAMESPACE, driver), "{driver:?}");
+            assert_eq!(names_rightly_in(FIRST_PID_NAMESPACE - 1, driver), elsewhere, "{driver:?}");
         }
     }
 

@@ -127,10 +127,14 @@ impl NvmlSession {
             }
             Question::Process(uuid, pid) => {
                 let (handle, _) = self.device(uuid)?;
-                let listed = self.processes(handle)?.into_iter();
-                Some(Answer::Process(listed.filter(|entry| entry.pid == *pid).collect()))
+                let listed = match self.list_processes(handle) {
+                    // Some vGPUs have no list of processes.
+                    Err(status::NVML_NOT_SUPPORTED) => Vec::new(),
+                    listed => listed.ok()?,
+                };
+                Some(Answer::Process(listed.into_iter().filter(|entry| entry.pid == *pid).collect()))
             }
-            Question::Processes(name) => self.processes(self.handle(name)?).map(Answer::Processes),
+            Question::Processes(name) => self.list_processes(self.handle(name)?).ok().map(Answer::Processes),
             Question::Samples(name, since) => self.samples(self.handle(name)?, *since).map(Answer::Samples),
             Question::Links(gpus) => Some(Answer::Links(self.links(gpus))),
         }
@@ -301,12 +305,12 @@ impl NvmlSession {
         Some(answer == P2P_OK)
     }
 
-    /// Returns the compute processes of a device, or none if NVML does not tell.
-    fn processes(&self, device: nvmlDevice_t) -> Option<Vec<Use>> {
+    /// Returns the compute processes of a device.
+    fn list_processes(&self, device: nvmlDevice_t) -> Result<Vec<Use>, Status> {
         let call = self.calls.nvmlDeviceGetComputeRunningProcesses_v2;
         // SAFETY: `device` is a handle that NVML gave, and `entries` has room for `count` entries.
         let list = list(|count, entries: *mut nvmlProcessInfo_v2_t| unsafe { call(device, count, entries) });
-        Some(list.ok()?.into_iter().map(Use::of).collect())
+        Ok(list?.into_iter().map(Use::of).collect())
     }
 
     /// Returns the samples of utilisation that are newer than `since`, or none if NVML does not tell.
