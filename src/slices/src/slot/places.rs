@@ -194,15 +194,14 @@ impl Places {
     /// # Errors
     /// The file cannot be written.
     pub fn configure(&self, name: &Name, settings: &[(&str, String)]) -> Result<(), Problem> {
-        let config = self.config(name);
-        make_folder(config.parent().unwrap_or(&self.state))?;
+        make_folder(&self.conf(name))?;
         let mut text = format!(
             "# Limits of the slice {name}. Written anew when they change: edit them where they are set.\n"
         );
         for (key, value) in settings.iter().chain(&[(keys::REGION, REGION.to_owned())]) {
             let _to_a_string = writeln!(text, "{key}={value}");
         }
-        write_whole(&config, text.as_bytes(), 0o644)
+        write_whole(&self.config(name), text.as_bytes(), 0o644)
     }
 
     /// Returns the CDI device of a slice. `library` is the path that [`install`](Self::install) returned.
@@ -214,7 +213,7 @@ impl Places {
         let mounts = vec![
             Mount::read_only(library.to_owned(), LIBRARY),
             Mount::read_only(self.state.join("ld.so.preload"), PRELOAD),
-            Mount::read_only(self.slot(name).join("conf"), CONF),
+            Mount::read_only(self.conf(name), CONF),
             Mount::writable(region.parent().unwrap_or(&self.regions).to_owned(), MOUNTED),
         ];
         cdi::CdiDevice { name: name.to_string(), container_edits: cdi::Edits { env, mounts } }
