@@ -27,7 +27,7 @@ fn bench() -> Bench {
 }
 
 /// Answers of NVML about a process, with the settings that cause them.
-const NVML: [(&str, &[(&str, &str)]); 8] = [
+const NVML: [(&str, &[(&str, &str)]); 10] = [
     ("all that it holds", &[]),
     ("all that it holds, and its use by the host's numbers", &[("SIMGPU_NVML_PIDS", "mixed")]),
     ("all that it holds, and nothing of other containers", &[("SIMGPU_NVML_PIDS", "foreign")]),
@@ -38,6 +38,14 @@ const NVML: [(&str, &[(&str, &str)]); 8] = [
         &[("SIMGPU_NVML_PIDS", "mixed"), ("SIMGPU_NVML_BYTES", "0"), ("SIMGPU_CUDA_VERSION", "12040")],
     ),
     ("0 bytes, of any driver", &[("SIMGPU_NVML_BYTES", "0")]),
+    (
+        "nothing: it has no list of processes",
+        &[("SIMGPU_FAULTS", "nvmlDeviceGetComputeRunningProcesses_v2=3")],
+    ),
+    (
+        "nothing: its list of processes fails",
+        &[("SIMGPU_FAULTS", "nvmlDeviceGetComputeRunningProcesses_v2=999")],
+    ),
     ("less than it holds: what another process of the host holds", &[("SIMGPU_NVML_BYTES", "3MiB")]),
 ];
 

@@ -48,6 +48,17 @@ fn look_ups_and_loads_in_a_row_ask_the_driver_for_a_twentieth_of_the_time() {
 }
 
 #[test]
+fn look_ups_beyond_the_budget_are_charged_although_nvml_never_answers() {
+    // Free memory is so slow that look-ups spend their budget, and they take longer than a silence of NVML.
+    let bench = bench().with("SIMGPU_MODULE_BYTES", "100KiB").with("SIMGPU_MODULE_GRANULE", "1");
+    let silent = "cuMemGetInfo_v2=delay:1ms;nvmlDeviceGetComputeRunningProcesses_v2=999";
+    let bench = bench.with("SIMGPU_FAULTS", silent);
+    let (outcome, figure) = look_ups(&bench);
+    assert!(figure("900_look_ups ", "") > 1_500_000_000, "{outcome}");
+    assert_eq!(figure("held ", ""), CONTEXT + 900 * (100 << 10), "{outcome}");
+}
+
+#[test]
 fn a_load_whose_image_does_not_show_its_memory_is_measured_beyond_the_budget() {
     // The driver loads code at once. Or the variables are so small that they may fit into memory that the driver has.
     for (loading, bytes) in [("EAGER", 4194304), ("LAZY", 1_000_000)] {

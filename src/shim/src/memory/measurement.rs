@@ -118,9 +118,9 @@ impl CallMeasurement {
     }
 
     /// Leaves the memory of a call in the current context to a later comparison with NVML. Returns the device and the context.
-    /// `None`: there may be no comparison, because NVML does not know this process, or has not answered lately.
+    /// `None`: there may be no comparison, because NVML does not know this process, or had no answer to the last question.
     fn leave_to_nvml(memory: &Memory) -> Option<(Device, usize)> {
-        if memory.baselines.is_silent() {
+        if memory.baselines.is_unanswered() {
             return None;
         }
         let (device, context) = (memory.place_of_current()?.device, memory.owner_of_current()?);

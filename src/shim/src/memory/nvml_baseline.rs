@@ -75,6 +75,8 @@ pub(crate) struct Baselines {
     incomplete: AtomicBool,
     /// Instant until which the library does not ask NVML.
     silent_until: TimeWord<Monotonic>,
+    /// True if the last question to NVML had no answer.
+    unanswered: AtomicBool,
     /// Time that look-ups of code may spend on free memory.
     pub(crate) free_memory: LookUpBudget,
     /// Time that loads of code may spend on free memory.
@@ -195,6 +197,16 @@ impl Baselines {
         now() < self.silent_until.get()
     }
 
+    /// Returns true if the last question to NVML had no answer. A later comparison may then never come.
+    pub(crate) fn is_unanswered(&self) -> bool {
+        self.unanswered.load(Ordering::Relaxed)
+    }
+
+    /// Notes whether a question to NVML had an answer.
+    pub(crate) fn note_answer(&self, answer: Result<u64, Silence>) {
+        self.unanswered.store(answer.is_err(), Ordering::Relaxed);
+    }
+
     /// Returns the bytes that NVML attributes to this process, unless it has not answered lately.
     pub(crate) fn ask(&self, place: SliceDevice) -> Option<u64> {
         if self.is_silent() {
@@ -207,6 +219,7 @@ impl Baselines {
     /// Evaluates NVML's answer. Without an answer, the library does not ask NVML for a while. If NVML does not know this process,
     /// and the baseline has nothing but estimates, they become final.
     fn evaluate(&self, device: Device, answer: Result<u64, Silence>) -> Option<u64> {
+        self.note_answer(answer);
         let silence = match answer {
             Ok(own) => return Some(own),
             Err(silence) => silence,

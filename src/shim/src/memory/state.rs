@@ -108,7 +108,9 @@ impl Memory {
 
     /// Returns the bytes of a device that this process holds, by a source of NVML's figures.
     pub(crate) fn own_by(&self, device: Device, nvml: Session) -> Result<u64, Silence> {
-        Ok(self.with_managed(device, nvml.own()?))
+        let answer = nvml.own();
+        self.baselines.note_answer(answer);
+        Ok(self.with_managed(device, answer?))
     }
 
     /// Returns the bytes of a device that this process holds by NVML's figure `nvml`. NVML reports no managed memory.
