@@ -8,6 +8,8 @@ use crate::support::container::may_have_containers;
 use crate::support::living::Living;
 use gpuslice_region::{Monitor, Trust};
 use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
@@ -49,10 +51,11 @@ impl Asking {
         Some(asking)
     }
 
+    /// Waits until the agent accepts at the sockets. A socket of an ended agent may still be there.
     fn has_sockets(&mut self) {
         for slice in ["a", "b"] {
             let socket = self.node.at(&socket_of(slice));
-            self.node.until("the slice has a socket", |_| socket.exists().then_some(()));
+            self.node.until("the slice has a socket", |_| UnixStream::connect(&socket).is_ok().then_some(()));
         }
     }
 
@@ -182,7 +185,6 @@ fn an_agent_that_does_not_answer_delays_no_process_for_long() {
 
 /// Starts a program that connects to the socket of a slice all the time, and waits until it does.
 fn flood(socket: &Path) -> Child {
-    use std::io::{BufRead as _, BufReader};
     let mut command = Command::new("perl");
     command.args(["-e", FLOOD]).arg(socket).stdout(Stdio::piped());
     let mut child = command.spawn().expect("perl can be started");
