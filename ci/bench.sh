@@ -62,9 +62,9 @@ measure_beside_an_agent() {
     kill "$agent"
     wait "$agent" || true
     agent=
-    for figures in "$folder/bare" "$folder/unlimited"; do
-        sed -n "s/^$name /${name}_and_an_agent /p" "$figures" >>"$figures.more"
-        cat "$figures.more" >>"$figures"
+    for figures in bare unlimited; do
+        cp "$folder/$figures" "$node/$figures"
+        sed -n "s/^$name /${name}_and_an_agent /p" "$node/$figures" >>"$folder/$figures"
     done
     sed -n "s/^$name /${name}_and_an_agent /p" "$node/figures" >>"$folder/limited"
 }

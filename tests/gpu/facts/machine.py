@@ -1,6 +1,5 @@
 """Describes the machine, and compares the names of devices and processes of the driver, NVML and the kernel."""
 
-import contextlib
 import ctypes
 import json
 import os
@@ -9,6 +8,7 @@ from ctypes import byref, c_int, c_uint, c_uint64
 
 from bench import GIB, Fact, Skip, main, tell, wait
 from driver import Cuda, Nvml, Refused
+from workspace import die_with
 
 PIDS = Fact(
     "NVML calls a process by a number that the process knows itself by (NSpid)",
@@ -173,14 +173,17 @@ def lister():
 
     A child asks NVML. A process that has made a namespace for its children can start no threads, and NVML may start some."""
     (asking, ask), (answering, answer) = os.pipe(), os.pipe()
+    parent = os.getpid()
     if os.fork() == 0:
-        os.close(ask)
-        uuid, _, pid = os.read(asking, 100).decode().partition(" ")
-        told = None
-        with contextlib.suppress(Refused, OSError):
-            told = listed(Nvml(uuid)).get(int(pid)) if pid else None
-        os.write(answer, json.dumps(told).encode())
-        os._exit(0)
+        try:
+            die_with(parent)
+            os.close(ask)
+            uuid, _, pid = os.read(asking, 100).decode().partition(" ")
+            os.write(answer, json.dumps(listed(Nvml(uuid)).get(int(pid))).encode())
+        finally:
+            os._exit(0)
+    os.close(asking)
+    os.close(answer)
 
     def outside(uuid, pid):
         os.write(ask, f"{uuid} {pid}".encode())
@@ -240,8 +243,8 @@ def run(part):
         with part.about("bytes of a process in a namespace of its own"):
             seen["in a namespace of its own"] = part.work("inside", size=GIB)
             outside = seen["in a namespace of its own"]["outside"]
-            if os.readlink("/proc/self/ns/pid") == HOST:
-                part.fact(OUTSIDE, (outside or 0) >= GIB, outside)
+            is_host = os.readlink("/proc/self/ns/pid") == HOST
+            part.fact(OUTSIDE, (outside or 0) >= GIB if is_host else None, outside if is_host else "not on the host")
         part.figure("bytes after 1 GiB", seen)
         right = [right_bytes(each, GIB) for each in seen.values()]
         part.fact(BYTES, None if all(each is None for each in right) else False not in right, seen)
