@@ -135,6 +135,7 @@ impl ProcessObjects {
         let backing = simulation.arena.take(label.size, GRANULARITY).ok_or(status::OUT_OF_MEMORY)?;
         let there = simulation.arena.put_file(backing, label.size, &file, 0);
         if !there || !simulation.shared.lock().import(simulation.slot, label.number) {
+            simulation.arena.take_file_away(backing, label.size);
             simulation.arena.give(backing, label.size);
             return Err(status::INVALID_VALUE);
         }
