@@ -28,6 +28,11 @@ impl Export {
         let (word, bit) = Self::place(slot);
         self.users.get(word).is_some_and(|word| word & bit != 0)
     }
+
+    /// Returns a process that uses the memory, other than the one in `slot`.
+    fn other_user(&self, slot: usize) -> Option<usize> {
+        (0..PROCESSES).find(|other| *other != slot && self.uses(*other))
+    }
 }
 
 impl State {
@@ -64,7 +69,7 @@ impl State {
         export.set(slot, false);
         let kind = export.kind();
         let (owner, device, bytes) = (export.owner as usize, export.device as usize, export.bytes);
-        let heir = (0..PROCESSES).find(|other| export.uses(*other));
+        let heir = export.other_user(slot);
         match heir {
             None => export.number = 0,
             Some(heir) if owner == slot => export.owner = u32::try_from(heir).unwrap_or(0),
@@ -106,12 +111,17 @@ impl State {
         self.exports.iter().any(|export| export.number != 0 && export.uses(slot))
     }
 
-    /// Ends every use of shared memory by a dead process. This must happen before the figures of the process are zeroed.
+    /// Ends every use of shared memory by a dead process. This must happen before the figures of the process are zeroed. Memory
+    /// that no other process uses stays in these figures, because the device does not have it back yet.
     pub fn leave_all(&mut self, slot: usize) {
         for index in 0..self.exports.len() {
-            let export = self.exports.get(index).filter(|export| export.number != 0 && export.uses(slot));
-            if let Some(number) = export.map(|export| export.number) {
+            let export = self.exports.get_mut(index).filter(|export| export.number != 0 && export.uses(slot));
+            let Some(export) = export else { continue };
+            let number = export.number;
+            if export.other_user(slot).is_some() {
                 self.leave(slot, number);
+            } else {
+                export.number = 0;
             }
         }
     }

@@ -151,6 +151,23 @@ fn memory_of_the_dead_is_back_after_300_ms_unless_the_settings_say_otherwise() {
 }
 
 #[test]
+fn shared_memory_of_the_dead_is_back_later_unless_another_process_uses_it() {
+    let file = File::new("leaving-shared");
+    let shared =
+        Shared::open(&file.0, &Settings { teardown_ms: Settings::DEFAULT.teardown_ms, ..SETTINGS }).unwrap();
+    let mut state = shared.lock();
+    let (maker, user) = (join(&mut state, ""), join(&mut state, ""));
+    assert_eq!(state.charge(maker, 0, MemoryKind::Vmm, 300), Ok(()));
+    let (alone, used) =
+        (state.export(maker, 0, MemoryKind::Vmm, 100), state.export(maker, 0, MemoryKind::Vmm, 200));
+    assert!(state.import(user, used.unwrap()));
+    state.reap_dead(Some(user));
+    let held = [maker, user].map(|slot| state.processes[slot].usage[0].total());
+    assert_eq!((held, state.leaving(0), state.levels[0].held), ([0, 200], 100, 300));
+    assert!(!state.import(user, alone.unwrap()), "it is gone");
+}
+
+#[test]
 fn shared_memory_is_charged_to_one_of_its_users_until_the_last_is_gone() {
     let file = File::new("shared");
     let shared = file.open();
@@ -162,7 +179,7 @@ fn shared_memory_is_charged_to_one_of_its_users_until_the_last_is_gone() {
     state.leave(maker, number);
     let held = |state: &Locked<'_>| [maker, user].map(|slot| state.processes[slot].usage[0].total());
     assert_eq!((held(&state), state.levels[0].held, state.levels[0].peak), ([0, 100], 100, 100));
-    state.leave_all(user);
+    state.leave(user, number);
     assert_eq!((held(&state), state.levels[0].held), ([0, 0], 0));
     assert!(!state.import(maker, number), "it is gone");
 }
