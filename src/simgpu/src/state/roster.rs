@@ -67,14 +67,17 @@ impl Locked<'_> {
         }
     }
 
-    /// Notes the memory of a dead process as leaving, unless the settings say that the device has it back at once.
-    fn begin_leaving(&mut self, slot: usize) {
+    /// Takes the memory of a dead process away from it. Notes the memory as leaving, unless the settings say that the device has
+    /// it back at once. The process loses the bytes first. So no bytes count twice if the reaping process dies in between.
+    pub(super) fn begin_leaving(&mut self, slot: usize) {
         let wait = self.settings.teardown_ms.saturating_mul(1_000_000);
-        let Some(process) = self.processes.get(slot).filter(|_| wait > 0) else { return };
+        let Some(process) = self.processes.get(slot) else { return };
         let (group, until_ns) = (process.group, crate::os::clock::now().saturating_add(wait));
         for device in 0..DEVICES {
-            let bytes = self.usage(slot, device).map_or(0, |usage| usage.total());
-            let free = self.leaving.iter_mut().find(|left| left.bytes == 0).filter(|_| bytes > 0);
+            let Some(usage) = self.usage(slot, device) else { continue };
+            let bytes = usage.total();
+            usage.held = Default::default();
+            let free = self.leaving.iter_mut().find(|left| left.bytes == 0).filter(|_| bytes > 0 && wait > 0);
             if let (Some(free), Ok(device)) = (free, u32::try_from(device)) {
                 *free = super::layout::Leaving { bytes, until_ns, device, group };
             }
@@ -100,7 +103,6 @@ impl Locked<'_> {
         let Some(process) = self.processes.get_mut(slot) else { return };
         let serial = process.serial;
         for usage in &mut process.usage {
-            usage.held = Default::default();
             usage.on_host = 0;
             usage.live = 0;
             usage.contexts = 0;

@@ -151,6 +151,20 @@ fn memory_of_the_dead_is_back_after_300_ms_unless_the_settings_say_otherwise() {
 }
 
 #[test]
+fn memory_of_the_dead_leaves_once_if_the_process_that_reaps_them_dies() {
+    let file = File::new("leaving-once");
+    let shared =
+        Shared::open(&file.0, &Settings { teardown_ms: Settings::DEFAULT.teardown_ms, ..SETTINGS }).unwrap();
+    let mut state = shared.lock();
+    let first = join(&mut state, "");
+    assert_eq!(state.charge(first, 0, MemoryKind::Linear, 700), Ok(()));
+    // The process that reaps dies after this.
+    state.begin_leaving(first);
+    state.reap_dead(None);
+    assert_eq!((state.leaving(0), state.levels[0].held), (700, 700));
+}
+
+#[test]
 fn shared_memory_of_the_dead_is_back_later_unless_another_process_uses_it() {
     let file = File::new("leaving-shared");
     let shared =
