@@ -154,18 +154,22 @@ impl ProcessObjects {
     ) -> Result<Vec<AddressSpan>, Status> {
         let arena = |address: u64| simulation.arena.host(address).expose_provenance() as u64;
         let (y, z) = (end.y.saturating_add(y), end.z.saturating_add(z));
-        let rows = z.saturating_mul(end.height).saturating_add(y);
-        let offset = rows.saturating_mul(end.pitch).saturating_add(end.x);
+        // Returns the address of the row. Returns `None` if the row goes beyond the last address.
+        let row = |base: u64| {
+            let rows = z.checked_mul(end.height)?.checked_add(y)?;
+            let start = rows.checked_mul(end.pitch)?.checked_add(end.x)?.checked_add(base)?;
+            start.checked_add(width).map(|_| start)
+        };
         match end.side {
             Side::Host(0) => Err(status::INVALID_VALUE),
-            Side::Host(base) => Ok(vec![(base.saturating_add(offset), width)]),
+            Side::Host(base) => Ok(vec![(row(base).ok_or(status::INVALID_VALUE)?, width)]),
             Side::Array(array) => {
                 let level: MipLevel = self.arrays.level(array)?;
                 let start = level.place(end.x, y, z, width).ok_or(status::INVALID_VALUE)?;
                 Ok(vec![(arena(start), width)])
             }
             Side::Device(base) => {
-                let start = base.checked_add(offset).ok_or(status::INVALID_VALUE)?;
+                let start = row(base).ok_or(status::INVALID_VALUE)?;
                 if let Some(parts) = self.regions.parts(start, width) {
                     return Ok(parts.into_iter().map(|(at, length)| (arena(at), length)).collect());
                 }

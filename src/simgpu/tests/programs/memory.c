@@ -1,6 +1,10 @@
 /* Ordinary memory: exact charges, a limited capacity, the pitch of a real device, and contents that can be read back. */
 #include "driver.h"
 
+typedef struct { size_t x, y; unsigned kind; const void *host; ptr device; handle array; size_t pitch; } plane_end;
+typedef struct { plane_end from, to; size_t width, height; } plane_copy;
+int cuMemcpy2D_v2(const plane_copy *);
+
 int main(void) {
     ptr a, b; size_t pitch, size; unsigned low; char text[16] = "not overwritten", back[16]; void *pinned; unsigned kind;
     start();
@@ -47,6 +51,11 @@ int main(void) {
     OK(cuMemAlloc_v2(&a, 100)); OK(cuMemcpy(a, (ptr)pinned, 7)); OK(cuMemcpy((ptr)back, a, 7)); CHECK(!strcmp(back, "pinned"));
     OK(cuPointerGetAttribute(&kind, 2, a)); SAME(kind, 2); OK(cuPointerGetAttribute(&kind, 2, (ptr)pinned)); SAME(kind, 1);
     STATUS(1, cuPointerGetAttribute(&kind, 2, (ptr)text));
+
+    /* Sizes and offsets that leave the address space are invalid. */
+    plane_copy far = {{.y = 2, .kind = 1, .host = text, .pitch = (size_t)1 << 63}, {.kind = 2, .device = a}, 4, 1};
+    STATUS(1, cuMemcpy2D_v2(&far)); STATUS(1, cuMemsetD8_v2((ptr)pinned + 8, 0, SIZE_MAX - 3));
+    STATUS(1, cuMemcpy((ptr)back, (ptr)text, SIZE_MAX));
     OK(cuMemFreeHost(pinned)); STATUS(1, cuMemFreeHost(pinned));
     return 0;
 }
