@@ -15,7 +15,7 @@ use gpuslice_policy::sizes::blocks::{BLOCK, LEAST_SLOT};
 use gpuslice_region::Device;
 
 /// Charge of an address.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Charge {
     /// Device of the memory.
     pub(crate) device: Device,
@@ -211,9 +211,7 @@ impl Charges {
 
     /// Takes a charge that [`iter`](Self::iter) has returned. If both tables have a charge of the address, the other one stays.
     fn take_equal(&mut self, address: u64, charge: &Charge) {
-        let is_in_chunk = |chunk: Chunk| {
-            chunk.has(address) && Chunk::new(address, charge).is_some_and(|new| chunk.is_of_same(&new))
-        };
+        let is_in_chunk = |chunk: Chunk| chunk.has(address) && chunk.charge() == *charge;
         if self.chunks.get(start_of_chunk(address)).is_some_and(is_in_chunk) {
             self.take_from_chunk(address);
         } else {
