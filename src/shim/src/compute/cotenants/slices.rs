@@ -83,8 +83,8 @@ impl Cotenants {
         let effect = if is_counted {
             "A policy does not divide the GPU with it."
         } else {
-            "The driver's turns for it count as this slice's time, so that the slice may get down to half of its share, and a \
-             policy does not divide the GPU with it."
+            "Its turns on the GPU count as this slice's time. So the slice may get only about half of its share, and less beside \
+             several such programs. A policy does not divide the GPU with it."
         };
         let text = format_args!(
             "gpuslice: {gpu}: a program uses this GPU that is in no slice of {}. {effect} Give all containers one folder, and \
