@@ -1,7 +1,7 @@
 //! Serves a kubelet beside the rest of the agent, if the configuration has a cluster.
 
 use crate::config::{Cluster, Config, Mode};
-use crate::gpus::{Gpu, Gpus};
+use crate::gpus::{Gpu, Gpus, Obstacle};
 use gpuslice_kubernetes::api::Client;
 use gpuslice_kubernetes::metrics::PreStartMetrics;
 use gpuslice_kubernetes::objects::{self, Inventory};
@@ -83,16 +83,17 @@ async fn try_serve(
 
 /// Reasons why slices cannot share GPUs, by UUID. The agent has logged these reasons.
 #[derive(Debug, Default)]
-struct Obstacles(Mutex<BTreeMap<String, &'static str>>);
+struct Obstacles(Mutex<BTreeMap<String, Obstacle>>);
 
 impl Obstacles {
     /// Logs each new reason, and returns how many it has logged.
     fn tell(&self, gpus: &[Gpu]) -> usize {
-        let found: BTreeMap<String, &str> =
+        let found: BTreeMap<String, Obstacle> =
             gpus.iter().filter_map(|gpu| Some((gpu.uuid.clone(), gpu.obstacle?))).collect();
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let new = found.iter().filter(|(uuid, why)| known.get(*uuid) != Some(*why));
-        let told = new.map(|(uuid, why)| warn!(gpu = %uuid, "no slice is placed on it: {why}")).count();
+        let told =
+            new.map(|(uuid, why)| warn!(gpu = %uuid, "no slice is placed on it: {}", why.text())).count();
         *known = found;
         told
     }
@@ -111,7 +112,7 @@ fn listed(gpus: &[Gpu]) -> Vec<objects::Gpu> {
         mem_mib: gpu.memory_for_slices() >> 20,
         core: WHOLE,
         healthy: gpu.is_shared(),
-        why: gpu.obstacle.map(str::to_owned),
+        why: gpu.obstacle.map(|why| why.text().to_owned()),
         nvlink: gpu.nvlink.iter().filter_map(position).collect(),
         ..objects::Gpu::default()
     };
@@ -132,9 +133,9 @@ mod tests {
             ..Gpu::default()
         };
         let whole = [gpu("GPU-a", None), gpu("GPU-b", None)];
-        let divided = [gpu("GPU-a", None), gpu("GPU-b", Some("MIG is enabled"))];
+        let divided = [gpu("GPU-a", None), gpu("GPU-b", Some(Obstacle::Divided))];
         let told: Vec<_> = listed(&divided).into_iter().map(|gpu| (gpu.healthy, gpu.why)).collect();
-        assert_eq!(told, [(true, None), (false, Some("MIG is enabled".to_owned()))]);
+        assert_eq!(told, [(true, None), (false, Some(Obstacle::Divided.text().to_owned()))]);
         let obstacles = Obstacles::default();
         let logged = [&whole, &divided, &divided, &whole, &divided].map(|gpus| obstacles.tell(gpus));
         assert_eq!(logged, [0, 1, 0, 0, 1]);

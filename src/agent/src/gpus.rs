@@ -59,7 +59,7 @@ pub(crate) struct Gpu {
     pub(crate) nvlink: Vec<String>,
     /// The reason why slices cannot share the GPU, or none if they can.
     #[serde(skip)]
-    pub(crate) obstacle: Option<&'static str>,
+    pub(crate) obstacle: Option<Obstacle>,
 }
 
 /// The last answer of NVML about the GPUs.
@@ -213,7 +213,7 @@ impl Gpu {
 
     /// Returns true if the GPU may have instances (MIG).
     pub(crate) fn is_divided(&self) -> bool {
-        self.obstacle == Some(DIVIDED)
+        self.obstacle == Some(Obstacle::Divided)
     }
 
     /// Returns true if the agent offers the GPU to pods.
@@ -311,19 +311,39 @@ fn is_answered_for(device: &NvmlDevice) -> bool {
     device.used.is_some() || device.utilization.is_some() || device.temperature.is_some()
 }
 
-/// The reason why slices cannot share a GPU with instances.
-pub(crate) const DIVIDED: &str =
-    "MIG is enabled, and a slice has no limits on an instance; to share it: nvidia-smi -mig 0";
+/// The reason why slices cannot share a GPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Obstacle {
+    /// The GPU has instances (MIG), or will have some.
+    Divided,
+    /// The compute mode permits no process.
+    Prohibited,
+    /// The compute mode permits one process.
+    Exclusive,
+}
+
+impl Obstacle {
+    /// Returns the reason and the remedy, for people.
+    pub(crate) const fn text(self) -> &'static str {
+        match self {
+            Self::Divided => {
+                "MIG is enabled, and a slice has no limits on an instance; to share it: nvidia-smi -mig 0"
+            }
+            Self::Prohibited => "no process may use it (compute mode); to share it: nvidia-smi -c 0",
+            Self::Exclusive => "only one process may use it (compute mode); to share it: nvidia-smi -c 0",
+        }
+    }
+}
 
 /// Returns the reason why slices cannot share a GPU, or none if they can.
-fn obstacle(device: &NvmlDevice) -> Option<&'static str> {
+fn obstacle(device: &NvmlDevice) -> Option<Obstacle> {
     if device.is_divided == Some(true) {
-        return Some(DIVIDED);
+        return Some(Obstacle::Divided);
     }
     match device.compute_mode {
         None | Some(SHARED) => None,
-        Some(PROHIBITED) => Some("no process may use it (compute mode); to share it: nvidia-smi -c 0"),
-        Some(_) => Some("only one process may use it (compute mode); to share it: nvidia-smi -c 0"),
+        Some(PROHIBITED) => Some(Obstacle::Prohibited),
+        Some(_) => Some(Obstacle::Exclusive),
     }
 }
 
@@ -334,7 +354,8 @@ mod tests {
     #[test]
     fn a_gpu_with_mig_or_for_one_process_is_not_shared() {
         let found = |is_divided: Option<bool>, compute_mode: Option<u32>| {
-            obstacle(&NvmlDevice { is_divided, compute_mode, ..NvmlDevice::default() }).unwrap_or_default()
+            obstacle(&NvmlDevice { is_divided, compute_mode, ..NvmlDevice::default() })
+                .map_or("", Obstacle::text)
         };
         // For some GPUs, NVML tells neither MIG nor compute mode.
         assert_eq!([found(None, None), found(Some(false), Some(0))], ["", ""]);
@@ -370,7 +391,7 @@ mod tests {
     #[test]
     fn a_gpu_that_nvml_lists_and_does_not_describe_stays_the_gpu_that_it_was() {
         let gpus = Gpus::default();
-        let known = Gpu { model: Some("H100".to_owned()), obstacle: Some("MIG"), ..gpu("GPU-a") };
+        let known = Gpu { model: Some("H100".to_owned()), obstacle: Some(Obstacle::Divided), ..gpu("GPU-a") };
         gpus.take(None, vec![known.clone(), gpu("GPU-b")]);
         for _ in 0..2 {
             gpus.take(None, vec![Gpu { uuid: "GPU-a".to_owned(), ..Gpu::default() }, gpu("GPU-b")]);

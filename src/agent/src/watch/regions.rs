@@ -74,7 +74,7 @@ pub(super) fn program_of(command: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::gpus::DIVIDED;
+    use crate::gpus::Obstacle;
 
     #[test]
     fn the_program_is_shown_without_its_arguments() {
@@ -91,9 +91,10 @@ mod tests {
     #[test]
     fn a_device_that_the_node_cannot_have_is_not_shown() {
         let gpu = |obstacle| Gpu { uuid: "GPU-a".to_owned(), obstacle, ..Gpu::default() };
-        let (whole, divided) = ([gpu(None)], [gpu(Some(DIVIDED))]);
+        let (whole, divided) = ([gpu(None)], [gpu(Some(Obstacle::Divided))]);
         assert_eq!(name_of("a", &whole, None).as_deref(), Some("GPU-a"));
         assert_eq!(name_of("b", &whole, None), None);
+        assert_eq!(name_of("b", &[gpu(Some(Obstacle::Exclusive))], None), None);
         for (gpus, also) in [(&whole[..], Some("MIG-b")), (&divided, None), (&[], None)] {
             assert_eq!(name_of("b", gpus, also).as_deref(), Some("GPU-b"));
         }

@@ -98,6 +98,7 @@ fn pod(owner: &Owner) -> Pod {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::gpus::Obstacle;
     use std::fs;
 
     fn part(uuid: &str, core: u32) -> Part {
@@ -158,7 +159,7 @@ mod tests {
         let root = tempfile::tempdir_in("/dev/shm").unwrap();
         let slots = slots(&Places::usual(root.path()));
         let gpu = |obstacle| Gpu { healthy: true, memory_total: Some(9 << 30), obstacle, ..Gpu::default() };
-        let gpus = [gpu(None), gpu(None), gpu(Some("MIG is enabled")), Gpu::default()];
+        let gpus = [gpu(None), gpu(None), gpu(Some(Obstacle::Divided)), Gpu::default()];
         assert_eq!(slots.count(&gpus, 16), KubeletSlots { owned: 3, free: 29 });
         assert_eq!(slots.count(&[], 16), KubeletSlots { owned: 3, free: 0 });
     }
