@@ -17,6 +17,7 @@ sys.path[:0] = [path for path in (str(HERE), str(HERE / "facts")) if path not in
 
 import bench  # noqa: E402
 import driver  # noqa: E402
+import events  # noqa: E402
 import full  # noqa: E402
 import late  # noqa: E402
 import managed  # noqa: E402
@@ -172,6 +173,10 @@ class MadeUp(unittest.TestCase):
             self.assertEqual(names.has_no_nvml(names.compatibility([folder])), True)
             Path(folder, "libnvidia-ml.so.580.1").touch()
             self.assertEqual(names.has_no_nvml(names.compatibility([folder])), False)
+
+    def test_kernels_that_begin_too_early_or_too_late_in_their_launch_are_found(self):
+        for late, verdict in ((-5001, False), (-5000, True), (5000, True), (5001, False)):
+            self.assertEqual(events.starts_alike({"beyond the launch": {"median": late}}), verdict)
 
     def test_graphs_and_ranks_on_several_gpus_that_are_out_of_step_are_found(self):
         self.assertTrue(several.encloses({"events, ms": several.OTHER + 1}))

@@ -13,6 +13,11 @@ DURATION = Fact(
     "src/shim/src/driver_calls/events.rs; docs/internals/limiter.md, measure",
     "the library would have to take off what a pair adds (a constant of events.rs)",
 )
+IDLE_START = Fact(
+    "after a pause, an event and a kernel on an idle stream start at the same point of their calls, within 5 us",
+    "Batch::before_first in src/policy/src/compute/measuring/verdict.rs",
+    "a slice would be charged too much or too little after each pause",
+)
 LONG_RUN = Fact(
     "two events around a run of 64 kernels are from the first's start to the last's end, within 1 %",
     "FULL in src/policy/src/compute/measuring/when_alone.rs",
@@ -67,6 +72,31 @@ def exactness():
             more = [event - (ran.ended - ran.begun) for event, ran in zip(events, kernels)]
             told[f"{length} us, {way}"] = spread(more, 0)
     return told
+
+
+def idle_starts():
+    """Returns the nanoseconds by which the time of two events around a kernel exceeds the kernel's duration and the time of its
+    launch. The stream is idle before each event, and the host sleeps for 10 ms. Returns the durations of the calls, too."""
+    watcher = Watcher([20])
+    first, last, launch = watcher.event(), watcher.event(), watcher.watching(20)
+    launch()
+    watcher.wait()
+    watcher.forget()
+    lengths, records, launches = [], [], []
+    for _ in range(100):
+        time.sleep(0.01)
+        began = time.perf_counter_ns()
+        watcher.record(first)
+        recorded = time.perf_counter_ns()
+        launch()
+        launches.append(time.perf_counter_ns() - recorded)
+        records.append(recorded - began)
+        watcher.record(last)
+        watcher.wait()
+        lengths.append(watcher.between(first, last))
+    idle = [length - (ran.ended - ran.begun) for length, ran in zip(lengths, watcher.kernels())]
+    late = [length - launch for length, launch in zip(idle, launches)]
+    return {"beyond the launch": spread(late, 0), "record": spread(records, 0), "launch": spread(launches, 0)}
 
 
 def resolution():
@@ -231,6 +261,10 @@ def cost():
     return {**{way: round(median(lengths), 1) for way, lengths in told.items()}, "ratio": round(median(ratios), 5)}
 
 
+def starts_alike(seen):
+    return abs(seen["beyond the launch"]["median"]) <= 5000
+
+
 def run(part):
     with part.about_facts("resolution"):
         part.figure("resolution, ns", part.work("resolution"))
@@ -240,6 +274,9 @@ def run(part):
         most = {"20 us, queued": 1000, "1000 us, queued": 10_000, "50000 us, queued": 500_000}
         right = all(abs(seen[cell]["median"]) <= allowed for cell, allowed in most.items())
         part.fact(DURATION, right, seen)
+    with part.about_facts("starts on an idle stream", IDLE_START):
+        seen = part.work("idle_starts")
+        part.fact(IDLE_START, starts_alike(seen), seen)
     with part.about_facts("a run of kernels", LONG_RUN):
         seen = part.work("run_of_kernels")
         part.fact(LONG_RUN, abs(seen["event"] / seen["kernels"] - 1) <= 0.01, seen)
@@ -264,4 +301,4 @@ def run(part):
 
 
 if __name__ == "__main__":
-    main(__file__, run, exactness, resolution, run_of_kernels, clocks, other_thread, capture, cost)
+    main(__file__, run, exactness, idle_starts, resolution, run_of_kernels, clocks, other_thread, capture, cost)
