@@ -57,6 +57,7 @@ DEFAULTS = {
 ROUNDED = {MIB * 3 // 4: 16, MIB + 1: 16, 2 * MIB + 1: 16, 3 * MIB: 16, 256 * KIB: 64}
 TRIED = ["cuMemAlloc", "cuMemAllocAsync", "cuMemCreate", "cuLaunchKernel", "cuGraphLaunch"]
 LEGACY, PER_THREAD = 1, 2
+NO_ATTACH = 2
 
 
 # ---- Arithmetic
@@ -145,6 +146,28 @@ def management():
         listed(opened)
         lists.append(1e6 * (time.perf_counter() - began))
     return {"starts, ms": [round(each, 2) for each in starts], "list, us": round(median(lists), 1)}
+
+
+def first_context(beside):
+    """Returns the milliseconds of the first context of a process. `beside`: another thread began to start NVML 20 ms before."""
+    cuda, nvml = Cuda(context=False), Library("libnvidia-ml.so.1")
+    starting = threading.Thread(target=lambda: nvml("nvmlInit_v2"))
+    if beside:
+        starting.start()
+        time.sleep(0.02)
+    began = time.perf_counter()
+    cuda.value("cuDevicePrimaryCtxRetain", cuda.device)
+    took = 1000 * (time.perf_counter() - began)
+    if beside:
+        starting.join()
+    return round(took, 2)
+
+
+def unattached():
+    """Returns the milliseconds of a first start of NVML that attaches no GPU."""
+    nvml, began = Library("libnvidia-ml.so.1"), time.perf_counter()
+    nvml("nvmlInitWithFlags", ctypes.c_uint(NO_ATTACH))
+    return round(1000 * (time.perf_counter() - began), 2)
 
 
 def context():
@@ -326,7 +349,11 @@ def ask_rounding(part):
 
 
 def ask_start(part):
+    """Asks also whether a context waits for the start. If it does not, a process could start NVML beside its first context."""
     seen = part.work("management")
+    seen["no GPU attached, ms"] = part.work("unattached")
+    seen["a context, ms"] = part.work("first_context", beside=False)
+    seen["a context beside a start, ms"] = part.work("first_context", beside=True)
     return Answer(max(seen["starts, ms"]), seen)
 
 
@@ -459,5 +486,5 @@ def run(part):
 
 
 if __name__ == "__main__":
-    main(__file__, run, saturate, stamped, took, inside, taken, management, context, event_cost, threads, worker, holder,
-         free_now, loading, room, memory_info, hidden)  # fmt: skip
+    main(__file__, run, saturate, stamped, took, inside, taken, management, unattached, first_context, context, event_cost,
+         threads, worker, holder, free_now, loading, room, memory_info, hidden)  # fmt: skip
