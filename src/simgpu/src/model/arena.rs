@@ -214,9 +214,12 @@ impl Arena {
         mapped != libc::MAP_FAILED
     }
 
-    /// Maps the arena's own pages behind device addresses again, in place of a file of [`Self::put_file`].
-    pub(crate) fn take_file_away(&self, address: u64, size: u64) -> bool {
-        self.put_file(address, size, &self.file, address - self.base)
+    /// Gives addresses back behind which [`Self::put_file`] has mapped a file, and maps the arena's own pages there again. If the
+    /// kernel refuses that, the addresses stay taken: [`Self::give`] would remove the pages of the file.
+    pub(crate) fn give_with_file(&self, address: u64, size: u64) {
+        if self.put_file(address, size, &self.file, address - self.base) {
+            self.give(address, size);
+        }
     }
 
     /// Returns the descriptor of the arena's file, and the offset of a device address in the file.

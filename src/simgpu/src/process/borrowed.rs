@@ -145,9 +145,7 @@ impl ProcessObjects {
         let size = self.regions.remove(address).ok_or(status::INVALID_VALUE)?.size;
         let start = address - address % PAGE;
         let spread = (address + size - start).next_multiple_of(PAGE);
-        if simulation.arena.take_file_away(start, spread) {
-            simulation.arena.give(start, spread);
-        }
+        simulation.arena.give_with_file(start, spread);
         self.leave_export(simulation, number);
         Ok(())
     }

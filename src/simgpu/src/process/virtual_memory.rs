@@ -135,8 +135,7 @@ impl ProcessObjects {
         let backing = simulation.arena.take(label.size, GRANULARITY).ok_or(status::OUT_OF_MEMORY)?;
         let there = simulation.arena.put_file(backing, label.size, &file, 0);
         if !there || !simulation.shared.lock().import(simulation.slot, label.number) {
-            simulation.arena.take_file_away(backing, label.size);
-            simulation.arena.give(backing, label.size);
+            simulation.arena.give_with_file(backing, label.size);
             return Err(status::INVALID_VALUE);
         }
         let device = usize::try_from(label.device).map_err(|_| status::INVALID_VALUE)?;
@@ -185,10 +184,10 @@ impl ProcessObjects {
             let memory = *memory;
             self.vmm.memory.remove(&handle);
             self.end_group(simulation, handle);
-            if self.vmm.files.remove(&handle).is_some() {
-                simulation.arena.take_file_away(memory.backing, memory.size);
+            match self.vmm.files.remove(&handle) {
+                Some(_) => simulation.arena.give_with_file(memory.backing, memory.size),
+                None => simulation.arena.give(memory.backing, memory.size),
             }
-            simulation.arena.give(memory.backing, memory.size);
             match memory.device {
                 Some(_) if memory.export != 0 => self.leave_export(simulation, memory.export),
                 Some(device) => simulation.release(device, MemoryKind::Vmm, memory.size),
