@@ -22,6 +22,12 @@ impl File {
     fn open(&self) -> Shared {
         Shared::open(&self.0, &SETTINGS).unwrap()
     }
+
+    /// Opens the file with a device that has the memory of dead processes back after the usual time.
+    fn open_with_teardown(&self) -> Shared {
+        let settings = Settings { teardown_ms: Settings::DEFAULT.teardown_ms, ..SETTINGS };
+        Shared::open(&self.0, &settings).unwrap()
+    }
 }
 
 impl Drop for File {
@@ -131,8 +137,7 @@ fn the_dead_hold_nothing_and_are_remembered_until_their_place_is_needed() {
 #[test]
 fn memory_of_the_dead_is_back_after_300_ms_unless_the_settings_say_otherwise() {
     let file = File::new("leaving");
-    let shared =
-        Shared::open(&file.0, &Settings { teardown_ms: Settings::DEFAULT.teardown_ms, ..SETTINGS }).unwrap();
+    let shared = file.open_with_teardown();
     let mut state = shared.lock();
     let first = join(&mut state, "a");
     assert_eq!(state.charge(first, 0, MemoryKind::Linear, 700), Ok(()));
@@ -153,8 +158,7 @@ fn memory_of_the_dead_is_back_after_300_ms_unless_the_settings_say_otherwise() {
 #[test]
 fn memory_of_the_dead_leaves_once_if_the_process_that_reaps_them_dies() {
     let file = File::new("leaving-once");
-    let shared =
-        Shared::open(&file.0, &Settings { teardown_ms: Settings::DEFAULT.teardown_ms, ..SETTINGS }).unwrap();
+    let shared = file.open_with_teardown();
     let mut state = shared.lock();
     let first = join(&mut state, "");
     assert_eq!(state.charge(first, 0, MemoryKind::Linear, 700), Ok(()));
@@ -167,8 +171,7 @@ fn memory_of_the_dead_leaves_once_if_the_process_that_reaps_them_dies() {
 #[test]
 fn shared_memory_of_the_dead_is_back_later_unless_another_process_uses_it() {
     let file = File::new("leaving-shared");
-    let shared =
-        Shared::open(&file.0, &Settings { teardown_ms: Settings::DEFAULT.teardown_ms, ..SETTINGS }).unwrap();
+    let shared = file.open_with_teardown();
     let mut state = shared.lock();
     let (maker, user) = (join(&mut state, ""), join(&mut state, ""));
     assert_eq!(state.charge(maker, 0, MemoryKind::Vmm, 300), Ok(()));
