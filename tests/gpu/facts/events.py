@@ -94,8 +94,8 @@ def idle_starts():
         watcher.record(last)
         watcher.wait()
         lengths.append(watcher.between(first, last))
-    idle = [length - (ran.ended - ran.begun) for length, ran in zip(lengths, watcher.kernels())]
-    late = [length - launch for length, launch in zip(idle, launches)]
+    each = zip(lengths, launches, watcher.kernels())
+    late = [length - launch - (ran.ended - ran.begun) for length, launch, ran in each]
     return {"beyond the launch": spread(late, 0), "record": spread(records, 0), "launch": spread(launches, 0)}
 
 
@@ -262,6 +262,7 @@ def cost():
 
 
 def starts_alike(seen):
+    """Returns whether the time between event and kernel is that of the launch, within 5 us."""
     return abs(seen["beyond the launch"]["median"]) <= 5000
 
 
